@@ -26,7 +26,9 @@ demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, au
 PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/python -m pytest -p xdist -p randomly -p hypothesispytest
 
 # A part of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
+# In a fresh clone each of them would compile all modules.
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
+	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners benchmarks examples tests
 	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
 
 tests/oldest.txt: pyproject.toml tests/oldest.py

@@ -21,6 +21,8 @@ from pinq.public.epsilon import ZERO, Epsilon, exact
 from tests.parties import NAMES, Consortium
 from tests.plain_id3 import plain_id3
 
+pytestmark = pytest.mark.slow
+
 # The command, but killed at a certain point: a signal from here could come too late.
 DIES = """
 import os, signal, typer

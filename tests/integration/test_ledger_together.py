@@ -129,11 +129,13 @@ def test_whoever_is_interrupted_while_waiting_keeps_nobody_else(ledger: Ledger) 
         signal.pthread_kill(main, signal.SIGINT)
         time.sleep(0.05)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with ThreadPoolExecutor(2) as pool:
         slow = pool.submit(ledger._log.run, interrupt)
         begun.wait()
         with pytest.raises(KeyboardInterrupt):
             ledger.charge("ana", "given-up", WHOLE, Epsilon(1))
+        signal.signal(signal.SIGINT, before)
         slow.result()
         pool.submit(ledger.charge, "ana", "later", WHOLE, Epsilon(1)).result(20)
     assert ledger.grants()["ana"].spent == Epsilon(2)

@@ -45,6 +45,15 @@ def test_nothing_is_seen_beside_its_connection_or_after_it(kind: str) -> None:
             later.execute(use)
 
 
+def test_a_setting_is_its_connections_own() -> None:
+    """Times are read in a zone that one opening sets."""
+    zone = "SELECT current_setting('TimeZone')"
+    with small_database() as beside, small_database() as own:
+        own.execute("SET TimeZone = 'Asia/Tokyo'")
+        assert own.execute(zone).fetchall() == [("Asia/Tokyo",)]
+        assert beside.execute(zone).fetchall() != [("Asia/Tokyo",)]
+
+
 def test_two_connections_have_a_view_of_one_name_each() -> None:
     """Two tables are encoded at once."""
     with small_database() as first, small_database() as second:
