@@ -63,7 +63,9 @@ class Dataset:
         return cls(loaded, ledger, curator_of(loaded, ledger, engine, meter=meter), engine, source)
 
     @classmethod
-    def beside(cls, policy: Policy, ledger: Ledger, source: tuple[FileFacts, ...], meter: Meter) -> Dataset:
+    def beside(
+        cls, policy: Policy, ledger: Ledger, source: tuple[FileFacts, ...], meter: Meter, before: Dataset | None = None
+    ) -> Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
         Args:
@@ -71,14 +73,23 @@ class Dataset:
             ledger: The dataset's.
             source: The facts of its source's files, from before they were read there.
             meter: Counts analysts' work.
+            before: The dataset so far, of the same ledger, whose codes are kept where they would be
+                the same ones; this very dataset where nothing changed.
 
         Raises:
             PolicyError: The source cannot be read, or changed since.
         """
-        _require_same(policy, source)  # before it is encoded for nothing
-        engine, _ = open_engine(policy, salt=ledger.salt)
-        _require_same(policy, source)
-        return cls(policy, ledger, curator_of(policy, ledger, engine, meter=meter), engine, source)
+        engine: Engine
+        if before is not None and before._encodes(policy, source):
+            if before.policy == policy:
+                return before
+            engine = before.engine
+        else:
+            _require_same(policy, source)  # before it is encoded for nothing
+            engine, _ = open_engine(policy, salt=ledger.salt)
+            _require_same(policy, source)
+        curator = None if before is None else before.curator
+        return cls(policy, ledger, curator_of(policy, ledger, engine, curator, meter), engine, source)
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.
@@ -97,8 +108,7 @@ class Dataset:
         ledger = self.ledger if url == self.ledger.url else Ledger(url, policy.dataset, heads=heads_folder())
         # Another ledger has another salt, and with it other coins and other rows of a unit: it
         # needs codes of its own.
-        same_source = ledger is self.ledger and source == self.source and not self.engine.problem()
-        same_codes = same_source and _codes(policy) == _codes(self.policy)
+        same_codes = ledger is self.ledger and self._encodes(policy, source)
         with ExitStack() as refused:
             if ledger is not self.ledger:
                 refused.callback(ledger.close)
@@ -129,6 +139,10 @@ class Dataset:
             return ""
         gone = any(len(facts) == 1 and facts not in self.source for facts in now)
         return "its source is not there any more" if gone else "its source changed after it was encoded"
+
+    def _encodes(self, policy: Policy, source: tuple[FileFacts, ...]) -> bool:
+        """Whether its codes are those of a source with these facts under a policy."""
+        return source == self.source and not self.engine.problem() and _codes(policy) == _codes(self.policy)
 
     def difference(self, later: Dataset) -> str:
         """Names the policy keys in which a later state differs, and says if its codes are new."""

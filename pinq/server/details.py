@@ -6,7 +6,11 @@ from __future__ import annotations
 import logging
 import os
 
-__all__ = ["log_details"]
+from pinq.errors import InternalError
+
+__all__ = ["LOG", "log_details", "unexpected"]
+
+LOG = logging.getLogger("pinq.server")
 
 
 def log_details() -> None:
@@ -17,3 +21,9 @@ def log_details() -> None:
     # Without a handler, logging would print the engine's errors, and with them perhaps values, to
     # the terminal.
     logging.getLogger("pinq").addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
+
+
+def unexpected() -> InternalError:
+    """Sends the exception that is being handled there; returns what an analyst is told instead."""
+    LOG.exception("a request failed")
+    return InternalError("Something unexpected went wrong in the server. Please tell the data provider.")

@@ -128,7 +128,7 @@ class Start:
             private_certificate=is_private(self.tls_cert, self.tls_key),
             public_url=self.public_url,
             reload=reload,
-            handover=Handover(self.settings.middle + self.settings.heavy) if hasattr(os, "fork") else None,
+            handover=Handover(self.settings.middle + self.settings.heavy, log) if hasattr(os, "fork") else None,
         )
 
     def _name_drafts(self, drafts: Sequence[Path]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,15 +17,19 @@ from pathlib import Path
 import pytest
 
 from pinq.analyst.tokens import digest
+from pinq.curator.meter import WorkMeter
 from pinq.curator.turn import Stopped, TooHeavy, Turn
-from pinq.errors import EngineError, NotAuthorised, PinqError, TooManyRequests, Unavailable
+from pinq.errors import EngineError, InternalError, NotAuthorised, PinqError, TooManyRequests, Unavailable
+from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import FREE, Terms
 from pinq.provider.grants import revoke
 from pinq.public.queries import Answer
 from pinq.server.api import replies
-from pinq.server.api.handover import Handover
+from pinq.server.api.handover import Handover, _Process
 from pinq.server.api.visit import Visit, Work
 from pinq.server.datasets import Dataset
+from pinq.server.details import unexpected
+from pinq.server.log import RequestLog
 from tests.servers import COLUMNS, people, publish, token_of
 
 QUERY = partial(replies.query, schema=None)
@@ -216,3 +221,91 @@ def test_what_the_sibling_would_read_otherwise_is_done_here(served: Served, tmp_
     source.write_bytes(source.read_bytes())
     assert Answer.from_json(served.handover.do(QUERY, changed.visit(), asked("nine"))).id == "nine"
     changed.dataset.curator.close()
+
+
+def test_what_is_unexpected_has_one_text(served: Served) -> None:
+    """Whichever process it happened in."""
+    with pytest.raises(InternalError) as failed:
+        served.handover.do(os.path.join, served.visit(), b"")  # type: ignore[arg-type]
+    assert str(failed.value) == str(unexpected())
+
+
+def test_a_policy_that_changed_elsewhere_keeps_codes_and_what_is_at_work(tmp_path: Path) -> None:
+    """Codes are made again only where they would be other ones."""
+    here = Dataset.open(publish(tmp_path))
+    ledger = Ledger(here.ledger.url)
+    there = Dataset.beside(here.policy, ledger, here.source, WorkMeter())
+    later = here.policy.model_copy(update={"cap": 7})
+    renewed = Dataset.beside(later, ledger, here.source, WorkMeter(), there)
+    assert (renewed.policy, renewed.engine) == (later, there.engine)
+    assert Dataset.beside(later, ledger, here.source, WorkMeter(), renewed) is renewed
+    assert renewed.curator._working is there.curator._working
+    narrower = here.policy.model_copy(update={"max_rows": 1})
+    assert Dataset.beside(narrower, ledger, here.source, WorkMeter(), there).engine is not there.engine
+    there.engine.close()  # as where the file of its codes was cut
+    assert not Dataset.beside(later, ledger, here.source, WorkMeter(), renewed).engine.problem()
+    here.curator.close()
+    ledger.close()
+
+
+def test_a_ledger_that_took_anothers_place_is_opened_there_too(served: Served, tmp_path: Path) -> None:
+    """As when a dataset is removed, given a new ledger, and added again; the old one is closed there."""
+    handover = served.handover
+    for name in ("ten", "eleven"):
+        again = Served(tmp_path, handover)
+        for _ in range(2):
+            assert Answer.from_json(handover.do(QUERY, again.visit(), asked(name))).id == name
+        assert spent(again, "ana") == 0.5
+        assert _open_files(again.process.pid, tmp_path) > 0
+        again.dataset.curator.close()
+        again.dataset = served.dataset
+        for file in [*tmp_path.glob("*.ledger*"), *tmp_path.glob("*.claim")]:
+            file.unlink()
+    del again
+    gc.collect()  # until then the server has the ledger
+    handover.do(QUERY, served.visit(), asked("one"))
+    assert _open_files(served.process.pid, tmp_path) == 0
+
+
+def _open_files(pid: int, folder: Path) -> int:
+    """How many files of a folder a process has open, of those that were deleted too."""
+    return sum(str(folder) in os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists())
+
+
+def test_a_sibling_that_ends_or_does_not_start_is_noted(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel killed shows in the provider's log."""
+    file = tmp_path / "log"
+    log = RequestLog(file)
+    handover = Handover(1, log)
+    handover._process = process = _Process(1)
+    os.kill(process.pid, signal.SIGKILL)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", "/nowhere/python")
+        with pytest.raises(Unavailable):
+            handover.do(QUERY, served.visit(), asked("one"))
+    late = time.monotonic() + MINUTE
+    while len(lines := [json.loads(line) for line in file.read_text().splitlines()]) < 2:
+        assert time.monotonic() < late
+        time.sleep(0.02)
+    ended, failed = sorted(lines, key=lambda line: str(line["event"]))
+    assert (ended["event"], ended["pid"], ended["status"]) == ("sibling ended", process.pid, -signal.SIGKILL)
+    assert (failed["event"], failed["reason"]) == ("sibling not started", "No such file or directory")
+    handover.close()
+    log.close()
+
+
+def test_signals_pass_by_a_sibling_from_its_first_moment_on_and_short_memory_ends_it_first(served: Served) -> None:
+    """Ctrl-C reaches a terminal's whole group, also while it imports."""
+    handover = Handover(1)
+    handover._process = process = _Process(1)
+    for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(process.pid, sign)
+    handover.do(QUERY, served.visit(), asked("one"))
+    assert handover._process is process
+    likely = [Path(f"/proc/{pid}/oom_score_adj") for pid in (process.pid, os.getpid())]
+    if likely[1].exists():
+        there, here = (int(file.read_text()) for file in likely)
+        assert there == max(here, 500)
+    handover.close()

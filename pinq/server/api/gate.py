@@ -16,7 +16,6 @@ runs on the event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +28,6 @@ from starlette.responses import Response
 from pinq.analyst.tokens import MAX_TOKEN, digest
 from pinq.curator.turn import Stopped
 from pinq.errors import (
-    InternalError,
     LedgerError,
     NotAuthorised,
     PinqError,
@@ -45,13 +43,13 @@ from pinq.server.api.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.api.metrics import Metrics
 from pinq.server.api.visit import Visit, Work
 from pinq.server.datasets import Datasets
+from pinq.server.details import unexpected
 from pinq.server.log import RequestLog
 
 __all__ = ["Gate", "failure", "read_body"]
 
 REFUSAL_SECONDS = 0.01
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
-_log = logging.getLogger("pinq.server")
 
 
 class Gate:
@@ -93,8 +91,7 @@ class Gate:
         except ClientDisconnect:
             error = QueryError("the request was cut off.")
         except Exception:
-            _log.exception("a request failed")
-            error = InternalError("Something unexpected went wrong in the server. Please tell the data provider.")
+            error = unexpected()
         response = (
             Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
         )

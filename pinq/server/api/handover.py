@@ -8,19 +8,24 @@ started when it is first needed, and again where it ended.
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from multiprocessing.connection import Connection
+from weakref import WeakKeyDictionary
 
 from pinq.curator.turn import Stopped
 from pinq.errors import PinqError, Unavailable
+from pinq.ledger.ledger import Ledger
 from pinq.public.wire import Failure
-from pinq.server.api.sibling import Metered, Outcome, Task, Unfit, Verdict
+from pinq.server.api.sibling import SIGNALS, Metered, Outcome, Task, Unfit, Verdict
 from pinq.server.api.visit import Visit, Work
+from pinq.server.log import RequestLog
 
 __all__ = ["Handover"]
 
@@ -42,21 +47,42 @@ class _Process:
         theirs = [there.fileno() for _, there in pairs]
         program = PROGRAM.format(path=sys.path, connections=theirs)
         try:
-            self._process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, pass_fds=theirs)
+            with _deaf():
+                command = [sys.executable, "-c", program]
+                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs)
+        except OSError:
+            for here, _ in pairs:
+                here.close()
+            raise
         finally:
             for _, there in pairs:
                 there.close()
         self.idle = [Connection(here.detach()) for here, _ in pairs]
 
-    def end(self) -> None:
-        """Ends it; what runs there is broken off after a while."""
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def end(self) -> int:
+        """Ends it; what runs there is broken off after a while. Returns its exit status."""
         for connection in self.idle:
             connection.close()
         try:
-            self._process.wait(END_SECONDS)
+            return self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            return self._process.wait()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Lets signals that stop a server pass by what this thread starts, from its first moment on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Handover:
@@ -64,11 +90,14 @@ class Handover:
 
     Args:
         most: How many at a time.
+        log: The provider's, where it is noted that the process ended by itself.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock, self._closed = most, threading.Lock(), False
+    def __init__(self, most: int, log: RequestLog | None = None) -> None:
+        self._most, self._log, self._lock, self._closed = most, log or RequestLog(), threading.Lock(), False
         self._process: _Process | None = None
+        # A ledger of the same file may be another one, where a dataset was removed and added again.
+        self._ledgers, self._numbers = WeakKeyDictionary[Ledger, int](), count()
 
     def do(self, work: Work, visit: Visit, body: bytes) -> str:
         """Does a route's work there.
@@ -84,9 +113,7 @@ class Handover:
         dataset, _ = visit.opened
         if dataset.policy.served_by is not None:
             return work(visit, body)
-        turn = visit.turn
-        task = Task(dataset.policy, dataset.ledger.url, dataset.source, turn.token, work, body, turn.most, turn.end)
-        outcome = self._outcome(task, visit)
+        outcome = self._outcome(self._task(work, visit, body), visit)
         visit.request = outcome.request
         match outcome.error:
             case None:
@@ -104,6 +131,14 @@ class Handover:
             process, self._process, self._closed = self._process, None, True
         if process is not None:
             process.end()
+
+    def _task(self, work: Work, visit: Visit, body: bytes) -> Task:
+        (dataset, _), turn = visit.opened, visit.turn
+        with self._lock:
+            number = self._ledgers.setdefault(dataset.ledger, next(self._numbers))
+            numbers = frozenset(self._ledgers.values())
+        url, source = dataset.ledger.url, dataset.source
+        return Task(dataset.policy, number, numbers, url, source, turn.token, work, body, turn.most, turn.end)
 
     def _outcome(self, task: Task, visit: Visit) -> Outcome:
         try:
@@ -123,7 +158,7 @@ class Handover:
         with self._lock:
             if self._closed:
                 raise EOFError
-            process = self._process = self._process or _Process(self._most)
+            process = self._process = self._process or self._started()
             connection = process.idle.pop()
         try:
             yield connection
@@ -133,12 +168,22 @@ class Handover:
             raise
         process.idle.append(connection)
 
+    def _started(self) -> _Process:
+        try:
+            return _Process(self._most)
+        except OSError as error:
+            self._log.write("sibling not started", reason=error.strerror)
+            raise
+
     def _forget(self, process: _Process) -> None:
         """Lets another process be started; this one ends, for its connections do."""
         with self._lock:
             if self._process is process:
                 self._process = None
-                threading.Thread(target=process.end, name="pinq-sibling", daemon=True).start()
+                threading.Thread(target=self._note_end, args=(process,), name="pinq-sibling", daemon=True).start()
+
+    def _note_end(self, process: _Process) -> None:
+        self._log.write("sibling ended", pid=process.pid, status=process.end())
 
 
 def _watched(connection: Connection, task: Task, visit: Visit) -> Outcome:

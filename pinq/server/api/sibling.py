@@ -22,7 +22,6 @@ memory once where they are kept. It ends when the server does: then every connec
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -32,26 +31,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from pinq.curator.turn import Stopped, TooHeavy, Turn
 from pinq.engine.sources import FileFacts
-from pinq.errors import InternalError, NotAuthorised, PinqError, PolicyError
+from pinq.errors import NotAuthorised, PinqError, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.provider.backup import heads_folder
 from pinq.public.policy import Policy
 from pinq.public.wire import Failure
 from pinq.server.api.visit import Visit, Work
 from pinq.server.datasets import Dataset
-from pinq.server.details import log_details
+from pinq.server.details import LOG, log_details, unexpected
 
-__all__ = ["Metered", "Outcome", "Task", "Unfit", "Verdict", "main"]
+__all__ = ["SIGNALS", "Metered", "Outcome", "Task", "Unfit", "Verdict", "main"]
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # that stop a server
 NICE = 10
+FIRST_TO_GO = 500  # added to how likely the system ends this process, and not the server, where memory is short
 SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
 LISTEN_SECONDS = 0.05  # how often work looks whether its turn was ended
 END_SECONDS = 3.0  # how long what was stopped may take to notice
-
-_log = logging.getLogger("pinq.server")
 
 
 class Unfit(Exception):
@@ -64,7 +64,9 @@ class Task:
 
     Attributes:
         policy: Under which it was let in.
-        ledger: Where that dataset's ledger is.
+        ledger: The number of that dataset's ledger, of those that the server opened.
+        ledgers: The numbers of all that it has open.
+        url: Where the ledger is.
         source: The facts of the source's files when they were encoded.
         token: Digest of the token.
         work: What to do with the body.
@@ -74,7 +76,9 @@ class Task:
     """
 
     policy: Policy
-    ledger: str
+    ledger: int
+    ledgers: frozenset[int]
+    url: str
     source: tuple[FileFacts, ...]
     token: str
     work: Work
@@ -154,13 +158,46 @@ class _Meter:
             raise verdict.failure.error()
 
 
+class _Opening:
+    """A ledger, and its dataset as it was when the server let the last task in."""
+
+    def __init__(self, meter: _Meter) -> None:
+        self._meter, self._lock = meter, threading.Lock()
+        self._ledger: Ledger | None = None
+        self._dataset: Dataset | None = None
+
+    def dataset(self, task: Task) -> Dataset:
+        """The dataset as the server had it open when it let the task in.
+
+        Raises:
+            PolicyError: The source cannot be read, or changed since the server read it.
+            LedgerError: A ledger that cannot be trusted.
+        """
+        with self._lock:
+            known = self._dataset
+            if self._ledger is None:
+                self._ledger = Ledger(task.url, task.policy.dataset, create=False, heads=heads_folder())
+            self._dataset = Dataset.beside(task.policy, self._ledger, task.source, self._meter, known)
+            if known is not None and known is not self._dataset:
+                known.retire(self._dataset)
+            return self._dataset
+
+    def close(self) -> None:
+        """Closes both once the last task has ended."""
+        with self._lock:
+            if self._dataset is not None:
+                self._dataset.retire(None)
+            elif self._ledger is not None:
+                self._ledger.close()
+            self._dataset = self._ledger = None
+
+
 class Sibling:
     """Does tasks on datasets that it opens by itself."""
 
     def __init__(self) -> None:
         self._lock, self._meter = threading.Lock(), _Meter()
-        self._ledgers: dict[str, Ledger] = {}
-        self._datasets: dict[str, Dataset] = {}
+        self._openings: dict[int, _Opening] = {}
 
     def serve(self, connection: Connection) -> None:
         """Does what comes over a connection, one task after the other, until it ends."""
@@ -188,8 +225,9 @@ class Sibling:
         except (Stopped, TooHeavy, Unfit) as raised:
             error = raised
         except Exception:
-            _log.exception("a request failed")
-            error = Failure.of(InternalError("Something unexpected went wrong in the server."))
+            error = Failure.of(unexpected())
+        finally:
+            visit.dataset = None  # a visit is in a cycle, and would keep codes that nobody uses any more
         return Outcome(visit.request, error=error)
 
     def _authorise(self, visit: Visit, task: Task) -> None:
@@ -200,32 +238,22 @@ class Sibling:
         visit.dataset, visit.grant = dataset, grant
 
     def _opened(self, task: Task) -> Dataset:
-        """The dataset as the server had it open when it let the task in."""
-        name = task.policy.dataset
+        """The dataset as the server had it open; what the server has closed is closed here too."""
         with self._lock:
-            known = self._datasets.get(name)
-            if known is not None and (known.policy, known.source) == (task.policy, task.source):
-                return known
-            try:
-                ledger = self._ledger(task.ledger, name)
-                dataset = Dataset.beside(task.policy, ledger, task.source, self._meter)
-            except PolicyError as error:
-                _log.warning("long work on %s stays in the server's own process: %s", name, error)
-                raise Unfit from None
-            if known is not None:
-                known.retire(dataset)
-            self._datasets[name] = dataset
-            return dataset
-
-    def _ledger(self, url: str, name: str) -> Ledger:
-        if url not in self._ledgers:
-            self._ledgers[url] = Ledger(url, name, create=False, heads=heads_folder())
-        return self._ledgers[url]
+            ended = [self._openings.pop(number) for number in self._openings.keys() - task.ledgers]
+            opening = self._openings.setdefault(task.ledger, _Opening(self._meter))
+        for closed in ended:
+            closed.close()
+        try:
+            return opening.dataset(task)
+        except PolicyError as error:
+            LOG.warning("long work on %s stays in the server's own process: %s", task.policy.dataset, error)
+            raise Unfit from None
 
     def close(self) -> None:
         """Closes the ledgers."""
-        for ledger in self._ledgers.values():
-            ledger.close()
+        for opening in self._openings.values():
+            opening.close()
 
 
 def main(connections: Sequence[int]) -> None:
@@ -233,11 +261,12 @@ def main(connections: Sequence[int]) -> None:
 
     Signals that stop a server reach its whole group: it finishes what runs, and so this goes on.
     """
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for name in SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     log_details()
     with suppress(OSError):  # a system may forbid it
         os.nice(NICE)
+    _go_first()
     sys.setswitchinterval(SWITCH_SECONDS)
     sibling, over = Sibling(), threading.Event()
 
@@ -255,3 +284,10 @@ def main(connections: Sequence[int]) -> None:
     if not any(thread.is_alive() for thread in threads):
         sibling.close()
     os._exit(0)  # whatever a thread is still at was charged, and stays so
+
+
+def _go_first() -> None:
+    """Lets the system end this process before the server where memory is short (Linux)."""
+    likely = Path("/proc/self/oom_score_adj")
+    with suppress(OSError):
+        likely.write_text(str(max(FIRST_TO_GO, int(likely.read_text()))), encoding="ascii")
