@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -82,8 +82,8 @@ Send = Callable[..., httpx.Response]
 def sending(policy: Path, token: str) -> Iterator[tuple[Send, Dataset]]:
     """Sends requests to an application in this process."""
     dataset = Dataset.open(policy)
-    app = create_app(Datasets([dataset]), Settings(rate=10**6), RequestLog(Path(os.devnull)))
-    with asyncio.Runner() as runner:
+    with closing(RequestLog(Path(os.devnull))) as log, asyncio.Runner() as runner:
+        app = create_app(Datasets([dataset]), Settings(rate=10**6), log)
         client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app),
             base_url="https://stats.example",
