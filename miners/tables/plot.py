@@ -229,9 +229,8 @@ def _axes(lines: int) -> Axes:
 
 
 def _figure(ax: Axes) -> Figure:
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure
+    # Of a figure inside a figure, the outer one; `get_figure(root=True)` is newer than what we admit.
+    return ax.figure.figure
 
 
 def _pyplot() -> ModuleType:
