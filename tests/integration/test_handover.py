@@ -187,6 +187,7 @@ def test_a_turn_that_is_ended_here_ends_there(served: Served) -> None:
 
 def test_where_the_sibling_is_killed_another_goes_on_with_the_request(served: Served) -> None:
     """It was charged before, and is not again."""
+    served.handover.do(QUERY, served.visit(), asked("one"))
     visit, before = served.visit("fay"), served.process
     thread, came = at_work(served, visit, long("seven"))
     os.kill(before.pid, signal.SIGKILL)
@@ -309,3 +310,17 @@ def test_signals_pass_by_a_sibling_from_its_first_moment_on_and_short_memory_end
         there, here = (int(file.read_text()) for file in likely)
         assert there == max(here, 500)
     handover.close()
+
+
+def test_a_sibling_that_hangs_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long after a turn's end nobody waits for it any more, and the next request finds another one."""
+    for name in ("PATIENCE_SECONDS", "END_SECONDS"):
+        monkeypatch.setattr(f"pinq.server.api.handover.{name}", 0.1)
+    served.handover.do(QUERY, served.visit(), asked("one"))
+    before = served.process
+    os.kill(before.pid, signal.SIGSTOP)
+    with pytest.raises(Unavailable):
+        served.handover.do(QUERY, served.visit(turn=Turn(0.1)), asked("twelve"))
+    monkeypatch.undo()
+    assert before.wait(MINUTE) == -signal.SIGKILL
+    assert Answer.from_json(served.handover.do(QUERY, served.visit(), asked("twelve"))).id == "twelve"

@@ -8,11 +8,13 @@ started when it is first needed, and again where it ended.
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -31,6 +33,7 @@ __all__ = ["Handover"]
 
 LOOK_SECONDS = 0.1  # how often a turn's end is looked at
 END_SECONDS = 5.0  # how long a sibling may take to end
+PATIENCE_SECONDS = 60.0  # for so long after a turn's end a sibling that does not answer counts as one that works
 # What it runs: the modules that this process has, wherever they came from.
 PROGRAM = "import sys; sys.path[:] = {path!r}; from pinq.server.api.sibling import main; main({connections!r})"
 
@@ -187,11 +190,19 @@ class Handover:
 
 
 def _watched(connection: Connection, task: Task, visit: Visit) -> Outcome:
-    """Sends a task, and what it must know meanwhile, until there is an outcome."""
-    told = task.end
+    """Sends a task, and what it must know meanwhile, until there is an outcome.
+
+    Raises:
+        EOFError, OSError: The process has ended, or does not answer long after the turn's end.
+    """
+    told, over = task.end, math.inf
     connection.send(task)
     while True:
         while not connection.poll(LOOK_SECONDS):
+            now = time.monotonic()
+            over = over if now < visit.turn.end else min(over, now)
+            if now > over + PATIENCE_SECONDS:
+                raise EOFError
             if visit.turn.end != told:
                 told = visit.turn.end
                 connection.send(told)
