@@ -63,7 +63,8 @@ def search_sensitivity(
         score: One of ``pinq.public.scores``, or an object with ``measure`` ("classes", "rows",
             "moments" or "vectors") and ``of(table, schema)``; tables are as in
             ``pinq.public.scores``. A score without ``of`` is the counts themselves, one candidate
-            for each class. Of a score of vectors all rows have the base of its points.
+            for each class. Of a score of vectors all rows are in the first part
+            of whatever its points look at.
         schema: Its ``max_rows`` bounds the larger of two neighbouring tables unless ``rows`` does.
         cells: Parts that a candidate has.
         classes: Classes of the target; for "moments" its levels 0, 1, ...
@@ -200,6 +201,6 @@ def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.
         counts = np.stack([counts.sum(axis=2), counts @ levels, counts @ levels**2], axis=-1)
     if measure == "vectors":
         vectors = score.vectors(schema)
-        nowhere = [np.full(counts.shape[2], axis.size) for axis in vectors.inputs[:-1]]
-        counts = counts @ vectors.of([*nowhere, np.arange(counts.shape[2])]).T
+        first = [np.zeros(counts.shape[2], dtype=np.int64)] * (len(vectors.inputs) - 1)
+        counts = counts @ vectors.of([*first, np.arange(counts.shape[2])]).T
     return np.asarray(score.of(counts, schema)).astype(np.int64)[:, None]

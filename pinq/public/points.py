@@ -10,6 +10,7 @@ row.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -91,8 +92,8 @@ class _Term:
 
     Attributes:
         axes: The axes.
-        table: What a row's places along them add, shape (scores, slots of each axis); 0 where it is
-            in no part.
+        table: What a row's cell in their joint table adds, shape (scores, cells), the last axis
+            running fastest; 0 where it is in no part.
     """
 
     axes: tuple[Axis, ...]
@@ -101,19 +102,19 @@ class _Term:
     @classmethod
     def of_partition(cls, partition: Partition, table: np.ndarray) -> _Term:
         """The term of one spec, whose parts add ``table``, shape (scores, parts)."""
-        axes = partition.axes
-        wide = np.zeros((len(table), *(axis.slots for axis in axes)), dtype=np.int64)
-        wide[(slice(None), *(slice(axis.size) for axis in axes))] = table.reshape(
-            len(table), *(axis.size for axis in axes)
-        )
-        return cls(axes, wide)
+        # Of sex and age, in 2 and 2 parts, age has a third slot: the parts are at cells 0, 1, 3, 4.
+        cells = np.zeros(1, dtype=np.intp)
+        for axis in partition.axes:
+            cells = (cells[:, None] * axis.slots + np.arange(axis.size)).ravel()
+        wide = np.zeros((len(table), _cells(partition.axes)), dtype=np.int64)
+        wide[:, cells] = table
+        return cls(partition.axes, wide)
 
     def joined(self, other: _Term) -> _Term:
         """Both in one: a row finds what it gets of both in one look."""
         # Sex adds 5 or 9, age 1, 2 or 3: together 6, 7 or 8, and 10, 11 or 12.
-        mine = self.table.reshape(*self.table.shape, *(1 for _ in other.axes))
-        theirs = other.table.reshape(len(other.table), *(1 for _ in self.axes), *other.table.shape[1:])
-        return _Term(self.axes + other.axes, mine + theirs)
+        both = self.table[:, :, None] + other.table[:, None, :]
+        return _Term(self.axes + other.axes, both.reshape(len(self.table), -1))
 
     def add(self, scores: np.ndarray, places: Sequence[np.ndarray]) -> None:
         """Adds what rows get to their scores, shape (scores, rows).
@@ -123,14 +124,13 @@ class _Term:
             places: Of the rows, along each of the axes.
         """
         # Sex by age, in 2 and 3 slots: a woman (0) in the second age is at cell 0 * 3 + 1.
-        cells = self.table[0].size
-        kind = np.min_scalar_type(cells)
+        kind = np.min_scalar_type(self.table.shape[1])
         cell = places[0].astype(kind)
         for axis, along in zip(self.axes[1:], places[1:], strict=True):
             np.multiply(cell, kind.type(axis.slots), out=cell)
             np.add(cell, along, out=cell, casting="unsafe")
         flat = cell.astype(np.intp)
-        for score, table in zip(scores, self.table.reshape(-1, cells), strict=True):
+        for score, table in zip(scores, self.table, strict=True):
             score += table.take(flat)
 
 
@@ -162,7 +162,7 @@ class RowScores:
             raise QueryError(
                 f"the specs of the points look at {axes:,} axes; at most {MAX_AXES_OF_POINTS} are possible."
             )
-        numbers = len(scores) * sum(partition.size + 1 for partition in partitions.values())
+        numbers = len(scores) * sum(_cells(partition.axes) for partition in partitions.values())
         if numbers > MAX_NUMBERS:
             raise QueryError(
                 f"the points of all classes make {numbers:,} numbers; at most {MAX_NUMBERS:,} are possible."
@@ -191,7 +191,8 @@ class RowScores:
         """The scores of rows, int64, shape (scores, rows).
 
         Args:
-            places: Each row's place along each of ``axes``, ``axis.size`` for none.
+            places: Each row's place along each of ``axes``, below ``axis.slots``: where an axis has
+                a slot more than parts, it is for rows in none.
             rows: How many there are.
         """
         scores = np.repeat(self.base, rows, axis=1)
@@ -201,11 +202,16 @@ class RowScores:
         return scores
 
 
+def _cells(axes: Iterable[Axis]) -> int:
+    """Returns how many cells the joint table of axes has, with those for rows in no part."""
+    return math.prod(axis.slots for axis in axes)
+
+
 def _joined(terms: Iterable[_Term]) -> Iterator[_Term]:
     """Joins neighbours whose numbers fit into a core's cache: a row takes fewer looks."""
     last: _Term | None = None
     for term in terms:
-        if last is not None and last.table.size * term.table[0].size <= JOINED_NUMBERS:
+        if last is not None and last.table.size * term.table.shape[1] <= JOINED_NUMBERS:
             last = last.joined(term)
             continue
         if last is not None:

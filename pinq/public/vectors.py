@@ -48,8 +48,8 @@ class RowVectors(ABC):
         """The vectors of rows, int64, shape (width, rows).
 
         Args:
-            places: Each row's place along each of ``inputs``, ``axis.size`` for none, shape (rows,)
-                each.
+            places: Each row's place along each of ``inputs``, shape (rows,) each, below
+                ``axis.slots``: where an axis has a slot more than parts, it is for rows in none.
         """
 
 

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
+from pinq.public.derivatives import Logistic
+from pinq.public.gradient import Gradient
+from pinq.public.points import Points
 from pinq.public.schema import Schema
 from pinq.public.scores import (
     GINI_UNIT,
@@ -23,6 +26,7 @@ from pinq.public.scores import (
     SquaredError,
     monotone_step_table,
 )
+from pinq.public.specs import Values
 
 ROWS = 8
 SHAPES = [(2, 2), (3, 2), (2, 3)]
@@ -71,6 +75,15 @@ def test_the_declared_spans_hold_and_are_attained(score: Any, attained: Any, sha
     schema = schema_of(classes=shape[1])
     found = search_sensitivity(score, schema, cells=shape[0], classes=shape[1])
     assert attained(schema) <= found.span <= score.span(schema)
+
+
+def test_the_points_of_a_gradient_are_part_of_the_search() -> None:
+    """A row's gradient follows from what it scores: here nearly nothing of the loss is left for one of the classes."""
+    schema = schema_of(classes=2)
+    points = Points((Values("y"),), ((2000, -5),))
+    score = Gradient(Logistic("y", ("c1",), points))
+    found = search_sensitivity(score, schema, cells=2, classes=2, rows=4)
+    assert 0.99 * 2**16 < found.change <= score.sensitivity(schema)
 
 
 @pytest.mark.parametrize("rows", [2, 3, 5])

@@ -21,6 +21,7 @@ from pinq import (
     QueryError,
     Residuals,
     Schema,
+    Shards,
     Softmax,
     Values,
 )
@@ -69,6 +70,22 @@ def test_specs_that_are_shared_are_read_once() -> None:
     assert scores.of([np.array([2]), np.array([0])], 1).tolist() == [[33], [-100 + 7 + 1]]
 
 
+def test_points_look_at_any_number_of_axes() -> None:
+    """A hundred specs of one part each make one table; a row in no part of many groups has nothing, and places for it count."""
+    columns = {name: Categorical(values=("u", "v")) for name in "abcdefghijklmnopqrstuvwx"}
+    schema = Schema(max_rows=10, columns=columns)
+    one_part = Points(tuple(Shards(1, key) for key in range(100)), ((1,),) * 100)
+    scores = RowScores.bind([one_part], schema)
+    assert scores.of([np.zeros(3, dtype=np.uint8)] * 100, 3).tolist() == [[100] * 3]
+    few, many = (Cross(tuple(Groups(name, (("v",),)) for name in names)) for names in ([*columns][:12], columns))
+    scores = RowScores.bind([Points((few,), ((7,),))], schema)
+    places = np.zeros((12, 3), dtype=np.uint8)
+    places[4, 1] = places[:, 2] = 1
+    assert scores.of([*places], 3).tolist() == [[7, 0, 0]]
+    with pytest.raises(QueryError, match="make 16,777,216 numbers"):
+        RowScores.bind([Points((many,), ((7,),))], schema)
+
+
 @pytest.mark.parametrize(
     ("write", "wrong"),
     [
@@ -100,7 +117,7 @@ def test_points_that_mean_nothing_are_refused(write: Any, wrong: str) -> None:
         (lambda: Softmax("y", (POINTS,) * 2), "each of its 3 values, not 2"),
         (lambda: Softmax("y", (POINTS,) * 3, limit=4), "`limit` is 4"),
         (lambda: Softmax("z", (POINTS,) * 100, hessian=True), "makes 200 numbers to a row; at most 128"),
-        (lambda: Softmax("z", (MANY,) * 100), "the points of all classes make 2,200,200 numbers"),
+        (lambda: Softmax("z", (MANY,) * 100), "the points of all classes make 2,200,100 numbers"),
         (lambda: Residuals("y", POINTS, limit=1), "numeric column is needed"),
         (lambda: Residuals("x", POINTS, limit=float("nan")), "`limit` is nan"),
         (lambda: Residuals("x", POINTS, limit=40_000), "`limit` is 40000"),
