@@ -155,7 +155,24 @@ def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
     sets = policy.memory_limit or policy.database or any(column.formula for column in policy.columns.values())
     if data is not None or sets:
         return not sets and is_table(data) and len(data) <= SMALL_ROWS  # type: ignore[arg-type]  # a table has rows
-    return policy.served_by is None and _bytes(files) <= SMALL_BYTES
+    if policy.served_by is not None or _bytes(files) > SMALL_BYTES:
+        return False
+    return source_dialect(policy) is not None or _packed_rows(files) <= SMALL_ROWS
+
+
+def _packed_rows(files: Sequence[Path]) -> int:
+    """How many rows Parquet files say they have: a few thousand bytes may hold millions.
+
+    0 where one cannot be read: whoever reads it says why.
+    """
+    listed = ", ".join(literal(str(file)) for file in files)
+    try:
+        with small_database() as connection:
+            query = f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata([{listed}])"
+            ((rows,),) = connection.execute(query).fetchall()
+    except duckdb.Error:
+        return 0
+    return int(rows)
 
 
 def is_large(files: Iterable[Path]) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from pinq.engine import databases
 from pinq.engine.databases import SMALL_ROWS, small_database
 from pinq.engine.pieces import opened
+from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 from tests.handles import encoded_rows, engine_over
 from tests.tiny import policy_in, rows
@@ -115,6 +116,21 @@ def test_what_is_large_or_sets_a_limit_has_a_database_of_its_own(
         ((limit,),) = source.connection.execute("SELECT current_setting('async_threads')").fetchall()
     assert (limit == 0) == (not change and count <= SMALL_ROWS)
     assert number >= 1
+
+
+def test_a_small_file_of_many_rows_has_a_database_of_its_own(tmp_path: Path) -> None:
+    """Parquet packs equal values: by its bytes alone millions of rows would be small, on one thread and without disk."""
+    file = tmp_path / "t.parquet"
+    policy = policy_in(tmp_path).model_copy(update={"source": file.name})
+    for count, small in ((SMALL_ROWS, True), (SMALL_ROWS + 1, False)):
+        rows().head(1).loc[[0] * count].to_parquet(file)
+        assert file.stat().st_size < 2**16
+        with opened(policy, None, [file]) as source:
+            ((limit,),) = source.connection.execute("SELECT current_setting('async_threads')").fetchall()
+        assert (limit == 0) == small
+    file.write_bytes(b"no Parquet")
+    with pytest.raises(PolicyError, match="cannot be read"):
+        engine_over(policy)
 
 
 def test_a_file_that_changed_within_a_moment_is_read_again(tmp_path: Path) -> None:
