@@ -91,28 +91,32 @@ class HandleAsking(Asking):
         self._handle, self._shares, self._rows = handle, shares, handle.parts()
 
     def rehearse(self, objective: Objective, specs: Sequence[Cells], table_specs: Sequence[Cells]) -> None:
-        """Previews the heaviest questions: those of a card that looks at every attribute already.
+        """Previews the heaviest questions: those of the last step, with the largest card there can be.
 
         Raises:
             QueryError: One would take more work than the policy allows for a request.
             NotAllowed: The terms forbid one.
         """
-        schema, rows = self._handle.schema, objective.rows(self._handle.parts())
-        largest, coarse = (max(each, key=lambda spec: bind(spec, schema).size) for each in (specs, table_specs))
+        rows = objective.rows(self._handle.parts())
+        by_size = sorted(specs, key=self._size, reverse=True)
         if self._shares.tables:
-            parts = rows.partition(coarse).partition(Values(objective.target))
+            parts = rows.partition(max(table_specs, key=self._size)).partition(objective.table_parts)
             parts.preview("noisy_count", epsilon=self._shares.tables[0])
         if not self._shares.steps:
             return
-        started, card = objective.start(np.zeros(bind(objective.base_parts, schema).size), 1.0)
-        for spec in specs:
-            cells = np.ones((bind(spec, schema).size, len(card.base)))
+        started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
+        # Tables look at each attribute, and each step but the last at one.
+        for spec in (*(table_specs if self._shares.tables else ()), *by_size[: len(self._shares.steps) - 1]):
+            cells = np.ones((self._size(spec), len(card.base)))
             card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
         loss, paid = started.loss(card), self._shares.steps[-1]
         if paid.choice is not None:
             score = choice_score(started, loss, started.scale(paid.sums))
             rows.preview("exp_mech", list(specs), score=score, epsilon=paid.choice)
-        rows.preview("noisy_sum", loss, by=[largest], epsilon=paid.sums)
+        rows.preview("noisy_sum", loss, by=[by_size[0]], epsilon=paid.sums)
+
+    def _size(self, spec: Spec) -> int:
+        return bind(spec, self._handle.schema).size
 
     def start(self, parts: Spec) -> Answer:
         """Counts all rows by parts of the target."""

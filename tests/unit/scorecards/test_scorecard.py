@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,31 @@ def test_a_fit_that_is_too_much_work_is_refused_before_it_costs(target: str) -> 
                 break
     assert lowest is not None
     assert lowest > 1
+
+
+@pytest.mark.parametrize(("target", "steps"), [("two", 1), ("two", 2), ("three", 1), ("mean", 1)])
+def test_no_fit_is_refused_for_what_it_would_not_ask(target: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card of few steps looks at few attributes: whoever is refused beforehand would have been refused later, having paid."""
+    kind = ScorecardRegressor if target == "mean" else Scorecard
+    miner = kind(
+        epsilon=1, steps=steps, attributes=["a", "b"], cuts={"b": 3}
+    )  # of equal size, so each choice is heaviest
+    schema, rows = SCHEMA.model_copy(update={"max_rows": 200_000}), table(100)
+
+    def is_enough(limit: int) -> bool:
+        with simulated(schema, data=rows, epsilon=1) as handle:
+            handle._session._curator.max_work = limit  # type: ignore[attr-defined]  # as a policy would say
+            try:
+                miner.fit(handle, target)
+            except QueryError as refused:
+                assert "units of work" in str(refused)
+                return False
+            return True
+
+    lowest = bisect.bisect_left(range(200), True, key=is_enough)
+    monkeypatch.setattr(kind, "_rehearse", lambda *_: None)
+    assert is_enough(lowest)
+    assert not is_enough(lowest - 1)
 
 
 def test_no_steps_leave_naive_bayes() -> None:
