@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from miners.secure.id3.task import Holding, Task
 from miners.secure.session.local import free_ports
 from miners.secure.session.membership import Member
 from miners.secure.session.session import Session
+from miners.secure.sums.together import SecureFederation
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
 from tests.processes import PinqProcess
@@ -62,6 +64,20 @@ def session_of(
     return Session.drafted(
         {"session": "t", "protocol": protocol, "target": "ill", "parties": members, "columns": COLUMNS} | fields
     )
+
+
+def with_plain_noise(parties: SecureFederation, seed: int) -> SecureFederation:
+    """The same parties, their noise as wide but drawn at once: where a test looks at what is asked, not at what is opened."""
+    draw = np.random.default_rng(seed)
+
+    def add_up(tables: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
+        return [
+            table + np.rint(draw.laplace(0, float(1 / epsilon), table.shape)).astype(np.int64)
+            for table, epsilon in zip(tables, epsilons, strict=True)
+        ]
+
+    parties._add_up = add_up
+    return parties
 
 
 def random_task(rng: np.random.Generator, most_rows: int = 40, most_attributes: int = 4) -> tuple[Task, Holding]:

@@ -68,9 +68,9 @@ class OwnRows:
         places = [self._places(axis, rows) for axis in vectors.inputs]
         weighted = vectors.of(places) * self._counts[rows]
         cells = bind(sums.by, schema)
-        totals = np.zeros((cells.size, vectors.width), dtype=np.int64)
+        totals = np.zeros((cells.size + 1, vectors.width), dtype=np.int64)
         np.add.at(totals, self._cells(cells, rows), weighted.T)
-        return totals
+        return totals[: cells.size]
 
     def _places(self, axis: Axis, rows: np.ndarray) -> np.ndarray:
         """Finds each row's place along an axis, ``axis.size`` for none."""
@@ -80,7 +80,8 @@ class OwnRows:
     def _block(self, rows: np.ndarray, partition: Partition | None) -> np.ndarray:
         if partition is None:
             return self._counts[rows].sum(keepdims=True)
-        return np.bincount(self._cells(partition, rows), self._counts[rows], partition.size).astype(np.int64)
+        counts = np.bincount(self._cells(partition, rows), self._counts[rows], partition.size + 1)
+        return counts[: partition.size].astype(np.int64)
 
     def _within(self, part: Part) -> np.ndarray:
         """Selects the rows of a part; remembered, for those below it are asked next."""
@@ -94,6 +95,9 @@ class OwnRows:
         return self._rows[part.key]
 
     def _cells(self, partition: Partition, rows: np.ndarray) -> np.ndarray:
-        """Finds the part of a partition in which each row lies."""
-        positions = tuple(axis.parts_of(self._codes[str(axis.column)][rows]) for axis in partition.axes)
-        return np.ravel_multi_index(positions, partition.shape)
+        """Finds the part of a partition in which each row lies, ``partition.size`` for none."""
+        positions = np.stack([axis.parts_of(self._codes[str(axis.column)][rows]) for axis in partition.axes])
+        inside = (positions >= 0).all(axis=0)
+        cells = np.full(len(rows), partition.size)
+        cells[inside] = np.ravel_multi_index(tuple(positions[:, inside]), partition.shape)
+        return cells

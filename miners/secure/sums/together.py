@@ -38,6 +38,7 @@ from miners.federated.source import (
     unknown_holder,
 )
 from miners.secure.id3.task import Table, require_tables
+from miners.secure.mpc.bounds import noise_bound
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.sums.additions import MOST_UNITS, Addition, Units, addition_of, require_sums
 from miners.secure.sums.histogram import simulate_noisy_sums
@@ -260,23 +261,25 @@ class SecureFederation:
         """Asks several questions for counts or sums in one addition of all parties.
 
         Raises:
-            QueryError: One asks for something else; nothing was spent.
+            QueryError: One asks for something else, or for too much noise; nothing was spent.
             BudgetExceeded: Too little remains; nothing was shared.
         """
         began = time.monotonic()
         additions = [addition_of(question, question.parts.of(ALL).part_set, self.schema) for question in questions]
         epsilons = [question.epsilon[ALL] for question in questions]
-        for addition, epsilon in zip(additions, epsilons, strict=True):
-            # All are charged before a row is looked at, so a question that cannot be paid leaves no
-            # trace.
-            self._budget.charge(addition.parts, epsilon)
-        tables = [addition.table(self._rows) for addition in additions]
         # A loss of .6 at a distance of 2, for sums that a row moves by 66 units: .3 / 66 for each
         # unit.
         per_unit = [
             epsilon.per_row(self.schema.distance) / addition.sensitivity
             for addition, epsilon in zip(additions, epsilons, strict=True)
         ]
+        for loss in per_unit:
+            noise_bound(loss)  # what would need too much noise is refused before it costs
+        for addition, epsilon in zip(additions, epsilons, strict=True):
+            # All are charged before a row is looked at, so a question that cannot be paid leaves no
+            # trace.
+            self._budget.charge(addition.parts, epsilon)
+        tables = [addition.table(self._rows) for addition in additions]
         sums = self._add_up(tables, per_unit, _digest(additions, epsilons))
         self.rounds += 1
         self.requests[ALL] += 1

@@ -28,7 +28,7 @@ from pinq.public.points import Points
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
 from tests.handles import simulated
-from tests.parties import COLUMNS, patients, session_of
+from tests.parties import COLUMNS, patients, session_of, with_plain_noise
 
 # A ward may be missing, also as a target, and an age has more cuts in steps than in tables.
 MORE: dict[str, Any] = COLUMNS | {
@@ -62,11 +62,14 @@ def test_the_parties_own_recursion_says_what_was_claimed(
 ) -> None:
     """To the nano, for classes and means: what a session charges each ledger for at once is what its questions cost; none has less than sizes the field."""
     epsilon = Fraction(nano, 10**9)
-    together = SecureFederation.simulated(
-        [patients(rows, seed) for seed in range(3)],
-        schema=SCHEMA.model_copy(update={"adjacency": adjacency}),
-        epsilon=epsilon,
-        colluding=colluding,
+    together = with_plain_noise(
+        SecureFederation.simulated(
+            [patients(rows, seed) for seed in range(3)],
+            schema=SCHEMA.model_copy(update={"adjacency": adjacency}),
+            epsilon=epsilon,
+            colluding=colluding,
+        ),
+        nano,
     )
     asked: dict[bool, list[Any]] = {True: [], False: []}
     ask = together.ask

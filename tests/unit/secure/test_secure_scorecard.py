@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from miners import DPScorecard
+from miners import DPScorecard, DPScorecardRegressor
 from miners.secure import SecureFederation
 from miners.secure.mpc import noise
 from miners.secure.mpc.noise import own_share
@@ -21,7 +21,7 @@ from pinq.public.derivatives import Derivatives, Logistic, Residuals, Softmax
 from pinq.public.points import Points
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
-from tests.parties import COLUMNS, patients
+from tests.parties import COLUMNS, patients, with_plain_noise
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)
 TABLES = [patients(300, number) for number in range(3)]
@@ -105,6 +105,29 @@ def test_each_party_is_charged_the_claim() -> None:
     assert DPScorecard(epsilon=30, strategy="secure").plan(SCHEMA, "ill").total == 30
     with pytest.raises(BudgetExceeded, match="0 remains"):
         DPScorecard(epsilon=1, strategy="secure").fit(parties, "ill")
+
+
+@pytest.mark.parametrize(
+    ("target", "miner"), [("ward", DPScorecard), ("ill", DPScorecard), ("age", DPScorecardRegressor)]
+)
+def test_rows_without_a_target_are_passed_over(target: str, miner: Any) -> None:
+    """Wherever they are, in some parties' tables or in all, each kind of fit costs what it claims and learns from the others."""
+    columns = {name: column | {"nullable": True} for name, column in COLUMNS.items()}
+    for every in (3, 1):
+        tables = [table.astype({target: object}) for table in TABLES]
+        for table in tables:
+            table.loc[table.index[::every], target] = None
+        parties = SecureFederation.simulated(tables, schema=Schema(columns=columns, max_rows=3000), epsilon=30)
+        fitted = miner(epsilon=30, strategy="secure", steps=2).fit(with_plain_noise(parties, every), target)
+        assert parties.spent() == {"all parties": fitted.cost_} == {"all parties": 30}
+
+
+def test_what_needs_too_much_noise_is_refused_before_it_costs() -> None:
+    """A question of so little loss leaves the budget as it was."""
+    parties = together(1)
+    with pytest.raises(QueryError, match="a single question would have an epsilon of 1e-06"):
+        parties.ask([parties.parts().question("noisy_count", epsilon=Fraction(1, 10**6))])
+    assert parties.spent() == {"all parties": 0}
 
 
 def test_sums_are_asked_of_one_part() -> None:

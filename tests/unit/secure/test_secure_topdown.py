@@ -32,7 +32,7 @@ from pinq.public.schema import Schema
 from pinq.public.scores import Gini
 from pinq.public.specs import AnyCut, Cross, Cuts, Values
 from tests.handles import simulated
-from tests.parties import COLUMNS, patients, session_of
+from tests.parties import COLUMNS, patients, session_of, with_plain_noise
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)
 TABLES = [patients(400 + 100 * number, number) for number in range(3)]
@@ -118,7 +118,7 @@ def test_a_charge_is_rounded_up() -> None:
 )
 def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_depth: Any, budget: Any) -> None:
     """What sizes the field is what the fit asks: no question has less, and where the tree grows to its end one has just that."""
-    together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=Fraction(nano, 10**9))
+    together = with_plain_noise(SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=Fraction(nano, 10**9)), nano)
     asked: list[Fraction] = []
     ask = together.ask
 
