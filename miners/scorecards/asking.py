@@ -91,7 +91,7 @@ class HandleAsking(Asking):
         self._handle, self._shares, self._rows = handle, shares, handle.parts()
 
     def rehearse(self, objective: Objective, specs: Sequence[Cells], table_specs: Sequence[Cells]) -> None:
-        """Previews the heaviest questions: those of the last step, with the largest card there can be.
+        """Previews the heaviest questions: the last ones, with the largest card there can be.
 
         Raises:
             QueryError: One would take more work than the policy allows for a request.
