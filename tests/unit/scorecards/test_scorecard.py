@@ -173,9 +173,9 @@ def test_a_fit_that_is_too_much_work_is_refused_before_it_costs(target: str) -> 
     assert lowest > 1
 
 
-@pytest.mark.parametrize(("target", "steps"), [("two", 1), ("two", 2), ("three", 1), ("mean", 1)])
-def test_no_fit_is_refused_for_what_it_would_not_ask(target: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card of few steps looks at few attributes: whoever is refused beforehand would have been refused later, having paid."""
+@pytest.mark.parametrize("target", ["two", "three", "mean"])
+def test_no_fit_is_refused_for_what_it_would_not_ask(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card of one step looks at no attribute before: whoever is refused beforehand would have been refused later, having paid."""
     kind = ScorecardRegressor if target == "mean" else Scorecard
     miner = kind(
         epsilon=1, steps=steps, attributes=["a", "b"], cuts={"b": 3}
