@@ -177,9 +177,7 @@ def test_a_fit_that_is_too_much_work_is_refused_before_it_costs(target: str) -> 
 def test_no_fit_is_refused_for_what_it_would_not_ask(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A card of one step looks at no attribute before: whoever is refused beforehand would have been refused later, having paid."""
     kind = ScorecardRegressor if target == "mean" else Scorecard
-    miner = kind(
-        epsilon=1, steps=steps, attributes=["a", "b"], cuts={"b": 3}
-    )  # of equal size, so each choice is heaviest
+    miner = kind(epsilon=1, steps=1, attributes=["a", "b"], cuts={"b": 3})
     schema, rows = SCHEMA.model_copy(update={"max_rows": 200_000}), table(100)
 
     def is_enough(limit: int) -> bool:
