@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request as HTTPRequest
 
 from pinq.curator.turn import Turn
 from pinq.engine import open_engine
 from pinq.errors import NotAuthorised, PolicyError
 from pinq.provider.policy_file import load_policy
 from pinq.public.queries import Request
+from pinq.server.api import replies
+from pinq.server.api.gate import Gate
+from pinq.server.api.limits import Settings
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
 from pinq.server.readiness import problem_of
@@ -244,3 +250,33 @@ def test_what_was_opened_for_a_policy_that_is_refused_is_closed(
     ((engine, _),) = opened
     assert engine.problem() == "its engine is closed"
     assert (datasets["people"], served.engine.problem()) == (served, "")
+
+
+def test_a_request_keeps_no_codes_once_it_was_answered(datasets: Datasets, policy: Path) -> None:
+    """They are freed at once, not when Python next looks for what keeps itself."""
+    token, engine = token_of(policy), datasets["people"].engine
+    gate = Gate(datasets, Settings(), RequestLog())
+    query = partial(replies.query, schema=None)
+
+    async def ask(epsilon: str) -> int:
+        body = json.dumps({"id": epsilon, "verb": "noisy_count", "epsilon": epsilon}).encode()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-length", str(len(body)).encode())]
+        scope = {"type": "http", "method": "POST", "headers": headers, "path": "/", "client": ("127.0.0.1", 1)}
+        response = await gate.run(HTTPRequest(scope, receive), "query", "people", query, charges=True)
+        return response.status_code
+
+    with asyncio.Runner() as runner:
+        gc.collect()
+        gc.disable()
+        try:
+            assert [runner.run(ask(epsilon)) for epsilon in ("0.1", "1000", "x")] == [200, 402, 400]
+            edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
+            datasets.reload()
+            assert engine.problem() == "its engine is closed"
+        finally:
+            gc.enable()
+        runner.run(gate.close())

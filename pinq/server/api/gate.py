@@ -87,7 +87,7 @@ class Gate:
         try:
             payload = await self._work(http, visit, work, charges)
         except PinqError as raised:
-            error = raised
+            error = raised.with_traceback(None)  # which has this frame, and with it the dataset's codes
         except ClientDisconnect:
             error = QueryError("the request was cut off.")
         except Exception:
@@ -116,11 +116,7 @@ class Gate:
         hashed = digest(token)
         self._throttle.check(visit.address, hashed)
 
-        def authorise() -> None:
-            visit.dataset = visit.grant = None
-            visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
-
-        visit.authorise = authorise
+        visit.authority = partial(self._authorise, hashed)
         recall = partial(self._recall, visit, hashed) if charges else lambda: False
 
         def opens() -> bool:
@@ -132,7 +128,7 @@ class Gate:
                 visit.clock = time.monotonic()
                 size = _size(http)
                 if size > self.settings.middle_body:  # only who may ask may fill the memory
-                    await self._lanes.soon(visit.asked, hashed, authorise)
+                    await self._lanes.soon(visit.asked, hashed, visit.authorise)
                 async with self._lanes.room(visit.asked, hashed, size):
                     body = await self._read(http)
                     visit.clock = time.monotonic()  # how long the body took is the sender's choice
@@ -156,6 +152,10 @@ class Gate:
         """Reads the body; that of a GET is nobody's business."""
         settings = self.settings
         return b"" if http.method == "GET" else await read_body(http, settings.max_body, settings.body_seconds)
+
+    def _authorise(self, hashed: str, visit: Visit) -> None:
+        visit.dataset = visit.grant = None
+        visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
 
     def _recall(self, visit: Visit, hashed: str) -> bool:
         """Lets a token in by what this process has read of the ledger, where that will do."""

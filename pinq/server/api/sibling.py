@@ -30,6 +30,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -213,7 +214,7 @@ class Sibling:
         """Does a task."""
         visit = Visit(task.policy.dataset, "", "", turn=_Turn(connection, task))
         self._meter.asking.connection, self._meter.asking.turn = connection, visit.turn
-        visit.authorise = lambda: self._authorise(visit, task)
+        visit.authority = partial(self._authorise, task)
         error: Failure | Stopped | TooHeavy | Unfit
         try:
             visit.turn.check()
@@ -223,14 +224,12 @@ class Sibling:
         except PinqError as raised:
             error = Failure.of(raised)
         except (Stopped, TooHeavy, Unfit) as raised:
-            error = raised
+            error = raised.with_traceback(None)  # which has this frame, and with it the dataset's codes
         except Exception:
             error = Failure.of(unexpected())
-        finally:
-            visit.dataset = None  # a visit is in a cycle, and would keep codes that nobody uses any more
         return Outcome(visit.request, error=error)
 
-    def _authorise(self, visit: Visit, task: Task) -> None:
+    def _authorise(self, task: Task, visit: Visit) -> None:
         dataset = self._opened(task)
         grant = dataset.ledger.holder(task.token)
         if grant is None:

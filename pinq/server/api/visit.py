@@ -22,7 +22,8 @@ class Visit:
         started: When it arrived.
         turn: With how much work, and until when, it may run.
         clock: When its work began, from which time buckets are counted.
-        authorise: Looks at its token in the ledger, as it is now; ``NotAuthorised``.
+        authority: Looks at a visit's token in the ledger, as it is now; ``NotAuthorised``. It must
+            not know this visit: whoever is in a cycle keeps a dataset's codes when nobody uses them.
     """
 
     asked: str
@@ -35,7 +36,11 @@ class Visit:
     turn: Turn = field(default_factory=Turn)
     clock: float = field(default_factory=time.monotonic)
     padded: bool = False
-    authorise: Callable[[], None] = lambda: None
+    authority: Callable[[Visit], None] = lambda _: None
+
+    def authorise(self) -> None:
+        """Looks at its token in the ledger, as it is now; ``NotAuthorised``."""
+        self.authority(self)
 
     @property
     def opened(self) -> tuple[Dataset, Grant]:

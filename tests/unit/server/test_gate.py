@@ -19,14 +19,14 @@ def test_long_work_begins_only_once_the_ledger_was_read_for_its_token(most: floa
     visit, worked = Visit("a", "query", "-"), list[bytes]()
     visit.turn = Turn(most=most)
 
-    def ended() -> None:
+    def ended(_: Visit) -> None:
         raise NotAuthorised
 
     def work(_: Visit, body: bytes) -> str:
         worked.append(body)
         return "answer"
 
-    visit.authorise = ended
+    visit.authority = ended
     if most < math.inf:
         assert _job(visit, lambda: True, work, b"body") == "answer"
     else:
