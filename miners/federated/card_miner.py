@@ -68,6 +68,7 @@ class HoldersCardMiner(ScorecardMiner):
             total = card_fit.shares.total
             require_abilities(self.strategy, source)
             if not resume:  # of a fit that was broken off a part has been paid for
+                source.each_handle(card_fit.rehearse)
                 source.each(lambda budget: require_budget(budget, total, miner=self))
                 known = replace(card_fit, noises=self._noises(len(source.holders)))
                 warn_before_fit(self, handle, total, self._warnings(known, None))

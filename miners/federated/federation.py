@@ -179,10 +179,7 @@ class Federation:
         return dict(zip(self._handles, budgets, strict=True))
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns what each holder's ledger has charged since the federation was made.
-
-        None where the holder does not say.
-        """
+        """Returns what each ledger charged since the federation was made; None of a silent one."""
         spent: dict[str, Fraction | None] = {}
         for name, budget in self.budgets().items():
             before = self._before[name]
@@ -195,6 +192,8 @@ class Federation:
         outcomes = self._together([(name, partial(_ignoring, act, self._handles[name])) for name in asked])
         living = self.holders  # those who failed are not among them
         return {name: outcome.answer() for name, outcome in zip(asked, outcomes, strict=True) if name in living}
+
+    each_handle = each
 
     def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
         """Asks several questions of several holders, all at once: one round.

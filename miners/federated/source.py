@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Cuts, Spec, Values
 from pinq.public.spelling import closest
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = [
     "Ability",
@@ -143,6 +146,9 @@ class CountSource(Protocol):
 
     def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
         """Does the same with each holder's budget, all at once."""
+
+    def each_handle(self, act: Callable[[PrivateQueryable], object]) -> object:
+        """Does the same with each holder's handle, all at once; parties that add up have none."""
 
 
 @dataclass(frozen=True)

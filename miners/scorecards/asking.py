@@ -90,8 +90,14 @@ class HandleAsking(Asking):
     def __init__(self, handle: PrivateQueryable, shares: Shares) -> None:
         self._handle, self._shares, self._rows = handle, shares, handle.parts()
 
-    def rehearse(self, objective: Objective, specs: Sequence[Cells], table_specs: Sequence[Cells]) -> None:
+    def rehearse(self, objective: Objective, specs: Sequence[Cells], table_specs: Sequence[Cells], naive: bool) -> None:
         """Previews the heaviest questions: the last ones, with the largest card there can be.
+
+        Args:
+            objective: What is fitted.
+            specs: The cells of each attribute in steps.
+            table_specs: Their cells in tables.
+            naive: Whether points start from tables, where tables are asked.
 
         Raises:
             QueryError: One would take more work than the policy allows for a request.
@@ -106,7 +112,7 @@ class HandleAsking(Asking):
             return
         started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
         # Tables look at each attribute, and each step but the last at one.
-        for spec in (*(table_specs if self._shares.tables else ()), *by_size[: len(self._shares.steps) - 1]):
+        for spec in (*(table_specs if naive and self._shares.tables else ()), *by_size[: len(self._shares.steps) - 1]):
             cells = np.ones((self._size(spec), len(card.base)))
             card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
         loss, paid = started.loss(card), self._shares.steps[-1]

@@ -13,16 +13,20 @@ Privacy:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from miners.budget.noise import count_scale
 from miners.budget.plan import PlanLine
-from miners.scorecards.asking import Asking, Cells
+from miners.scorecards.asking import Asking, Cells, HandleAsking
 from miners.scorecards.card import Card
 from miners.scorecards.objectives import Objective
 from miners.scorecards.shares import CardStep, Shares
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.specs import bind
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["CardFit"]
 
@@ -46,6 +50,10 @@ class CardFit:
     shares: Shares
     naive: bool = True
     noises: int = 1
+
+    def rehearse(self, handle: PrivateQueryable) -> None:
+        """Raises what the heaviest question would be refused with, before any is paid."""
+        HandleAsking(handle, self.shares).rehearse(self.objective, self.specs, self.table_specs, self.naive)
 
     def learned(self, asking: Asking) -> Card:
         """Asks all questions; returns the card."""

@@ -146,7 +146,7 @@ class ScorecardMiner(HandleMiner[CardFit]):
         return objective.asks_tables(epsilon, attributes) or (objective.tabulates and self.steps == 0)
 
     def _rehearse(self, card_fit: CardFit, handle: PrivateQueryable) -> None:
-        HandleAsking(handle, card_fit.shares).rehearse(card_fit.objective, card_fit.specs, card_fit.table_specs)
+        card_fit.rehearse(handle)
 
     def _learned(self, card_fit: CardFit, handle: PrivateQueryable, target: str) -> Card:
         return card_fit.learned(HandleAsking(handle, card_fit.shares))

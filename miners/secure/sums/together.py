@@ -21,7 +21,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,9 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import plugin
 from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["SecureFederation"]
 
@@ -319,6 +322,9 @@ class SecureFederation:
     def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
         """Acts on the budget of each party, which is the same for all."""
         return {ALL: act(self._budget)}
+
+    def each_handle(self, act: Callable[[PrivateQueryable], object]) -> None:
+        """Does nothing: no party has a handle, and none bounds the work of a question."""
 
     def close(self) -> None:
         """Does nothing, for there is no connection to close; also at a ``with`` block's end."""

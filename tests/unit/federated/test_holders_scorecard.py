@@ -22,6 +22,7 @@ from pinq.errors import QueryError
 from pinq.provider.simulation import simulate
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
 
 STRATEGIES = ("turns", "noisy_counts")
 KINDS: dict[str, Any] = {"y": DPScorecard, "z": DPScorecard, "amount": DPScorecardRegressor}
@@ -106,6 +107,29 @@ def test_every_ledger_equals_the_claim(sizes: Any, nano: int, strategy: Any, tar
         again = KINDS[target].from_json(miner.to_json())
         assert again.holders_ == miner.holders_
         assert f"Scorecard of {len(sizes)} holder" in repr(again.holders_)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("target", KINDS)
+def test_a_fit_that_is_too_much_work_for_a_holder_costs_none(target: str, strategy: Any) -> None:
+    """Whoever bounds the work of a question refuses the fit before anybody is asked, or is left out from the beginning."""
+    miner, schema = (
+        KINDS[target](epsilon=1, strategy=strategy, steps=2),
+        SCHEMA.model_copy(update={"max_rows": 200_000}),
+    )
+    rules: dict[Any, Any] = {"fail": HolderFailed, "drop": None}
+    for rule, error in rules.items():
+        handles = [simulated(schema, data=rows(50, seed), epsilon=1) for seed in range(3)]
+        with Federation(handles, on_failure=rule) as holders:
+            session: Any = handles[1]._session
+            session._curator.max_work = 12  # enough for the first questions
+            if error is None:
+                miner.fit(holders, target)
+                assert miner.holders_.spent == {"holder 1": 1, "holder 2": 0, "holder 3": 1}
+            else:
+                with pytest.raises(error, match="units of work"):
+                    miner.fit(holders, target)
+                assert set(holders.spent().values()) == {0}
 
 
 @given(
