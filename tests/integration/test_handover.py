@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import threading
@@ -25,7 +26,8 @@ from pinq.ledger.terms import FREE, Terms
 from pinq.provider.grants import revoke
 from pinq.public.queries import Answer
 from pinq.server.api import replies
-from pinq.server.api.handover import Handover, _Process
+from pinq.server.api.handover import Handover, _facts, _Process
+from pinq.server.api.sibling import Facts
 from pinq.server.api.visit import Visit, Work
 from pinq.server.datasets import Dataset
 from pinq.server.details import unexpected
@@ -324,3 +326,24 @@ def test_a_sibling_that_hangs_is_given_up(served: Served, monkeypatch: pytest.Mo
     monkeypatch.undo()
     assert before.wait(MINUTE) == -signal.SIGKILL
     assert Answer.from_json(served.handover.do(QUERY, served.visit(), asked("twelve"))).id == "twelve"
+
+
+def test_a_policy_is_handed_over_only_when_it_is_new(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have a million pairs of a lookup table, and whoever writes or reads it keeps the interpreter."""
+    served.handover.do(QUERY, served.visit(), asked("one"))
+    before, sent = served.dataset, list[Facts]()
+
+    def noted(visit: Visit) -> Facts:
+        sent.append(_facts(visit))
+        return sent[-1]
+
+    monkeypatch.setattr("pinq.server.api.handover._facts", noted)
+    served.handover.do(QUERY, served.visit(), asked("one"))
+    assert not sent
+    assert len(pickle.dumps(served.handover._task(QUERY, served.visit(), b""))) < 1000
+    later = before.policy.model_copy(update={"cap": 7})
+    served.dataset = Dataset(later, before.ledger, before.curator, before.engine, before.source)
+    for _ in range(2):
+        served.handover.do(QUERY, served.visit(), asked("one"))
+    assert [facts.policy.cap for facts in sent] == [7]
+    served.dataset = before

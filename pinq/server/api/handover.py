@@ -23,9 +23,8 @@ from weakref import WeakKeyDictionary
 
 from pinq.curator.turn import Stopped
 from pinq.errors import PinqError, Unavailable
-from pinq.ledger.ledger import Ledger
 from pinq.public.wire import Failure
-from pinq.server.api.sibling import SIGNALS, Metered, Outcome, Task, Unfit, Verdict
+from pinq.server.api.sibling import SIGNALS, Facts, Metered, Outcome, Task, Unfit, Verdict, Wanted
 from pinq.server.api.visit import Visit, Work
 from pinq.server.log import RequestLog
 
@@ -99,8 +98,8 @@ class Handover:
     def __init__(self, most: int, log: RequestLog | None = None) -> None:
         self._most, self._log, self._lock, self._closed = most, log or RequestLog(), threading.Lock(), False
         self._process: _Process | None = None
-        # A ledger of the same file may be another one, where a dataset was removed and added again.
-        self._ledgers, self._numbers = WeakKeyDictionary[Ledger, int](), count()
+        # Of datasets and ledgers: one of the same name may be another, where it was removed and added again.
+        self._numbers, self._next = WeakKeyDictionary[object, int](), count()
 
     def do(self, work: Work, visit: Visit, body: bytes) -> str:
         """Does a route's work there.
@@ -138,10 +137,9 @@ class Handover:
     def _task(self, work: Work, visit: Visit, body: bytes) -> Task:
         (dataset, _), turn = visit.opened, visit.turn
         with self._lock:
-            number = self._ledgers.setdefault(dataset.ledger, next(self._numbers))
-            numbers = frozenset(self._ledgers.values())
-        url, source = dataset.ledger.url, dataset.source
-        return Task(dataset.policy, number, numbers, url, source, turn.token, work, body, turn.most, turn.end)
+            number, ledger = (self._numbers.setdefault(each, next(self._next)) for each in (dataset, dataset.ledger))
+            known = frozenset(self._numbers.values())
+        return Task(dataset.name, number, ledger, known, turn.token, work, body, turn.most, turn.end)
 
     def _outcome(self, task: Task, visit: Visit) -> Outcome:
         try:
@@ -211,6 +209,8 @@ def _watched(connection: Connection, task: Task, visit: Visit) -> Outcome:
                 return outcome
             case Metered(units):
                 connection.send(_verdict(visit, units))
+            case Wanted():
+                connection.send(_facts(visit))
 
 
 def _verdict(visit: Visit, units: int) -> Verdict:
@@ -220,3 +220,8 @@ def _verdict(visit: Visit, units: int) -> Verdict:
         return Verdict()
     except PinqError as error:
         return Verdict(Failure.of(error))
+
+
+def _facts(visit: Visit) -> Facts:
+    dataset, _ = visit.opened
+    return Facts(dataset.policy, dataset.ledger.url, dataset.source)

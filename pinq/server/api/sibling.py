@@ -11,6 +11,8 @@ process takes turns after all others (``NICE``).
 ::
 
     server ── Task ───────────▶ sibling   one connection for each request at a time
+           ◀─ Wanted ────────             what is that dataset, which is not open here?
+           ── Facts ─────────▶            a policy may be long: it is sent when it is new
            ── end of its turn ▶           whenever that changed
            ◀─ Metered ───────             is that much work within the grant's quota?
            ── Verdict ───────▶            the server counts for both
@@ -33,6 +35,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 from pinq.curator.turn import Stopped, TooHeavy, Turn
 from pinq.engine.sources import FileFacts
@@ -45,7 +48,7 @@ from pinq.server.api.visit import Visit, Work
 from pinq.server.datasets import Dataset
 from pinq.server.details import LOG, log_details, unexpected
 
-__all__ = ["SIGNALS", "Metered", "Outcome", "Task", "Unfit", "Verdict", "main"]
+__all__ = ["SIGNALS", "Facts", "Metered", "Outcome", "Task", "Unfit", "Verdict", "Wanted", "main"]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # that stop a server
 NICE = 10
@@ -53,6 +56,8 @@ FIRST_TO_GO = 500  # added to how likely the system ends this process, and not t
 SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
 LISTEN_SECONDS = 0.05  # how often work looks whether its turn was ended
 END_SECONDS = 3.0  # how long what was stopped may take to notice
+
+T = TypeVar("T")
 
 
 class Unfit(Exception):
@@ -64,11 +69,10 @@ class Task:
     """A request that is handed over.
 
     Attributes:
-        policy: Under which it was let in.
-        ledger: The number of that dataset's ledger, of those that the server opened.
-        ledgers: The numbers of all that it has open.
-        url: Where the ledger is.
-        source: The facts of the source's files when they were encoded.
+        name: The dataset's.
+        dataset: The number of the dataset as it is open in the server.
+        ledger: That of its ledger.
+        open: The numbers of all that the server has open.
         token: Digest of the token.
         work: What to do with the body.
         body: As it came.
@@ -76,16 +80,35 @@ class Task:
         end: When its turn ends, by the machine's monotonic clock.
     """
 
-    policy: Policy
+    name: str
+    dataset: int
     ledger: int
-    ledgers: frozenset[int]
-    url: str
-    source: tuple[FileFacts, ...]
+    open: frozenset[int]
     token: str
     work: Work
     body: bytes
     most: float
     end: float
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The task's dataset is not open here as it is there."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How a dataset is open in the server.
+
+    Attributes:
+        policy: Under which.
+        url: Where its ledger is.
+        source: The facts of its source's files when they were encoded.
+    """
+
+    policy: Policy
+    url: str
+    source: tuple[FileFacts, ...]
 
 
 @dataclass(frozen=True)
@@ -142,8 +165,8 @@ class _Turn(Turn):
         return word
 
 
-class _Meter:
-    """Has the server count work; each thread asks about its own task."""
+class _Server:
+    """Where a thread's task came from: the server counts work, and knows how a dataset is open."""
 
     def __init__(self) -> None:
         self.asking = threading.local()
@@ -152,23 +175,34 @@ class _Meter:
         """``NotAllowed`` or ``TooManyRequests`` where the server says so."""
         if most is None:
             return
-        self.asking.connection.send(Metered(units))
-        while not isinstance(verdict := self.asking.turn.hear(), Verdict):
-            pass
+        verdict = self._asked(Metered(units), Verdict)
         if verdict.failure is not None:
             raise verdict.failure.error()
+
+    def facts(self) -> Facts:
+        """How the task's dataset is open there."""
+        return self._asked(Wanted(), Facts)
+
+    def _asked(self, question: Metered | Wanted, kind: type[T]) -> T:
+        self.asking.connection.send(question)
+        while not isinstance(word := self.asking.turn.hear(), kind):
+            pass
+        return word
 
 
 class _Opening:
     """A ledger, and its dataset as it was when the server let the last task in."""
 
-    def __init__(self, meter: _Meter) -> None:
-        self._meter, self._lock = meter, threading.Lock()
+    def __init__(self, server: _Server) -> None:
+        self._server, self._lock, self._number = server, threading.Lock(), -1
         self._ledger: Ledger | None = None
         self._dataset: Dataset | None = None
 
-    def dataset(self, task: Task) -> Dataset:
+    def dataset(self, number: int) -> Dataset:
         """The dataset as the server had it open when it let the task in.
+
+        Args:
+            number: That of the dataset, among all that the server opens.
 
         Raises:
             PolicyError: The source cannot be read, or changed since the server read it.
@@ -176,11 +210,15 @@ class _Opening:
         """
         with self._lock:
             known = self._dataset
+            if known is not None and number == self._number and not known.engine.problem():
+                return known
+            facts = self._server.facts()
             if self._ledger is None:
-                self._ledger = Ledger(task.url, task.policy.dataset, create=False, heads=heads_folder())
-            self._dataset = Dataset.beside(task.policy, self._ledger, task.source, self._meter, known)
+                self._ledger = Ledger(facts.url, facts.policy.dataset, create=False, heads=heads_folder())
+            self._dataset = Dataset.beside(facts.policy, self._ledger, facts.source, self._server, known)
             if known is not None and known is not self._dataset:
                 known.retire(self._dataset)
+            self._number = number
             return self._dataset
 
     def close(self) -> None:
@@ -197,7 +235,7 @@ class Sibling:
     """Does tasks on datasets that it opens by itself."""
 
     def __init__(self) -> None:
-        self._lock, self._meter = threading.Lock(), _Meter()
+        self._lock, self._server = threading.Lock(), _Server()
         self._openings: dict[int, _Opening] = {}
 
     def serve(self, connection: Connection) -> None:
@@ -212,8 +250,8 @@ class Sibling:
 
     def done(self, task: Task, connection: Connection) -> Outcome:
         """Does a task."""
-        visit = Visit(task.policy.dataset, "", "", turn=_Turn(connection, task))
-        self._meter.asking.connection, self._meter.asking.turn = connection, visit.turn
+        visit = Visit(task.name, "", "", turn=_Turn(connection, task))
+        self._server.asking.connection, self._server.asking.turn = connection, visit.turn
         visit.authority = partial(self._authorise, task)
         error: Failure | Stopped | TooHeavy | Unfit
         try:
@@ -239,14 +277,14 @@ class Sibling:
     def _opened(self, task: Task) -> Dataset:
         """The dataset as the server had it open; what the server has closed is closed here too."""
         with self._lock:
-            ended = [self._openings.pop(number) for number in self._openings.keys() - task.ledgers]
-            opening = self._openings.setdefault(task.ledger, _Opening(self._meter))
+            ended = [self._openings.pop(number) for number in self._openings.keys() - task.open]
+            opening = self._openings.setdefault(task.ledger, _Opening(self._server))
         for closed in ended:
             closed.close()
         try:
-            return opening.dataset(task)
+            return opening.dataset(task.dataset)
         except PolicyError as error:
-            LOG.warning("long work on %s stays in the server's own process: %s", task.policy.dataset, error)
+            LOG.warning("long work on %s stays in the server's own process: %s", task.name, error)
             raise Unfit from None
 
     def close(self) -> None:
