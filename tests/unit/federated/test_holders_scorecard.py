@@ -23,6 +23,7 @@ from pinq.provider.simulation import simulate
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.handles import simulated
+from tests.holders import Noted
 
 STRATEGIES = ("turns", "noisy_counts")
 KINDS: dict[str, Any] = {"y": DPScorecard, "z": DPScorecard, "amount": DPScorecardRegressor}
@@ -107,6 +108,15 @@ def test_every_ledger_equals_the_claim(sizes: Any, nano: int, strategy: Any, tar
         again = KINDS[target].from_json(miner.to_json())
         assert again.holders_ == miner.holders_
         assert f"Scorecard of {len(sizes)} holder" in repr(again.holders_)
+
+
+def test_turns_go_by_the_rows_that_tables_tell() -> None:
+    """Where tables pay most and the start nearly nothing: a holder of nearly all rows chooses every time."""
+    for _ in range(3):
+        handles = [simulated(SCHEMA, data=rows(size, size), epsilon=1) for size in (1500, 30, 20)]
+        holders = Noted(handles)
+        DPScorecard(epsilon=0.5, steps=3).fit(holders, "z")
+        assert [name for name, _ in holders.chosen] == ["holder 1"] * 3
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
