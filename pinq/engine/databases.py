@@ -47,10 +47,10 @@ class _Shared:
 
     def close(self) -> None:
         """Ends the database once nobody is connected; the next connection starts another one."""
+        # DuckDB would close everybody's connections with its first one, or fail where one is at work:
+        # so that one is let go, and the last of the others ends the database.
         with self._guard:
-            database, self._database = self._database, None
-        if database is not None:
-            database.close()
+            self._database = None
 
 
 _shared = _Shared()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -97,8 +98,14 @@ def test_after_a_failure_of_the_database_another_takes_its_place() -> None:
             connection.execute("CREATE TABLE memory.main.stays AS SELECT 1")
             raise duckdb.InternalException("an assertion failed")
 
-    with pytest.raises(duckdb.InternalException):
-        fail()
+    with small_database() as beside, ThreadPoolExecutor(1) as thread, small_database() as busy:
+        counted = thread.submit(
+            lambda: busy.execute("SELECT count(*) FROM range(3000000) WHERE hash(range) >= 0").fetchall()
+        )
+        with pytest.raises(duckdb.InternalException, match="an assertion failed"):
+            fail()
+        assert beside.execute("SELECT 1").fetchall() == [(1,)]  # other tables go on being read
+        assert counted.result() == [(3_000_000,)]
     with small_database() as connection, pytest.raises(duckdb.CatalogException):
         connection.execute("SELECT * FROM memory.main.stays")
 
