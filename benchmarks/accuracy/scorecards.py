@@ -111,7 +111,7 @@ def write(data_sets: Sequence[DataSet], cells: pd.DataFrame, folder: Path) -> No
     for data_set in data_sets:
         rows = means[means["figure"] == data_set.key]
         sections += _tables(data_set, rows)
-        if data_set.key in DRAWN:
+        if data_set.key in DRAWN and len(rows):
             sections.append(_drawn(data_set, rows, folder))
     replace_section(folder / "README.md", "figures", "\n\n".join(sections), heading="Scorecards")
 

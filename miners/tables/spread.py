@@ -20,7 +20,7 @@ __all__ = ["MomentsOfBins", "most_edges", "spread_of", "widening_edges", "withou
 FAR, NEAR = 0.4, 0.25  # of its distance, how wide a bin is at the end of the grid and near the median
 EXACT_ROWS = 2000.0  # epsilon times rows above which bins are narrower than that
 NARROWEST = 0.2
-EMPTY = 2.0  # standard deviations from 0, up to which the rows beyond a point count as none
+EMPTY = 3.5  # standard deviations from 0, up to which the rows beyond a point count as none
 
 
 def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
