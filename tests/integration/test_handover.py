@@ -97,10 +97,10 @@ def spent(served: Served, analyst: str) -> float:
 
 def test_what_is_handed_over_is_answered_and_charged_once(served: Served) -> None:
     """Asked again, here or there, it has the same answer."""
-    given = {do(served.visit(), asked("one")) for do in [*served.both(QUERY), *served.both(QUERY)]}
+    given = {do(served.visit("gil"), asked("one")) for do in [*served.both(QUERY), *served.both(QUERY)]}
     assert [Answer.from_json(text).id for text in given] == ["one"]
-    assert spent(served, "ana") == 0.5
-    visit = served.visit()
+    assert spent(served, "gil") == 0.5
+    visit = served.visit("gil")
     assert served.handover.do(replies.budget, visit, b"") == replies.budget(visit, b"")
     served.handover.do(QUERY, visit, asked("one"))
     assert visit.request == "one"
