@@ -40,6 +40,17 @@ def changed(session: Session, **fields: Any) -> Session:
     )
 
 
+def tried_on_three(parties: Consortium, session: Path) -> str:
+    """Runs ``pinq secure try`` on a table of 50 rows for each party; returns what it prints."""
+    tables = []
+    for number in range(len(NAMES)):
+        patients(50, number).to_csv(parties.folder / f"{number}.csv", index=False)
+        tables.append(str(parties.folder / f"{number}.csv"))
+    tried = CliRunner().invoke(app, ["secure", "try", str(session), *tables])
+    assert tried.exit_code == 0, tried.output
+    return tried.output
+
+
 def test_the_hash_must_be_the_one_agreed_to(parties: Consortium) -> None:
     """Another hash, or too little of it, ends before the policy's rows are read."""
     for wrong in ("0" * 64, parties.session.digest[:15], ""):
@@ -204,14 +215,9 @@ def test_the_commands(parties: Consortium) -> None:
     assert f"hash {load_session(file).digest}" in shown.output
     assert "opens\n  to all: the noisy number of all rows" in shown.output
     assert "Epsilon 2, also to any 1 who pool the noise that they drew" in shown.output
-    tables = []
-    for number in range(3):
-        patients(50, number).to_csv(parties.folder / f"{number}.csv", index=False)
-        tables.append(str(parties.folder / f"{number}.csv"))
-    tried = shell.invoke(app, ["secure", "try", str(file), *tables])
-    assert tried.exit_code == 0, tried.output
-    assert "opened: noisy rows" in tried.output
-    assert "clinic: 50 rows\n" in tried.output
+    tried = tried_on_three(parties, file)
+    assert "opened: noisy rows" in tried
+    assert "clinic: 50 rows\n" in tried
     refused = shell.invoke(
         app, ["secure", "join", str(file), "--party", "9", "--policy", str(parties.policies[0]), "--agree", "0" * 16]
     )
@@ -256,13 +262,7 @@ def test_the_commands_of_a_scorecard(parties: Consortium) -> None:
     assert "  to all: in each step noisy sums of derivatives in the cells of one attribute" in shown.output
     assert "DPScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
     assert re.search(r"in all +2$", shown.output, flags=re.MULTILINE)
-    tables = []
-    for number in range(3):
-        patients(50, number).to_csv(parties.folder / f"{number}.csv", index=False)
-        tables.append(str(parties.folder / f"{number}.csv"))
-    tried = shell.invoke(app, ["secure", "try", str(file), *tables])
-    assert tried.exit_code == 0, tried.output
-    assert "Scorecard for `ill` (no, yes): 3 attributes" in tried.output
+    assert "Scorecard for `ill` (no, yes): 3 attributes" in tried_on_three(parties, file)
 
 
 def test_the_estimator(tmp_path: Path) -> None:
