@@ -434,13 +434,13 @@ def test_bins_of_a_variance_follow_public_facts_and_a_chosen_median() -> None:
 
 
 def test_a_standard_deviation_is_exact_where_the_declared_range_is_wide() -> None:
-    """Within 5 % at epsilon 0.5, for 4,000 rows on a thirtieth of the range; nearly all intervals hold."""
+    """Within 5 % at epsilon 0.5, for 4,000 rows on a thirtieth of the range; intervals hold, of 40 at least 37."""
     schema = Schema(columns={"heat": Numeric(lower=-100, upper=200)}, max_rows=ROWS)
     data = pd.DataFrame({"heat": np.random.default_rng(2).normal(20, 2, ROWS)})
     handle = simulated(schema, rows=ROWS, epsilon=100, data=data)
-    tables = [std(handle, "heat", epsilon="0.5").frame.iloc[0] for _ in range(9)]
+    tables = [std(handle, "heat", epsilon="0.5").frame.iloc[0] for _ in range(40)]
     assert np.median([abs(row["value"] - data.heat.std()) for row in tables]) < 0.05 * data.heat.std()
-    assert sum(row["low"] <= data.heat.std() <= row["high"] for row in tables) >= 8
+    assert sum(row["low"] <= data.heat.std() <= row["high"] for row in tables) >= 37
 
 
 def test_a_summary_describes_every_column() -> None:
