@@ -12,36 +12,23 @@ the same everywhere: a hash that a library calls its own need not.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
+from pinq.engine.digests import TextDigests
 from pinq.engine.tallies import packed_words, run_starts
 
 __all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
 
 KEPT_SHARDS = 8
-HASHED_AT_ONCE = 2**13
-MARGIN = 24  # bytes before a text, for zeros before the digits of its first number
+MIXED_AT_ONCE = 2**15  # rows
+MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no code is lost
 ShardSource = tuple[str, int, int]
 """What ``Axis.source`` is for shards: the word, the key and the number of shards."""
-
-_BEGIN = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
-_TURNS = ((7, 12, 17, 22), (5, 9, 14, 20), (4, 11, 16, 23), (6, 10, 15, 21))
-_STRIDES = ((1, 0), (5, 1), (3, 5), (7, 0))
-# Of each step of MD5 the word that it reads, by how much it turns, and the constant that it adds.
-_STEPS = [
-    (
-        (_STRIDES[step // 16][0] * step + _STRIDES[step // 16][1]) % 16,
-        _TURNS[step // 16][step % 4],
-        int(abs(math.sin(step + 1)) * 2**32),
-    )
-    for step in range(64)
-]
 
 
 class ShardColumns:
@@ -118,72 +105,16 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)
     check = check or _go_on
-    nth, head, coins = _nth_among_equals(codes, check), f"{salt.hex()}:".encode(), []
+    nth, names = _nth_among_equals(codes, check), list(codes.blocks[0].columns)
+    most = [max(int(block.columns[name].max(initial=0)) for block in codes.blocks) for name in names]
+    # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
+    after = [*[b","] * (len(names) - 1), b"#", b""]
+    digests = TextDigests(f"{salt.hex()}:".encode(), list(zip([*most, int(nth.max())], after, strict=True)))
+    coins = []
     for block in codes.blocks:
-        for start in range(0, block.rows, HASHED_AT_ONCE):
-            check()
-            rows = slice(start, min(start + HASHED_AT_ONCE, block.rows))
-            # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
-            numbers = [column[rows] for column in block.columns.values()]
-            coins.append(_hashes(head, [*numbers, nth[rows]], [*[b","] * (len(numbers) - 1), b"#", b""]))
+        coins.append(digests([*block.columns.values(), nth[: block.rows]], check))
         nth = nth[block.rows :]
     return np.concatenate(coins)
-
-
-def _hashes(head: bytes, numbers: Sequence[np.ndarray], after: Sequence[bytes]) -> np.ndarray:
-    """The last eight bytes of the MD5 hashes of texts, as numbers, shape (rows,).
-
-    Args:
-        head: How each text begins.
-        numbers: Then come these numbers of each row, shape (rows,) each, as decimals.
-        after: What follows each of them.
-    """
-    signs, length = _texts(head, numbers, after)
-    # A text's last block ends with how many bits the text has.
-    blocks = (length + 8) // 64 + 1
-    hashes = np.empty(len(blocks), dtype=np.uint64)
-    for count in np.unique(blocks).tolist():
-        rows = np.flatnonzero(blocks == count)
-        words = np.zeros((len(rows), 16 * count), dtype="<u4")
-        words.view(np.uint8)[:] = signs[rows, MARGIN : MARGIN + 64 * count]
-        words[:, -2] = 8 * length[rows]
-        state = [np.full(len(rows), word, dtype=np.uint32) for word in _BEGIN]
-        for block in np.split(np.ascontiguousarray(words.T), count):
-            state = _compressed(state, block)
-        hashes[rows] = state[3].astype(np.uint64) << np.uint64(32) | state[2]
-    return hashes
-
-
-def _texts(head: bytes, numbers: Sequence[np.ndarray], after: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """The signs of texts, each from MARGIN on and ended by 128; and how long each is."""
-    ends, length = [], np.full(len(numbers[0]), len(head))
-    for column, tail in zip(numbers, after, strict=True):
-        ends.append(length + _digits(column))
-        length = ends[-1] + len(tail)
-    signs = np.zeros((len(length), MARGIN + 64 * (int(length.max() + 8) // 64 + 1)), dtype=np.uint8)
-    flat, begins = signs.reshape(-1), np.arange(len(signs)) * signs.shape[1] + MARGIN
-    flat[begins + length] = 128
-    # From the last column to the first, each with as many digits as its longest number: in 3,12 and
-    # 14,5 the last numbers are 12 and 05, and over the 0 a comma is written later.
-    for column, end, tail in zip(reversed(numbers), reversed(ends), reversed(after), strict=True):
-        last, rest = begins + end, column
-        for number, sign in enumerate(tail):
-            flat[last + number] = sign
-        for _ in range(len(str(int(column.max())))):
-            tenth = rest // 10
-            last -= 1
-            flat[last] = rest - tenth * 10 + ord("0")
-            rest = tenth
-    signs[:, MARGIN : MARGIN + len(head)] = np.frombuffer(head, dtype=np.uint8)
-    return signs, length
-
-
-def _digits(numbers: np.ndarray) -> np.ndarray:
-    """How many digits each number has."""
-    digits = np.ones(len(numbers), dtype=np.int64)
-    for power in range(1, len(str(int(numbers.max())))):
-        digits += numbers >= 10**power
-    return digits
 
 
 def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
@@ -191,59 +122,63 @@ def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
 
     Of rows a, b, a, a the numbers are 1, 1, 2, 3: which of equal ones is which, nothing tells.
     """
-    lines, sizes = [], []
-    for name in codes.blocks[0].columns:
-        check()
-        lines.append(np.concatenate([block.columns[name] for block in codes.blocks]))
-        sizes.append(int(lines[-1].max()) + 1)
-    words = packed_words(lines, sizes)
+    words = _mixed_words(codes, check)
     order = np.argsort(words)
+    if not _equal_neighbours(codes, words, order, check):
+        words = _exact_words(codes, check)
+        order = np.argsort(words)
     starts = run_starts(words[order])
     # Words 5 3 5: in order 3 5 5, by `order` 1 0 2; runs start at 0 and 1, so 1 2 3 less 0 1 1 are
     # 1 1 2, and the rows are numbered 1, 1 and 2.
-    nth = np.empty(codes.rows, dtype=np.int64)
+    nth = np.empty(codes.rows, dtype=np.uint64)
     nth[order] = np.arange(1, codes.rows + 1) - np.repeat(starts, np.diff(starts, append=codes.rows))
     return nth
 
 
+def _mixed_words(codes: Codes, check: Callable[[], None]) -> np.ndarray:
+    """A number for each row, the same for equal ones, and nearly always another for others."""
+    words = np.zeros(codes.rows, dtype=np.uint64)
+    last = 0
+    for block in codes.blocks:
+        for start in range(0, block.rows, MIXED_AT_ONCE):
+            check()
+            rows = slice(start, start + MIXED_AT_ONCE)
+            own = words[last:][: block.rows][rows]
+            for column in block.columns.values():
+                own *= MIXER
+                own += column[rows]
+        last += block.rows
+    return words
+
+
+def _equal_neighbours(codes: Codes, words: np.ndarray, order: np.ndarray, check: Callable[[], None]) -> bool:
+    """Whether rows with the same number, next to each other in this order, are equal."""
+    ordered = words[order]
+    same = np.flatnonzero(ordered[1:] == ordered[:-1])
+    left, right = order[same], order[same + 1]
+    return all(np.array_equal(line[left], line[right]) for line in _whole_columns(codes, check))
+
+
+def _exact_words(codes: Codes, check: Callable[[], None]) -> np.ndarray:
+    """A number for each row, the same for equal ones, and another for others."""
+    lines = list(_whole_columns(codes, check))
+    return packed_words(lines, [int(line.max()) + 1 for line in lines])
+
+
+def _whole_columns(codes: Codes, check: Callable[[], None]) -> Iterator[np.ndarray]:
+    """Yields the codes of each column, of all rows."""
+    for name in codes.blocks[0].columns:
+        check()
+        yield np.concatenate([block.columns[name] for block in codes.blocks])
+
+
 def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
     """Which of ``count`` shards the rows with these coins are in, shape (rows,)."""
-    shards, tail = np.empty(len(coins), dtype=smallest(count)), f":{key}".encode()
-    for start in range(0, len(coins), HASHED_AT_ONCE):
-        own = slice(start, start + HASHED_AT_ONCE)
-        # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
-        # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
-        # >> 32 = 1.
-        upper = _hashes(b"", [coins[own]], [tail]) >> np.uint64(32)
-        shards[own] = upper * np.uint64(count) >> np.uint64(32)
-    return shards
-
-
-def _compressed(state: Sequence[np.ndarray], words: np.ndarray) -> list[np.ndarray]:
-    """What a block of 16 words makes of the four words of MD5, for all texts (RFC 1321, 3.4)."""
-    a, b, c, d = state
-    spare = np.empty_like(a)
-    for step, (word, turn, constant) in enumerate(_STEPS):
-        mixed = _mixed(step // 16, b, c, d)
-        mixed += a
-        mixed += np.uint32(constant)
-        mixed += words[word]
-        np.right_shift(mixed, np.uint32(32 - turn), out=spare)
-        np.left_shift(mixed, np.uint32(turn), out=mixed)
-        mixed |= spare
-        mixed += b
-        a, b, c, d = d, mixed, b, c
-    return [new + old for new, old in zip((a, b, c, d), state, strict=True)]
-
-
-def _mixed(round_number: int, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
-    """The function of a round: F, G, H, I."""
-    if round_number == 3:
-        return c ^ (b | ~d)
-    if round_number == 2:
-        return b ^ c ^ d
-    chosen, other, by = (c, d, b) if round_number == 0 else (b, c, d)
-    return other ^ (by & (chosen ^ other))
+    # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
+    # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
+    # >> 32 = 1.
+    upper = TextDigests(b"", [(2**64 - 1, f":{key}".encode())])([coins], _go_on) >> np.uint64(32)
+    return (upper * np.uint64(count) >> np.uint64(32)).astype(smallest(count))
 
 
 def _go_on() -> None:

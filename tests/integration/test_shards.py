@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pinq.curator.turn import Stopped
+from pinq.engine import shards
 from pinq.engine.codes import Codes, RowBlock
 from pinq.engine.shards import ShardColumns, coins_of
 
@@ -21,7 +22,9 @@ from pinq.engine.shards import ShardColumns, coins_of
 @pytest.mark.parametrize("stop", [0, 1])
 def test_making_coins_can_be_stopped(stop: int) -> None:
     """Before each block, and while the rows are numbered: what the check raises ends the work, and nothing is kept."""
-    columns: dict[Hashable, np.ndarray] = {f"c{number}": np.arange(300_000) % (7 + number) for number in range(6)}
+    columns: dict[Hashable, np.ndarray] = {
+        f"c{number}": np.arange(300_000, dtype=np.uint32) % np.uint32(7 + number) for number in range(6)
+    }
     codes = SimpleNamespace(rows=300_000, blocks=[RowBlock(columns, 300_000)])
     made, looks = ShardColumns(cast(Codes, codes), b"salt"), count()
 
@@ -50,3 +53,13 @@ def test_coins_are_digests_of_text_that_no_version_changes(codes: int) -> None:
         digest = hashlib.md5(f"{b'salt'.hex()}:{','.join(map(str, row))}#{seen[row]}".encode()).digest()
         expected.append((row, int.from_bytes(digest[8:], "little")))
     assert sorted(zip(map(tuple, table.T.tolist()), coins.tolist(), strict=True)) == sorted(expected)
+
+
+def test_rows_whose_numbers_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a mixing of codes gives two rows one number, equal rows are still those that are numbered."""
+    monkeypatch.setattr(shards, "MIXER", np.uint64(1))  # rows (0, 1) and (1, 0) are both 1
+    table = np.array([[0, 1, 0, 1], [1, 0, 1, 0]], dtype=np.uint8)
+    codes = SimpleNamespace(rows=4, blocks=[RowBlock({"a": table[0], "b": table[1]}, 4)])
+    coins = coins_of(cast(Codes, codes), b"")
+    expected = [hashlib.md5(text.encode()).digest() for text in (":0,1#1", ":1,0#1", ":0,1#2", ":1,0#2")]
+    assert sorted(coins.tolist()) == sorted(int.from_bytes(digest[8:], "little") for digest in expected)
