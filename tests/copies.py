@@ -36,4 +36,4 @@ def trees_of_copies(miner: Any, schema: Schema, rows: pd.DataFrame, target: str)
     with simulated(schema, data=table, epsilon=miner.epsilon) as handle:
         grown = grow(handle.partition(Values("copy")), strategy)
         assert handle.budget.spent <= miner.epsilon
-    return [Tree(schema, target, strategy.estimates(nodes)) for nodes in grown]
+    return [Tree(schema, target, nodes) for nodes in strategy.estimates(grown)]

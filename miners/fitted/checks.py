@@ -73,13 +73,16 @@ def _check_split(index: int, node: Node, schema: Schema, target: Target) -> None
     """Checks that a node's split is one of a tree's, and that it has a child for each part."""
     size = 0
     if node.split is not None:
-        wrong = (
-            f"node {index} of the tree is split by {node.split!r}; "
-            "Values, Cuts or Groups of a column other than the target is needed."
-        )
+
+        def wrong() -> str:
+            return (
+                f"node {index} of the tree is split by {node.split!r}; "
+                "Values, Cuts or Groups of a column other than the target is needed."
+            )
+
         require_kind([node.split], (Values, Cuts, Groups), wrong)
         if node.split.column == target.name:
-            raise QueryError(wrong)
+            raise QueryError(wrong())
         size = bind(node.split, schema).size
     if len(node.children) != size:
         raise QueryError(f"node {index} of the tree has {len(node.children)} children; its split makes {size}.")

@@ -19,6 +19,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,8 +41,8 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
     variance 2/3. The gain of 2 is shared out evenly: the leaves become 5 and 4.
 
     Args:
-        children: For each node the indices of its children, which are greater than its own; the
-            root is node 0.
+        children: For each node the indices of its children, which are greater than its own. A
+            node that is nobody's child is a root; there may be several.
         answers: Noisy value of each node, shape (nodes, k): k quantities that share their
             variances; anything where the variance is infinite.
         variances: Of the noise in each row of ``answers``, shape (nodes,), greater than 0; infinite
@@ -50,39 +51,76 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
     Returns:
         Estimates, shape (nodes, k), and the variances of their noise, shape (nodes,).
     """
-    best, spread = np.zeros_like(answers, dtype=np.float64), np.zeros(len(answers))
-    _estimate_from_below(best, spread, children, answers, variances)
-    # What the rest of the tree tells about a node is shared out among its children in proportion to
-    # their variances: an uncertain child takes more of the correction.
-    for node, offspring in enumerate(children):
-        if not offspring:
-            continue
-        below = list(offspring)
-        total, noise = best[below].sum(axis=0), spread[below].sum()
-        share = spread[below] / noise
-        best[below] += share[:, None] * (best[node] - total)
-        spread[below] += share**2 * (spread[node] - noise)
-    return best, spread
-
-
-def _estimate_from_below(
-    best: np.ndarray, spread: np.ndarray, children: Children, answers: np.ndarray, variances: np.ndarray
-) -> None:
-    """Fills in what a node's own answer and all answers below it tell together, leaves first."""
-    for node in range(len(answers) - 1, -1, -1):
-        own, below = variances[node], list(children[node])
-        if not below:
-            if not np.isfinite(own):
-                raise ValueError(f"nothing was asked of leaf {node}")
-            best[node], spread[node] = answers[node], own
-            continue
-        total, noise = best[below].sum(axis=0), spread[below].sum()
+    best, spread = np.array(answers, dtype=np.float64), np.array(variances, dtype=np.float64)
+    levels = _levels(children)
+    _require_leaves(children, spread)
+    # What a node's own answer and all answers below it tell together, the deepest level first.
+    for level in reversed(levels):
+        total, noise = level.sums(best), level.sums(spread)
         # The noisier the children's sum, the more the own answer weighs; 0 where nothing was asked.
         # Leaves of 4 and 3 with variance 1 below a node of 9 with variance 1: the leaves' sum 7 has
         # variance 2, so the 9 weighs 2/3: 7 + 2/3 * 2 = 8.33, of variance 2/3.
-        weight = noise / (own + noise)
-        best[node] = total + weight * (answers[node] - total) if weight else total
-        spread[node] = (1 - weight) * noise
+        weight = noise / (spread[level.nodes] + noise)
+        own = np.where(weight[:, None] > 0, best[level.nodes], total)
+        best[level.nodes], spread[level.nodes] = total + weight[:, None] * (own - total), (1 - weight) * noise
+    # What the rest of the tree tells about a node is shared out among its children in proportion to
+    # their variances: an uncertain child takes more of the correction.
+    for level in levels:
+        total, noise = level.sums(best), level.sums(spread)
+        share = spread[level.below] / noise[level.parent]
+        best[level.below] += share[:, None] * (best[level.nodes] - total)[level.parent]
+        spread[level.below] += share**2 * (spread[level.nodes] - noise)[level.parent]
+    return best, spread
+
+
+@dataclass(frozen=True, eq=False)
+class _Level:
+    """The nodes of one depth that have children, of all trees.
+
+    Attributes:
+        nodes: Their numbers, shape (nodes,).
+        below: The numbers of their children, node by node, shape (children,).
+        parent: The position in ``nodes`` of each child's parent, shape (children,).
+        starts: Where each node's children begin in ``below``, shape (nodes,).
+    """
+
+    nodes: np.ndarray
+    below: np.ndarray
+    parent: np.ndarray
+    starts: np.ndarray
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """What the children's values add up to, for each node."""
+        result: np.ndarray = np.add.reduceat(values[self.below], self.starts, axis=0)
+        return result
+
+
+def _levels(children: Children) -> list[_Level]:
+    """The levels of some trees from their roots down, but for nodes without children."""
+    depths = [0] * len(children)
+    for node, below in enumerate(children):
+        for child in below:
+            depths[child] = depths[node] + 1
+    counts = np.fromiter(map(len, children), dtype=np.int64, count=len(children))
+    flat = np.array([child for below in children for child in below], dtype=np.int64)
+    depth, ends = np.array(depths), np.cumsum(counts)
+    levels = []
+    for number in range(max(depths)):
+        nodes = np.flatnonzero((depth == number) & (counts > 0))
+        # Nodes 1 and 4 with two and three children: 0 0 1 1 1, which begin at 0 and 2; those of
+        # node 4 are `flat` from 6 on, so positions 2 to 4 read there: 6 - 2 more.
+        own = counts[nodes]
+        parent, starts = np.repeat(np.arange(len(nodes)), own), np.cumsum(own) - own
+        positions = np.arange(len(parent)) + ((ends - counts)[nodes] - starts)[parent]
+        levels.append(_Level(nodes, flat[positions], parent, starts))
+    return levels
+
+
+def _require_leaves(children: Children, variances: np.ndarray) -> None:
+    """Raises ``ValueError`` where nothing was asked of a leaf."""
+    for node in np.flatnonzero(~np.isfinite(variances)).tolist():
+        if not children[node]:
+            raise ValueError(f"nothing was asked of leaf {node}")
 
 
 def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from miners.fitted.node import Node
 from miners.growth.open_node import OpenNode
 from miners.growth.pruning import calibrate, worth_keeping
 
-__all__ = ["calibrated_nodes", "estimated_nodes", "released_nodes"]
+__all__ = ["calibrated_nodes", "estimated_forest", "estimated_nodes", "released_nodes"]
 
 
 def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty: float | None = None) -> list[Node]:
@@ -32,16 +32,41 @@ def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty:
         certainty: C4.5's certainty factor, for pruning that spares splits which tell shares apart;
             None to prune nothing.
     """
-    children = [open_node.children for open_node in grown]
-    asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
-    # Where a node was not asked its variance is infinite, so its zeros weigh nothing.
-    estimates, variances = least_squares(children, asked, np.array([open_node.variance for open_node in grown]))
-    counts, deviations = estimates[:, :kept], np.sqrt(variances)
     if certainty is None:
-        return _nodes(grown, counts, deviations.tolist(), _split(children))
+        return estimated_forest([grown], cells, kept)[0]
+    children = [open_node.children for open_node in grown]
+    counts, deviations = _estimated(grown, children, cells, kept)
     shares = class_shares(children, counts, deviations)
     rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
     return _nodes(grown, counts, deviations.tolist(), worth_keeping(children, rows * shares, certainty, shares=shares))
+
+
+def estimated_forest(trees: Sequence[Sequence[OpenNode]], cells: int, kept: int) -> list[list[Node]]:
+    """The same of several trees together; nothing is pruned."""
+    ends = np.cumsum([len(tree) for tree in trees]).tolist()
+    parts = [slice(end - len(tree), end) for end, tree in zip(ends, trees, strict=True)]
+    # Two trees of three nodes: the children of the second one's root are 4 and 5.
+    children = [
+        [part.start + child for child in open_node.children]
+        for part, tree in zip(parts, trees, strict=True)
+        for open_node in tree
+    ]
+    counts, deviations = _estimated([open_node for tree in trees for open_node in tree], children, cells, kept)
+    split = np.array([bool(below) for below in children])
+    return [
+        _nodes(tree, counts[part], deviations[part].tolist(), split[part])
+        for part, tree in zip(parts, trees, strict=True)
+    ]
+
+
+def _estimated(
+    grown: Sequence[OpenNode], children: Sequence[Sequence[int]], cells: int, kept: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Estimated counts, shape (nodes, kept), and the deviations of their noise, shape (nodes,)."""
+    asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
+    # Where a node was not asked its variance is infinite, so its zeros weigh nothing.
+    estimates, variances = least_squares(children, asked, np.array([open_node.variance for open_node in grown]))
+    return estimates[:, :kept], np.sqrt(variances)
 
 
 def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:
@@ -64,11 +89,6 @@ def released_nodes(grown: Sequence[OpenNode], kept: int) -> list[Node]:
     return nodes
 
 
-def _split(children: Sequence[Sequence[int]]) -> np.ndarray:
-    """Which nodes have children, shape (nodes,)."""
-    return np.array([bool(below) for below in children])
-
-
 def _nodes(
     grown: Sequence[OpenNode], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray
 ) -> list[Node]:
@@ -80,7 +100,7 @@ def _nodes(
     # Node 0 has the children 1 and 4, node 1 has 2 and 3; where 1 loses its split, 0, 1 and 4 are
     # left, numbered 0, 1 and 2.
     number = {position: new for new, position in enumerate(kept)}
-    nodes = []
+    nodes, rows = [], counts.tolist()
     for position in kept:
         open_node = grown[position]
         split = open_node.split if keeps[position] else None
@@ -91,7 +111,7 @@ def _nodes(
                 below,
                 open_node.size,
                 open_node.size_scale,
-                tuple(counts[position].tolist()),
+                tuple(rows[position]),
                 None,
                 deviations[position],
             )

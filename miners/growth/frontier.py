@@ -16,7 +16,7 @@ Privacy:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -241,10 +241,10 @@ def _tree_below(nodes: Sequence[OpenNode], root: int) -> list[OpenNode]:
     if numbers == list(range(len(nodes))):  # there is one tree, and nothing of it was lost
         return list(nodes)
     renumbered = {number: new for new, number in enumerate(numbers)}
-    return [
-        replace(nodes[number], children=tuple(renumbered[child] for child in nodes[number].children))
-        for number in numbers
-    ]
+    tree = [nodes[number] for number in numbers]
+    for node in tree:
+        node.children = tuple([renumbered[child] for child in node.children])
+    return tree
 
 
 def _describe(level: Level, step: Step, strategy: Strategy) -> None:

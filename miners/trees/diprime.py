@@ -137,9 +137,9 @@ class Paper(DiPriMeStrategy):
         """
         return [self.recipe.step(StepName.MEDIAN, level)]
 
-    def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
+    def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
         """Returns the answers as they came."""
-        return released_nodes(nodes, self.problem.classes)
+        return [released_nodes(nodes, self.problem.classes) for nodes in trees]
 
 
 VARIANTS: Mapping[str, type[Best] | type[Paper]] = {"best": Best, "paper": Paper}

@@ -113,9 +113,9 @@ class GreedyStrategy(TreeStrategy):
         """Whether nodes of the last level are still split, where so many rows split evenly."""
         return rows / self.typical_parts ** (self.recipe.depth - 1) >= self.threshold(OpenNode())
 
-    def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
-        """Returns the nodes of the fitted tree: consistent estimates, pruned."""
-        return estimated_nodes(nodes, self.cells, self.problem.classes, self.certainty)
+    def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
+        """Returns the nodes of each fitted tree: consistent estimates, pruned."""
+        return [estimated_nodes(nodes, self.cells, self.problem.classes, self.certainty) for nodes in trees]
 
 
 class Published(GreedyStrategy):
@@ -130,11 +130,11 @@ class Published(GreedyStrategy):
         """Returns the depth of the paper's experiments."""
         return PAPER_DEPTH
 
-    def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
+    def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
         """Returns the answers as they came, or calibrated by Algorithm 3 and pruned."""
         if self.certainty is None:
-            return released_nodes(nodes, self.problem.classes)
-        return calibrated_nodes(nodes, self.problem.classes, self.certainty)
+            return [released_nodes(nodes, self.problem.classes) for nodes in trees]
+        return [calibrated_nodes(nodes, self.problem.classes, self.certainty) for nodes in trees]
 
 
 class MultiwayStrategy(GreedyStrategy):

@@ -22,7 +22,7 @@ from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
 from miners.fitted.node import Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.describe import ask_classes, ask_ends
-from miners.growth.fitted_nodes import estimated_nodes
+from miners.growth.fitted_nodes import estimated_forest
 from miners.growth.frontier import Level
 from miners.growth.open_node import OpenNode
 from pinq.public.accuracy import standard_deviation
@@ -150,9 +150,9 @@ class TreeStrategy(ABC):
         """Returns whether a path that has used this split does not use its column again."""
         return split.is_finest
 
-    def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
-        """Returns the nodes of the fitted tree."""
-        return estimated_nodes(nodes, self.cells, self.problem.classes)
+    def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
+        """Returns the nodes of each fitted tree."""
+        return estimated_forest(trees, self.cells, self.problem.classes)
 
     # Questions
 

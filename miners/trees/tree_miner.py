@@ -63,7 +63,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
             for strategy in strategies:
                 roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
                 grown = grow(roots, strategy)
-                trees += [Tree(strategy.schema, target, strategy.estimates(nodes)) for nodes in grown]
+                trees += [Tree(strategy.schema, target, nodes) for nodes in strategy.estimates(grown)]
         return trees[0] if self._state is Tree else Forest(trees)
 
     # What subclasses say

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -36,10 +36,12 @@ def is_listing(value: object) -> TypeIs[Iterable[object]]:
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes))
 
 
-def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], problem: str) -> None:
+def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], problem: str | Callable[[], str]) -> None:
     """Raises ``QueryError`` with this text unless each value is of one of the kinds.
 
-    For what a caller passes; what is ours already answers for itself.
+    For what a caller passes; what is ours already answers for itself. A text that takes long to
+    write is given as a function.
     """
-    if not all(isinstance(value, kinds) for value in values):
-        raise QueryError(problem)
+    for value in values:
+        if not isinstance(value, kinds):
+            raise QueryError(problem if isinstance(problem, str) else problem())

@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -25,8 +24,9 @@ from pinq.errors import QueryError
 from pinq.public.declared import FiniteDecimal, derived
 from pinq.public.derived_from import DerivedFrom
 from pinq.public.spelling import closest
+from pinq.public.texts import require_text, text_of, text_of_any
 
-__all__ = ["REAL_CELLS", "Categorical", "CutPoint", "Numeric", "Value", "require_text", "round_up", "text_of"]
+__all__ = ["REAL_CELLS", "Categorical", "CutPoint", "Numeric", "Value", "round_up"]
 
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1
@@ -175,6 +175,12 @@ class Categorical(_Column):
             )
         return code
 
+    def codes_of_values(self, values: Sequence[Value | None], name: str) -> list[int]:
+        """The code of each value. ``QueryError`` where one is not declared."""
+        texts = self.texts
+        codes = [None if value is None else texts.get(text_of(value)) for value in values]
+        return [self.code_of(value, name) if code is None else code for value, code in zip(values, codes, strict=True)]
+
     def encode(self, values: Any) -> np.ndarray:
         """Codes of a column of values, shape (n,); -1 where a value is not declared."""
         import pandas as pd
@@ -182,7 +188,7 @@ class Categorical(_Column):
         # b, a, none, b: numbers 0, 1, -1 and 0 of the distinct b and a. Their codes with that of a
         # missing value behind them, 1, 0 and 2, give 1, 0, 2 and 1.
         numbers, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
-        table = [self.texts.get(_text_of_any(value), self.other_code) for value in distinct]
+        table = [self.texts.get(text_of_any(value), self.other_code) for value in distinct]
         codes = np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)
         return codes[numbers]  # a missing value has the number -1: the last code
 
@@ -240,11 +246,21 @@ class Numeric(_Column):
         return self
 
     @derived
+    def low(self) -> Fraction:
+        """The lower bound, exact."""
+        return Fraction(self.lower)
+
+    @derived
+    def high(self) -> Fraction:
+        """The upper bound, exact."""
+        return Fraction(self.upper)
+
+    @derived
     def width(self) -> Fraction:
         """Width of a grid cell, exact. A default gives no more cells than a grid can have."""
         if self.step is not None:
             return Fraction(self.step)
-        span = Fraction(self.upper) - Fraction(self.lower)
+        span = self.high - self.low
         if not self.integer:
             return span / REAL_CELLS
         return Fraction(round_up(Decimal(math.ceil((span + 1) / MAX_CELLS))))
@@ -253,7 +269,7 @@ class Numeric(_Column):
     def cells(self) -> int:
         # Whole numbers from 0 to 9 have ten cells of width 1; numbers from 0 to 9 have nine, the
         # last of which has 9 too.
-        span = (Fraction(self.upper) - Fraction(self.lower)) / self.width
+        span = (self.high - self.low) / self.width
         return math.floor(span) + 1 if self.integer else max(1, math.ceil(span))
 
     @derived
@@ -262,9 +278,14 @@ class Numeric(_Column):
         return max(CELL_TOLERANCE, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
 
     @derived
+    def _slack(self) -> Fraction:
+        """The same, exact."""
+        return Fraction(self.tolerance)
+
+    @derived
     def origin(self) -> Fraction:
         """The number that cell 0 stands for: its only whole number, or its middle."""
-        return Fraction(self.lower) + (self.width - 1 if self.integer else self.width) / 2
+        return self.low + (self.width - 1 if self.integer else self.width) / 2
 
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
         """Returns the number of each cell, whole numbers as such; none where they are too many."""
@@ -286,7 +307,7 @@ class Numeric(_Column):
 
     def edge(self, cell: int) -> float:
         """The left edge of a cell: values below it have smaller codes."""
-        return float(Fraction(self.lower) + self.width * cell)
+        return float(self.low + self.width * cell)
 
     def text(self, number: float | Fraction | Decimal) -> str:
         """How a number is written for people."""
@@ -303,7 +324,7 @@ class Numeric(_Column):
 
     def cut_before(self, cell: int) -> CutPoint:
         """The cut at a cell's left edge, as ``Cuts`` writes it."""
-        return self.point(Fraction(self.lower) + self.width * cell)
+        return self.point(self.low + self.width * cell)
 
     def shown(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers as they are shown."""
@@ -319,7 +340,7 @@ class Numeric(_Column):
             QueryError: Not a number, or no value would lie on one of the sides.
         """
         point = self._number_of(cut, name)
-        if not Fraction(self.lower) < point <= Fraction(self.upper):
+        if not self.low < point <= self.high:
             raise QueryError(
                 f"the cut {cut} of `{name}` is out of bounds; it must be above {self._bound(self.lower)} and at most "
                 f"{self._bound(self.upper)}."
@@ -329,9 +350,7 @@ class Numeric(_Column):
         # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just
         # below it as well.
         # With cells of .1 from 0 on, a cut at .25 is one at .3: the cells 0 to 2 are below it.
-        return min(
-            max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(self.tolerance))), self.cells - 1
-        )
+        return min(max(1, math.ceil((point - self.low) / self.width - self._slack)), self.cells - 1)
 
     @property
     def bounds(self) -> tuple[str, str]:
@@ -346,7 +365,7 @@ class Numeric(_Column):
         """The number of a cut point, exact. ``QueryError`` where it is none."""
         try:
             plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(float(cut)))  # type: ignore[arg-type]
-            return Fraction(plain)
+            return Fraction(*plain.as_integer_ratio())
         except (ValueError, TypeError, OverflowError, ArithmeticError):
             raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
 
@@ -374,27 +393,3 @@ def round_up(number: Decimal) -> Decimal:
     """The smallest of 1, 2 and 5 times a power of ten that is not below ``number``."""
     power = Decimal(1).scaleb(number.adjusted())
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number)
-
-
-def text_of(value: object) -> str:
-    """The text by which a category is compared with the source: SQL's text form of the value."""
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
-
-
-_HALF = re.compile("[\ud800-\udfff]")
-
-
-def require_text(text: str, what: str) -> None:
-    """``ValueError`` for text that SQL cannot hold, or that cannot be stored or sent."""
-    if "\x00" in text:
-        raise ValueError(f"{what} contains a NUL character")
-    if _HALF.search(text):
-        raise ValueError(f"{what} contains half a character (a lone surrogate)")
-
-
-def _text_of_any(value: Any) -> str:
-    if isinstance(value, np.bool_):
-        return text_of(bool(value))
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return text_of(value)

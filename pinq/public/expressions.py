@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pinq.public.factors import Splitting
 
 __all__ = ["Expression"]
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # what nearly all members are
 
 
 class Expression(ABC):
@@ -56,8 +58,7 @@ class Expression(ABC):
 
         For Python ``True == 1``, but a column can have both as values.
         """
-        names = [field.name for field in fields(self) if field.name != "kind"]  # type: ignore[arg-type]
-        identity = (self.kind, *(_tagged(getattr(self, name)) for name in names))
+        identity = (self.kind, *[_tagged(getattr(self, name)) for name in _names(type(self))])
         try:
             hash(identity)
         except TypeError:
@@ -65,9 +66,17 @@ class Expression(ABC):
         return identity
 
 
+@lru_cache(maxsize=64)
+def _names(kind: type[Expression]) -> list[str]:
+    """The fields of a class that tell its values apart."""
+    return [field.name for field in fields(kind) if field.name != "kind"]  # type: ignore[arg-type]
+
+
 def _tagged(value: object) -> Hashable:
-    if isinstance(value, Expression):
-        return value.identity
-    if isinstance(value, tuple):
-        return tuple(map(_tagged, value))
-    return type(value).__name__, value
+    kind = type(value)
+    if kind not in _PLAIN:
+        if isinstance(value, Expression):
+            return value.identity
+        if isinstance(value, tuple):
+            return tuple([_tagged(member) for member in value])
+    return kind.__name__, value

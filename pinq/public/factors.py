@@ -164,19 +164,18 @@ class Groups(OfColumn, Factor):
         """A part for each group, by a table from codes to groups."""
         column = schema.categorical(self.column)
         # Values a, b, c in the groups (a, c) and (b): 0 1 0. In (c) alone: -1 -1 0.
-        lookup = np.full(column.codes, -1, dtype=np.int64)
+        lookup = [-1] * column.codes
         for number, group in enumerate(self.groups):
             if not group:
                 raise QueryError(f"group {number} of `{self.column}` is empty.")
-            for value in group:
-                code = column.code_of(value, self.column)
+            for value, code in zip(group, column.codes_of_values(group, self.column), strict=True):
                 if lookup[code] >= 0:
                     raise QueryError(f"the value {value!r} of `{self.column}` stands in two groups.")
                 lookup[code] = number
         if not self.groups:
             raise QueryError(f"Groups of `{self.column}` has no group.")
-        identity = [self.kind, self.column, column.digest, lookup.tolist()]
-        return Axis(self.column, len(self.groups), self.groups, lookup=lookup), identity
+        identity = [self.kind, self.column, column.digest, lookup]
+        return Axis(self.column, len(self.groups), self.groups, lookup=np.array(lookup, dtype=np.int64)), identity
 
 
 @dataclass(frozen=True)
@@ -250,7 +249,7 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     """
     cache = cast("dict[Hashable, Partition]", schema.kept().setdefault("bind", {}))
     wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
-    require_kind([spec], Splitting, f"{spec!r} {wrong}")
+    require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
     partition = cache.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)

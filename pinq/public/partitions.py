@@ -11,6 +11,7 @@ key only where parts are numbered differently.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.columns import Numeric, Value, text_of
+from pinq.public.columns import Numeric, Value
 from pinq.public.spelling import closest
+from pinq.public.texts import text_of
 
 if TYPE_CHECKING:
     from pinq.public.specs import Spec
@@ -138,10 +140,12 @@ class Partition:
     @cached_property
     def size(self) -> int:
         """Number of parts."""
-        return int(np.prod([int(n) for n in self.shape], dtype=object))
+        return math.prod(map(int, self.shape))
 
     def positions(self, index: int) -> list[tuple[Axis, int]]:
         """Returns which part along each axis part ``index`` is."""
+        if len(self.axes) == 1:
+            return [(self.axes[0], index)]
         return list(zip(self.axes, map(int, np.unravel_index(index, self.shape)), strict=True))
 
     def labels(self, index: int) -> tuple[Label, ...]:
