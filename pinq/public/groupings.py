@@ -22,7 +22,7 @@ def sides_of(column: str, seed: int, count: int) -> np.ndarray:
     return _kept(column, seed, count) if count <= KEPT_VALUES else _sides(column, seed, count)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _kept(column: str, seed: int, count: int) -> np.ndarray:
     return _sides(column, seed, count)
 

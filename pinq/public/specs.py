@@ -16,7 +16,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -174,13 +173,9 @@ class AnyCross(Expression):
         for spec in self.specs:
             spec.check(schema)
 
-    @cached_property
-    def _members(self) -> list[tuple[Values | Cuts, ...]]:
-        return list(itertools.combinations(self.specs, self.size))
-
     def member(self, index: int) -> Spec:
         """Candidate ``index``, in the order of ``itertools.combinations``."""
-        specs = self._members[index]
+        specs = next(itertools.islice(itertools.combinations(self.specs, self.size), index, None))
         return Cross(specs) if len(specs) > 1 else specs[0]
 
     def require_room(self, sizes: Sequence[int], classes: int) -> None:

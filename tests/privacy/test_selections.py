@@ -161,6 +161,31 @@ def test_any_grouping_loses_its_epsilon() -> None:
     )
 
 
+def test_what_is_held_at_a_time_changes_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With memory for a single member each candidate is scored by itself: a mixed list is chosen from as all at once."""
+    monkeypatch.setattr("pinq.curator.candidates.selection.HELD_RUNS", 1)
+    listed: list[Any] = [Values("a"), AnyGrouping("b"), AnyGrouping("b", seed=1)]
+    parts = PartSet([Block(Part())]).split(bind(Shards(2), schema_of(40)))
+    of_one: list[Any] = [[[4, 0], [0, 3]], [[5, 0], [0, 3], [2, 2]]]
+    counted = Counted(parts, [np.array([table, table]) for table in of_one])
+    names: list[Any] = [
+        Values("a"),
+        *(AnyGrouping("b").member("uvw", np.array(side)) for side in ([1, 0, 0], [0, 1, 0], [1, 1, 0])),
+    ]
+    scores = np.array([7, 10, 10, 7])  # of 4 + 3 rows, 5 + 5, 3 + 7 and 5 + 2
+
+    def drawn(*, each: bool) -> np.ndarray:
+        selection = Selection(schema_of(40), parts, MaxClass("y"), [listed], (0,), each=each)
+        chosen = [spec for _ in range(1500) for spec in selection.choose(counted, Fraction(3, 2))]
+        return np.array([names.index(spec) for spec in chosen])
+
+    weight = np.exp(1.5 * (scores - 10)) * [1, 2 / 3, 2 / 3, 2 / 3]
+    law_is(drawn(each=False), weight / weight.sum())
+    of_each = drawn(each=True).reshape(-1, 3)
+    assert (of_each[:, 0] == 0).all()
+    law_is(of_each[:, 1:].ravel() - 1, flip_law(scores[1:].tolist(), 1.5 / 3))
+
+
 def test_groupings_are_of_the_values_that_a_part_has_left() -> None:
     """Below a split that leaves v and w of three values, one bipartition is left; a choice between it and a column has mass one each."""
     schema = schema_of(40)

@@ -48,6 +48,11 @@ class AnyCrossScorer(Scorer[AnyCross]):
         return len(self.candidate)
 
     @property
+    def most_runs(self) -> int:
+        """Its members."""
+        return len(self.candidate)
+
+    @property
     def work(self) -> int:
         """Its members: for each, the rows are looked up in a table of its own."""
         # Pairs of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells.

@@ -30,6 +30,11 @@ class AnyCutScorer(Scorer[AnyCut]):
         self.table = frame.add_codes(candidate.column)
 
     @property
+    def most_runs(self) -> int:
+        """Its cuts; on a fine grid the gaps between rows."""
+        return min(self._column.codes, self.frame.schema.max_rows + 1) if self._is_fine else self._column.codes
+
+    @property
     def work(self) -> int:
         """Its cuts in one part."""
         return self.work_of(1)

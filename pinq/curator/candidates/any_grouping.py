@@ -39,6 +39,11 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         return min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
 
     @property
+    def most_runs(self) -> int:
+        """Its bipartitions."""
+        return self.widest
+
+    @property
     def work(self) -> int:
         """Its bipartitions: each is drawn, scored over the column's values, and may be chosen."""
         values = self._column.codes
@@ -70,13 +75,14 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
             first = side_sums(sides, here)
             scores = self.frame.scores(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2))
             numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
-            name = self._namer([column.labels[code] for code in codes], sides)
+            name = self._namer([column.labels[code] for code in codes])
             for number, own in zip(alike, scores, strict=True):
                 runs[number] = Runs(own, single, numbers, name)
         return runs
 
-    def _namer(self, labels: list[Value | None], sides: np.ndarray) -> Callable[[int], Spec]:
-        return lambda number: self.candidate.member(labels, sides[number])
+    def _namer(self, labels: list[Value | None]) -> Callable[[int], Spec]:
+        # One of thousands of families is named: its bipartitions are drawn again, none are kept for it.
+        return lambda number: self.candidate.member(labels, self.candidate.sides(len(labels))[number])
 
 
 def side_sums(sides: np.ndarray, table: np.ndarray) -> np.ndarray:

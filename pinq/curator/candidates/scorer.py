@@ -184,6 +184,11 @@ class Scorer(ABC, Generic[C]):
         return 0
 
     @property
+    def most_runs(self) -> int:
+        """Runs of its members, at most, for one part."""
+        return 1
+
+    @property
     @abstractmethod
     def work(self) -> int:
         """Nanoseconds, about, that scoring it for one part and choosing a member take."""
@@ -277,9 +282,9 @@ def occupied(frame: Frame, counted: Counted, position: int, codes: int, rows: np
     table, classes = counted.sparse(position), frame.classes[0].size if frame.classes else 1
     # Places are in order. Of 5 codes and 2 classes, 20 to 29 are of part 2.
     width = codes * classes
-    starts = np.searchsorted(table.places, width * np.arange(len(counted.parts) + 1))
-    for row in rows.tolist():
-        mine = slice(starts[row], starts[row + 1])
+    starts, ends = np.searchsorted(table.places, [width * rows, width * (rows + 1)])
+    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        mine = slice(start, end)
         yield Occupation(
             table.places[mine], table.values[mine], row * width, classes if frame.measure is None else None
         )

@@ -11,7 +11,7 @@ exponential mechanism over runs of equal score. Which of the two, public facts d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -24,7 +24,7 @@ from pinq.curator.candidates.any_grouping import AnyGroupingScorer
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer
 from pinq.curator.candidates.split import SplitScorer
 from pinq.curator.counted import Counted
-from pinq.curator.mechanisms import Weighted, choose, choose_weighted
+from pinq.curator.mechanisms import Weighted, choose, choose_grouped, choose_weighted
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
@@ -35,6 +35,13 @@ __all__ = ["SCORERS", "Selection", "choose_evenly"]
 
 AnyScorer = Scorer[Any]
 """The scorer of some kind of candidate."""
+
+Listed = Sequence[AnyScorer]
+"""The candidates that a part chooses from."""
+
+HELD_RUNS = 2**19  # scored members that are in memory together, of 24 bytes each
+RUNS_OBJECT = 16  # as many of them take the memory of a ``Runs`` itself
+NO_RUN = np.zeros(0, dtype=np.int64)
 
 SCORERS: dict[type, type[AnyScorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
 """How the members of each family are scored; any other candidate is a plain split."""
@@ -145,79 +152,83 @@ class Selection:
             choices of epsilon / k (sequential composition); k follows from the request.
         """
         which = self.which[counted.start : counted.start + len(counted.parts)]
-        if not self.each and not any(scorer.is_family for listed in self._listed for scorer in listed):
-            return self._choose_splits(counted, which, epsilon)
-        runs = self._runs(counted, which)
+        choose = self._choose_splits if self._has_splits_alone else self._choose_members
         chosen: list[Spec | None] = []
-        for row, number in enumerate(which):
-            counted.turn.check()
-            listed = self._listed[number]
-            own = [runs[scorer][row] for scorer in listed]
-            if not self.each:
-                chosen.append(self._choose_one(listed, own, epsilon))
-                continue
-            for scorer, alone in zip(listed, own, strict=True):
-                counted.turn.check()
-                chosen.append(self._choose_one([scorer], [alone], epsilon / self.choices))
-            # With 2 candidates where another part has 5: two choices, and None three times.
-            chosen += [None] * (self.choices - len(listed))
+        for start in range(0, len(which), self._at_once):
+            numbers = which[start : start + self._at_once]
+            chosen += choose(counted, {row: self._listed[number] for row, number in enumerate(numbers, start)}, epsilon)
         return chosen
 
-    def _choose_splits(self, counted: Counted, which: Sequence[int], epsilon: Fraction) -> list[Spec | None]:
+    @cached_property
+    def _has_splits_alone(self) -> bool:
+        return not self.each and not any(scorer.is_family for listed in self._listed for scorer in listed)
+
+    @cached_property
+    def _at_once(self) -> int:
+        """How many parts choose together: the scores of all their candidates are in memory."""
+        # Lists of 14 families of 4,096 members: 9 parts at a time.
+        return max(1, HELD_RUNS // max(sum(map(_room, listed)) for listed in self._listed))
+
+    def _choose_splits(self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction) -> list[Spec | None]:
         """Chooses among plain candidates, each of which has one score for a part."""
         scores: dict[AnyScorer, dict[int, int]] = {}
-        for scorer, rows in self._users(which).items():
+        for scorer, rows in _users(lists).items():
             counted.turn.check()
             own = cast(SplitScorer, scorer).scores(counted, np.array(rows))
             scores[scorer] = dict(zip(rows, own.tolist(), strict=True))
         chosen: list[Spec | None] = []
-        for row, number in enumerate(which):
+        for row, listed in lists.items():
             counted.turn.check()
-            listed = self._listed[number]
             offered = np.array([scores[scorer][row] for scorer in listed])
             winner = choose_evenly(offered, self.span, epsilon, textbook=self.textbook)
             chosen.append(cast(SplitScorer, listed[winner]).partition.spec)
         return chosen
 
-    def _users(self, which: Sequence[int]) -> dict[AnyScorer, list[int]]:
-        """The rows of the counted parts that may choose each candidate."""
-        # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
-        # b for all three, c for row 1.
-        users: dict[AnyScorer, list[int]] = {}
-        for row, number in enumerate(which):
-            for scorer in self._listed[number]:
-                users.setdefault(scorer, []).append(row)
-        return users
+    def _choose_members(self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction) -> list[Spec | None]:
+        """Chooses among candidates of which some are families.
 
-    def _runs(self, counted: Counted, which: Sequence[int]) -> dict[AnyScorer, dict[int, Runs]]:
-        """Scores each candidate for each counted part that may choose it, by the part's row."""
-        runs = {}
-        for scorer, rows in self._users(which).items():
-            counted.turn.check()
-            runs[scorer] = dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True))
-        return runs
+        Those of several parts are scored together; those of a part by itself some at a time.
+        """
+        runs = _runs(counted, lists) if len(lists) > 1 else {}
+        chosen: list[Spec | None] = []
+        for row, listed in lists.items():
 
-    def _choose_one(self, listed: Sequence[AnyScorer], runs: Sequence[Runs], epsilon: Fraction) -> Spec | None:
-        """Chooses among the members of some candidates; None where a part has no member."""
-        offered = [own for own in runs if own.size]
+            def score(scorers: Listed, row: int = row) -> list[Runs]:
+                own = runs or _runs(counted, {row: scorers})
+                return [own[scorer][row] for scorer in scorers]
+
+            if not self.each:
+                chosen.append(self._choose_one(counted, listed, score, epsilon))
+                continue
+            for scorer in listed:
+                chosen.append(self._choose_one(counted, [scorer], score, epsilon / self.choices))
+            # With 2 candidates where another part has 5: two choices, and None three times.
+            chosen += [None] * (self.choices - len(listed))
+        return chosen
+
+    def _choose_one(
+        self, counted: Counted, listed: Listed, score: Callable[[Listed], list[Runs]], epsilon: Fraction
+    ) -> Spec | None:
+        """Chooses among the members of a part's candidates; None where it has none."""
+        counted.turn.check()
+        bundles, has_family = list(_bundles(listed)), any(scorer.is_family for scorer in listed)
+        if has_family and len(bundles) > 1:
+            return self._choose_bundled(bundles, lambda bundle: _offered(score(bundle)), epsilon)
+        offered = _offered(score(listed))
         if not offered:
             return None
         alone = len(listed) == 1 and listed[0].flips(offered[0].size)
-        if alone or not any(scorer.is_family for scorer in listed):
+        if alone or not has_family:
             return self._flip(offered, epsilon)
-        # A plain split and a family of three cuts: the split has mass 1, each cut 1/3. So a family
-        # weighs as much as one candidate, however fine its column's grid is.
-        sizes = [own.size for own in offered]
-        joined = Weighted(
-            np.concatenate([own.scores for own in offered]),
-            np.concatenate([own.members for own in offered]),
-            np.concatenate(
-                [np.full(len(own.scores), size, dtype=np.int64) for own, size in zip(offered, sizes, strict=True)]
-            ),
-        )
-        run, member = choose_weighted(joined, self.span, epsilon)
-        candidate, run = _locate([len(own.scores) for own in offered], run)
-        return offered[candidate].spec(run, member)
+        return _named(offered, *choose_weighted(_joined(offered), self.span, epsilon))
+
+    def _choose_bundled(
+        self, bundles: Sequence[Listed], offer: Callable[[Listed], list[Runs]], epsilon: Fraction
+    ) -> Spec | None:
+        """Chooses among members that are scored some at a time; the chosen bundle is scored again."""
+        groups = [lambda bundle=bundle: _joined(offer(bundle)) for bundle in bundles]
+        chosen = choose_grouped(groups, self.span, epsilon)
+        return None if chosen is None else _named(offer(bundles[chosen[0]]), *chosen[1])
 
     def _flip(self, offered: Sequence[Runs], epsilon: Fraction) -> Spec:
         """One of equally likely members.
@@ -242,6 +253,65 @@ def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook:
         return choose(scores, span, epsilon)
     single = np.ones(len(scores), dtype=np.int64)
     return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
+
+
+def _room(scorer: AnyScorer) -> int:
+    """How much memory the scores of a candidate's members may take for one part, in runs."""
+    return RUNS_OBJECT + scorer.most_runs
+
+
+def _bundles(listed: Listed) -> Iterator[Listed]:
+    """Candidates, some at a time: at least one, and what else is held beside it."""
+    # Of 20,000 families of 4,096 members, 127 at a time.
+    ends = np.cumsum([_room(scorer) for scorer in listed])
+    start, before = 0, 0
+    while start < len(listed):
+        end = max(start + 1, int(np.searchsorted(ends, before + HELD_RUNS, side="right")))
+        yield listed[start:end]
+        start, before = end, int(ends[end - 1])
+
+
+def _users(lists: Mapping[int, Listed]) -> dict[AnyScorer, list[int]]:
+    """The rows of the counted parts that may choose each candidate."""
+    # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
+    # b for all three, c for row 1.
+    users: dict[AnyScorer, list[int]] = {}
+    for row, listed in lists.items():
+        for scorer in listed:
+            users.setdefault(scorer, []).append(row)
+    return users
+
+
+def _runs(counted: Counted, lists: Mapping[int, Listed]) -> dict[AnyScorer, dict[int, Runs]]:
+    """Scores each candidate for each counted part that may choose it, by the part's row."""
+    runs = {}
+    for scorer, rows in _users(lists).items():
+        counted.turn.check()
+        runs[scorer] = dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True))
+    return runs
+
+
+def _offered(runs: Iterable[Runs]) -> list[Runs]:
+    """The candidates that have a member."""
+    return [own for own in runs if own.size]
+
+
+def _joined(offered: Sequence[Runs]) -> Weighted:
+    """The members of some candidates, each candidate of mass one."""
+    # A plain split and a family of three cuts: the split has mass 1, each cut 1/3. So a family
+    # weighs as much as one candidate, however fine its column's grid is.
+    mass = [np.full(len(own.scores), own.size, dtype=np.int64) for own in offered]
+    return Weighted(
+        np.concatenate([NO_RUN, *(own.scores for own in offered)]),
+        np.concatenate([NO_RUN, *(own.members for own in offered)]),
+        np.concatenate([NO_RUN, *mass]),
+    )
+
+
+def _named(offered: Sequence[Runs], run: int, member: int) -> Spec:
+    """The spec of a member of a run of ``_joined``."""
+    candidate, run = _locate([len(own.scores) for own in offered], run)
+    return offered[candidate].spec(run, member)
 
 
 def _locate(lengths: np.ndarray | Sequence[int], number: int) -> tuple[int, int]:
