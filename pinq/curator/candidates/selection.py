@@ -225,7 +225,7 @@ class Selection:
     def _choose_bundled(
         self, bundles: Sequence[Listed], offer: Callable[[Listed], list[Runs]], epsilon: Fraction
     ) -> Spec | None:
-        """Chooses among members that are scored some at a time; the chosen bundle is scored again."""
+        """Chooses among members that are scored bundle by bundle, the chosen one twice."""
         groups = [lambda bundle=bundle: _joined(offer(bundle)) for bundle in bundles]
         chosen = choose_grouped(groups, self.span, epsilon)
         return None if chosen is None else _named(offer(bundles[chosen[0]]), *chosen[1])
