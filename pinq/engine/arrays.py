@@ -244,17 +244,18 @@ class ArrayEngine:
         if measure is not None:
             return self._summed(request, divided, check)
         counts = Counts(request)
-        workers = min(len(counts.tallies), self._threads)
 
-        def tally(worker: int) -> None:
+        def tally(share: Sequence[int]) -> dict[int, Table]:
             for rows in divided:
                 if check is not None:
                     check()
-                # Three tallies, two workers: one has tallies 0 and 2, the other has 1.
-                counts.add(rows.over(rows.block, check), range(worker, len(counts.tallies), workers))
+                counts.add(rows.over(rows.block, check), share)
+            return counts.tables_of(share)
 
-        self._each(tally, range(workers))
-        return counts.tables()
+        counted: dict[int, Table] = {}
+        for own in self._each(tally, counts.shares(self._threads)):
+            counted |= own
+        return [counted[number] for number in range(len(counted))]
 
     def _summed(self, request: CountRequest, divided: Sequence[Rows], check: Callable[[], None] | None) -> list[Table]:
         """The tables of a measure: each thread adds up its own blocks, for all tables at once.
@@ -291,12 +292,14 @@ class ArrayEngine:
             # The whole table is as many splits above a part as its depth says: nearer is of use.
             if splits[location] < first.depth:
                 try:
-                    request = count_request(parts, tables, measure, schema=self.schema, known=location.known)
+                    request = count_request(
+                        parts, tables, measure, schema=self.schema, known=location.known, at_home=True
+                    )
                 except KeyError:
                     continue
                 self._keep_location(location)
                 return request, location
-        return count_request(parts, tables, measure, schema=self.schema, known=WHOLE), None
+        return count_request(parts, tables, measure, schema=self.schema, known=WHOLE, at_home=True), None
 
     def _keep_location(self, location: _Location) -> None:
         """Keeps a location; those not gone on from for longest make room."""

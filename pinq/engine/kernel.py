@@ -25,7 +25,7 @@ from pinq.engine.measures import RowMeasure, measure_of
 from pinq.engine.rows import Rows
 from pinq.engine.shards import ShardSource
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
-from pinq.engine.tallies import DenseTally, ListTally, SparseTally, Tally
+from pinq.engine.tallies import DenseTally, ListTally, OccupiedTally, SparseTally, Tally
 from pinq.engine.trie import Descent, paths_down, split_level
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
@@ -35,6 +35,9 @@ __all__ = ["WHOLE", "CountRequest", "Counts", "count", "count_request"]
 
 # Tables that together take at most so many bytes are counted as one joint table: within a core's cache.
 PACKED_BYTES = 2**18
+# Occupied cells of as many are counted as a table of all, 32 MiB, where that is a byte for each row at most:
+# sorting takes 8 bytes and five times as long.
+TABLED_CELLS = 2**23
 WHOLE: Mapping[bytes, int] = {b"": 0}
 """The whole table as the known part: where every row is at node 0."""
 
@@ -52,6 +55,7 @@ class CountRequest:
         tables: What to cross the parts with.
         measure: What to add up; None to count rows.
         room: Up to how many cells tables are joined.
+        tabled: Up to how many cells the occupied ones are counted as a table of all.
     """
 
     begin: np.ndarray
@@ -62,6 +66,7 @@ class CountRequest:
     tables: tuple[TableRequest | ListRequest, ...]
     measure: RowMeasure | None
     room: int
+    tabled: int
 
     @property
     def parts(self) -> int:
@@ -118,6 +123,7 @@ def count_request(
     *,
     schema: Schema,
     known: Mapping[bytes, int] = WHOLE,
+    at_home: bool = False,
 ) -> CountRequest:
     """Compiles a request.
 
@@ -127,6 +133,7 @@ def count_request(
         measure: What to add up.
         schema: Whose columns they are of.
         known: The parts that rows will be at before, by key and number.
+        at_home: Whether counts stay in this process, so that a table may be large.
 
     Raises:
         KeyError: None of the known parts is on the path to one of ``parts``.
@@ -141,7 +148,8 @@ def count_request(
     axes = () if common is None else common.axes
     summed = measure_of(measure, schema)
     room = min(PACKED_BYTES // (4 if summed is None else 8 * summed.sums), schema.max_rows // 8)
-    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), summed, room)
+    tabled = min(TABLED_CELLS, schema.max_rows // 4) if at_home else 0
+    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), summed, room, tabled)
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
@@ -189,10 +197,24 @@ class Counts:
 
     def tables(self) -> list[Table]:
         """The table of each of the request's, in order; see ``Engine.tabulate``."""
-        tables: dict[int, Table] = {}
-        for tally, numbers in zip(self.tallies, self._numbers, strict=True):
-            tables |= zip(numbers, tally.tables(), strict=True)
+        tables = self.tables_of(range(len(self.tallies)))
         return [tables[number] for number in range(len(tables))]
+
+    def tables_of(self, tallies: Iterable[int]) -> dict[int, Table]:
+        """The tables of some tallies, by their numbers in the request."""
+        tables: dict[int, Table] = {}
+        for number in tallies:
+            tables |= zip(self._numbers[number], self.tallies[number].tables(), strict=True)
+        return tables
+
+    def shares(self, workers: int) -> list[list[int]]:
+        """Divides the tallies among workers, what takes longest first.
+
+        Joint tables that begin alike stay together, as far as there is work for all.
+        """
+        joint = [number for number, tally in enumerate(self.tallies) if math.isfinite(tally.most_bytes)]
+        alone = [[number] for number in range(len(self.tallies)) if number not in joint]
+        return [*alone, *(joint[worker::workers] for worker in range(min(workers, len(joint))))]
 
     def _open(self) -> None:
         request, measure, common = self._request, self._request.measure, self._request.common
@@ -201,7 +223,7 @@ class Counts:
             if table.form == "listed":
                 self._take(ListTally(request.parts, table.axes), [number])
             elif table.form == "sparse":
-                self._take(SparseTally(request.parts, (*common, *table.axes), measure), [number])
+                self._take(self._sparse((*common, *table.axes)), [number])
             else:
                 dense.append(number)
         # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it,
@@ -213,6 +235,13 @@ class Counts:
         for axes, numbers in _packed(axes_of, shared, request.parts, request.room):
             tables = [axes_of[number] for number in numbers]
             self._take(DenseTally(request.parts, axes, len(shared), tables, measure, len(common)), numbers)
+
+    def _sparse(self, axes: tuple[Axis, ...]) -> Tally:
+        """The tally of a table's occupied cells."""
+        request = self._request
+        if request.measure is None and request.parts * math.prod(axis.slots for axis in axes) <= request.tabled:
+            return OccupiedTally(request.parts, axes)
+        return SparseTally(request.parts, axes, request.measure)
 
     def _take(self, tally: Tally, numbers: list[int]) -> None:
         self.tallies.append(tally)

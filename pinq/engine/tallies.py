@@ -20,7 +20,7 @@ from pinq.engine.rows import Rows, joint_cells
 from pinq.engine.tables import Listed, Sparse, Table
 from pinq.public.specs import Axis
 
-__all__ = ["DenseTally", "ListTally", "SparseTally", "Tally", "packed_words", "run_starts"]
+__all__ = ["DenseTally", "ListTally", "OccupiedTally", "SparseTally", "Tally", "packed_words", "run_starts"]
 
 RUN_ROWS = 2**15  # sorted rows that are looked at together
 MAX_SORTED = 2**62  # cells that a word of 64 bits can number
@@ -119,7 +119,7 @@ class DenseTally:
         cells = sum(math.prod(axis.size for axis in axes) for axes in self._tables)
         return 8 * len(self._sums) * self._shape[0] * cells
 
-    def tables(self) -> list[np.ndarray]:
+    def tables(self) -> list[Table]:
         tables = [table.astype(np.int64, copy=False) for table in self._summed()]
         tables = [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
         return [table.reshape(-1, *table.shape[1 + self._common :]) for table in tables]
@@ -142,6 +142,24 @@ def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis])
     table = table.transpose(0, 1, *(2 + order.index(axis) for axis in wanted))
     inner = table[(slice(None), slice(None), *(slice(axis.size) for axis in wanted))]
     return np.ascontiguousarray(inner).astype(joint.dtype, copy=False)
+
+
+class OccupiedTally(DenseTally):
+    """The occupied cells of one table of counts, out of all its cells.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the table.
+    """
+
+    def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
+        super().__init__(nodes, axes, 0, [axes], None)
+
+    def tables(self) -> list[Table]:
+        (table,) = self._summed()
+        counts = table.reshape(-1)
+        places = np.flatnonzero(counts)
+        return [Sparse(places, counts[places].astype(np.int64))]
 
 
 class SparseTally:

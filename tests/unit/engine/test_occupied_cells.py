@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Occupied cells are the same, whether they are sorted or counted as a table of all cells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pinq.engine import kernel
+from pinq.engine.codes import RowBlock
+from pinq.engine.kernel import Counts, count, count_request
+from pinq.engine.tables import Sparse, TableRequest
+from pinq.engine.tallies import OccupiedTally, SparseTally
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.specs import Axis, Groups, Values, bind
+
+NUMBERS = {"type": "numeric", "lower": 0, "upper": 3000, "integer": True}
+POLICY = Policy(
+    dataset="d",
+    cap=1,
+    max_rows=100_000,
+    columns={"n": NUMBERS, "s": {"type": "categorical", "values": ["a", "b", "c"]}},
+)
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["all rows", "rows in no group"])
+def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two blocks of rows, added up; also where rows are in no place along an axis."""
+    schema, random = POLICY.schema_, np.random.default_rng(4)
+    rows: dict[str, np.ndarray] = {
+        "n": random.integers(0, 3001, 500, dtype=np.uint16),
+        "s": random.integers(0, 3, 500, dtype=np.uint8),
+    }
+    other = bind(Groups("s", (("a",), ("c",))) if grouped else Values("s"), schema).axes[0]
+    parts = PartSet([Block(Part(), bind(Values("s"), schema))]) if not grouped else PartSet([Block(Part())])
+    axes = (Axis("n", 3001, ()), other) if grouped else (Axis("n", 3001, ()),)
+    counted: list[Sparse] = []
+    for most, kind in ((0, SparseTally), (2**20, OccupiedTally)):
+        monkeypatch.setattr(kernel, "TABLED_CELLS", most)
+        request = count_request(parts, [TableRequest(axes, sparse=True)], schema=schema, at_home=True)
+        assert [type(tally) for tally in Counts(request).tallies] == [kind]
+        blocks = [
+            RowBlock({name: codes[half] for name, codes in rows.items()}, half.stop - half.start)
+            for half in (slice(0, 200), slice(200, 500))
+        ]
+        (table,) = count(blocks[0], request).merged(count(blocks[1], request)).tables()
+        assert isinstance(table, Sparse)
+        counted.append(table)
+    assert np.array_equal(counted[0].places, counted[1].places)
+    assert np.array_equal(counted[0].values, counted[1].values)
+    assert counted[0].values.sum() == (np.count_nonzero(rows["s"] != 1) if grouped else 500)
