@@ -15,6 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pinq.engine import open_engine
+from pinq.public.packing import Packing
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis
@@ -54,9 +55,31 @@ class Lookups:
     width = 2
     steps = 2
 
+    @property
+    def packing(self) -> Packing:
+        most = 100 ** len(self.inputs)
+        return Packing.of([(-most, most)] * 2)
+
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         factors = [table[:, place] for table, place in zip(self.tables, places, strict=True)]
         return np.prod(np.stack(factors), axis=0)
+
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> PackedLookups:
+        return PackedLookups(self)
+
+
+@dataclass(frozen=True)
+class PackedLookups:
+    """The same as words, read along each axis by itself."""
+
+    lookups: Lookups
+
+    @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+        return tuple((axis,) for axis in self.lookups.inputs)
+
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        return self.lookups.packing.packed(self.lookups.of(cells))
 
 
 HOSTILE = [

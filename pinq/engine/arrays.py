@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -13,10 +14,10 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, smallest
 from pinq.engine.cores import roam
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
-from pinq.engine.rows import Rows, places_of
+from pinq.engine.rows import Rows
 from pinq.engine.shards import ShardColumns, ShardSource
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
 from pinq.public.parts import Block, Part, PartSet
@@ -29,6 +30,7 @@ __all__ = ["ArrayEngine"]
 KEPT_CELLS = 2**21
 KEPT_BYTES = 2**26
 KEPT_LOCATIONS = 4
+KEPT_COLUMN_BYTES = 2**28  # rows' cells in joint tables, one or two bytes each
 PIECE_ROWS = 2**16  # whose sums are computed together
 MAX_THREADS = 8
 
@@ -100,7 +102,7 @@ class ArrayEngine:
         self._listed: tuple[Hashable, Listed] | None = None
         self._locations: list[_Location] = []
         self._sums: _Sums | None = None
-        self._places: Mapping[Hashable, Sequence[np.ndarray]] = {}
+        self._cells: Mapping[Hashable, Sequence[np.ndarray]] = {}
         self._process = os.getpid()
 
     def tabulate(
@@ -141,7 +143,7 @@ class ArrayEngine:
         """Frees the memory."""
         self._codes, self._blocks = None, ()
         self._shards = ShardColumns(Codes((), self.schema), b"")
-        self._tables, self._listed, self._locations, self._sums, self._places = {}, None, [], None, {}
+        self._tables, self._listed, self._locations, self._sums, self._cells = {}, None, [], None, {}
 
     def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:
         """Returns tables of the whole table, shape (1, *axes), from memory where they are there.
@@ -227,7 +229,7 @@ class ArrayEngine:
         request, begin = self._begin(parts, tables, measure)
         blocks = self._with_shards(request.shards(), check)
         if measure is not None:
-            blocks = self._with_places(request.cuts(), blocks)
+            blocks = self._with_cells(request.steady(), blocks)
 
         def locate(number: int) -> Rows:
             if check is not None:
@@ -271,11 +273,11 @@ class ArrayEngine:
                     if check is not None:
                         check()
                     counts.add(piece)
-            return counts
+            return counts.condensed()
 
         # Each thread has tables of its own, as large as what is asked for.
-        room = KEPT_BYTES // max(1.0, Counts(request).most_bytes)
-        workers = max(1, min(len(divided), self._threads, int(room)))
+        room = KEPT_BYTES // max(1, Counts(request).empty_bytes)
+        workers = max(1, min(len(divided), self._threads, room))
         return reduce(Counts.merged, self._each(tally, range(workers))).tables()
 
     def _begin(
@@ -326,25 +328,33 @@ class ArrayEngine:
             end += block.rows
         return blocks
 
-    def _with_places(self, cuts: Sequence[Axis], blocks: Sequence[RowBlock]) -> Sequence[RowBlock]:
-        """Returns the blocks with rows' places along cut axes, kept for the next step.
+    def _with_cells(self, wanted: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock]) -> Sequence[RowBlock]:
+        """Returns the blocks with rows' cells in some joint tables, kept for the next step.
 
-        A look into a long table for each row takes longer than all else that is done with it.
+        A look into a long table for each row, or several into short ones, takes longer than all
+        else that is done with it.
         """
-        wanted = {places_of(axis): axis for axis in cuts}
-        if self.rows() * len(wanted) > KEPT_BYTES:  # a place takes a byte, of few axes two
+        keys = {tuple(axis.identity for axis in axes): axes for axes in wanted}
+        if sum(_kind_of(axes).itemsize for axes in keys.values()) * self.rows() > KEPT_COLUMN_BYTES:
             return blocks
         with self._lock:
-            kept = self._places if wanted.keys() <= self._places.keys() else {}
-        for key, axis in wanted.items():
+            kept: dict[Hashable, Sequence[np.ndarray]] = {key: self._cells[key] for key in keys if key in self._cells}
+        for key, axes in keys.items():
             if key not in kept:
-                kept = {**kept, key: self._each(partial(_places_along, axis), blocks)}
-        with self._lock:
-            self._places = kept
+                kept[key] = self._each(partial(_cells_of, axes), blocks)
+        self._keep_cells(kept)
         return [
-            replace(block, columns={**block.columns, **{key: own[number] for key, own in kept.items()}})
+            replace(block, columns={**block.columns, **{axes: kept[key][number] for key, axes in keys.items()}})
             for number, block in enumerate(blocks)
         ]
+
+    def _keep_cells(self, cells: Mapping[Hashable, Sequence[np.ndarray]]) -> None:
+        """Keeps rows' cells in joint tables; those not asked for longest make room."""
+        with self._lock:
+            kept = {key: own for key, own in self._cells.items() if key not in cells} | dict(cells)
+            while sum(column.nbytes for own in kept.values() for column in own) > KEPT_COLUMN_BYTES:
+                del kept[next(iter(kept))]
+            self._cells = kept
 
     @cached_property
     def _threads(self) -> int:
@@ -362,8 +372,12 @@ class ArrayEngine:
         return list(self._pool.map(work, listed))
 
 
-def _places_along(axis: Axis, block: RowBlock) -> np.ndarray:
-    return Rows.of(block).places(axis)
+def _cells_of(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:
+    return Rows.of(block).cells(axes).astype(_kind_of(axes), copy=False)
+
+
+def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:
+    return smallest(math.prod(axis.slots for axis in axes) + 1)
 
 
 _WHOLE_TABLE = PartSet([Block(Part())])

@@ -53,8 +53,9 @@ class CountRequest:
         split: One more step, where parts are all parts of a partition.
         common: Or the axes that all of them are split by: these are axes of every table.
         tables: What to cross the parts with.
+        joint: The axes of each joint table of dense ones, and the numbers of those.
+        shared: How many axes all joint tables begin with.
         measure: What to add up; None to count rows.
-        room: Up to how many cells tables are joined.
         tabled: Up to how many cells the occupied ones are counted as a table of all.
     """
 
@@ -64,8 +65,9 @@ class CountRequest:
     split: Descent | None
     common: tuple[Axis, ...]
     tables: tuple[TableRequest | ListRequest, ...]
+    joint: tuple[tuple[tuple[Axis, ...], list[int]], ...]
+    shared: int
     measure: RowMeasure | None
-    room: int
     tabled: int
 
     @property
@@ -82,11 +84,17 @@ class CountRequest:
         """The shards that it reads, by the ``source`` of their axes."""
         return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
 
-    def cuts(self) -> list[Axis]:
-        """The axes of tables and measure along which a place is looked up by a cut."""
+    def steady(self) -> list[tuple[Axis, ...]]:
+        """The joint tables in which a row has the same cell in many requests of sums.
+
+        Those of one part that join several axes; and each axis by itself along which a place is
+        looked up by a cut.
+        """
         axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
         axes += [] if self.measure is None else self.measure.inputs
-        return [axis for axis in axes if axis.thresholds is not None]
+        joined = [own for own, _ in self.joint if self.parts == 1 and len(own) > 1]
+        known = {axis for own in joined for axis in own}
+        return [*joined, *((axis,) for axis in axes if axis.thresholds is not None and axis not in known)]
 
     def _sources(self) -> set[Hashable]:
         """The columns and shards that it reads."""
@@ -146,10 +154,19 @@ def count_request(
     common = _common(partitions, tables)
     split = None if common is not None or not any(partitions) else split_level(partitions)
     axes = () if common is None else common.axes
+    dense = {number: (*axes, *table.axes) for number, table in enumerate(tables) if table.form == "dense"}
+    # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it, and
+    # a row's cell up to there is computed once.
+    shared = tuple(axis for axis in next(iter(dense.values()), ()) if all(axis in own for own in dense.values()))
     summed = measure_of(measure, schema)
-    room = min(PACKED_BYTES // (4 if summed is None else 8 * summed.sums), schema.max_rows // 8)
+    room = min(PACKED_BYTES // (4 if summed is None else 8 * summed.packing.words), schema.max_rows // 8)
+    joint = _packed(dense, shared, len(answer) if split is None else split.nodes, room)
+    # What is added up of a row is looked up in the cells in which it is added.
+    summed = None if summed is None else summed.over([own for own, _ in joint])
     tabled = min(TABLED_CELLS, schema.max_rows // 4) if at_home else 0
-    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), summed, room, tabled)
+    return CountRequest(
+        begin, tuple(levels), answer, split, axes, tuple(tables), tuple(joint), len(shared), summed, tabled
+    )
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
@@ -179,6 +196,12 @@ class Counts:
         for number in range(len(self.tallies)) if tallies is None else tallies:
             self.tallies[number].add(rows)
 
+    def condensed(self) -> Counts:
+        """These, with no more kept than the tables."""
+        for tally in self.tallies:
+            tally.condense()
+        return self
+
     def merged(self, other: Counts) -> Counts:
         """These, with what was counted of other rows for the same request taken in."""
         for mine, theirs in zip(self.tallies, other.tallies, strict=True):
@@ -186,13 +209,13 @@ class Counts:
         return self
 
     @property
-    def most_bytes(self) -> float:
-        """Bytes of all tallies at most, whatever the rows; infinite where they follow the rows."""
-        return sum(tally.most_bytes for tally in self.tallies)
+    def empty_bytes(self) -> int:
+        """Bytes that all tallies take before any row comes."""
+        return sum(tally.empty_bytes for tally in self.tallies)
 
     @property
     def most_condensed_bytes(self) -> float:
-        """The same once all tallies are condensed."""
+        """Bytes that all take at most once condensed; infinite where they follow the rows."""
         return sum(tally.most_condensed_bytes for tally in self.tallies)
 
     def tables(self) -> list[Table]:
@@ -212,29 +235,20 @@ class Counts:
 
         Joint tables that begin alike stay together, as far as there is work for all.
         """
-        joint = [number for number, tally in enumerate(self.tallies) if math.isfinite(tally.most_bytes)]
+        joint = [number for number, tally in enumerate(self.tallies) if math.isfinite(tally.most_condensed_bytes)]
         alone = [[number] for number in range(len(self.tallies)) if number not in joint]
         return [*alone, *(joint[worker::workers] for worker in range(min(workers, len(joint))))]
 
     def _open(self) -> None:
         request, measure, common = self._request, self._request.measure, self._request.common
-        dense: list[int] = []
         for number, table in enumerate(request.tables):
             if table.form == "listed":
                 self._take(ListTally(request.parts, table.axes), [number])
             elif table.form == "sparse":
                 self._take(self._sparse((*common, *table.axes)), [number])
-            else:
-                dense.append(number)
-        # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it,
-        # and a row's cell up to there is computed once.
-        axes_of = {number: (*common, *request.tables[number].axes) for number in dense}
-        shared = (
-            tuple(axis for axis in axes_of[dense[0]] if all(axis in axes for axes in axes_of.values())) if dense else ()
-        )
-        for axes, numbers in _packed(axes_of, shared, request.parts, request.room):
-            tables = [axes_of[number] for number in numbers]
-            self._take(DenseTally(request.parts, axes, len(shared), tables, measure, len(common)), numbers)
+        for axes, numbers in request.joint:
+            tables = [(*common, *request.tables[number].axes) for number in numbers]
+            self._take(DenseTally(request.parts, axes, request.shared, tables, measure, len(common)), numbers)
 
     def _sparse(self, axes: tuple[Axis, ...]) -> Tally:
         """The tally of a table's occupied cells."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from pinq.engine.tables import MAX_SUM, Measure, Moments, RowSums
+from pinq.engine.tables import MAX_SUM, JointSums, Measure, Moments, RowSums
+from pinq.public.packing import Packing
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 
@@ -23,18 +25,27 @@ class RowMeasure(Protocol):
 
     Attributes:
         inputs: What it reads: a row's place along each of these axes.
+        cells: How it reads them: as a row's cell in the joint table of each of these.
         sums: How many numbers are added up.
+        packing: How they stand in a row's words.
     """
 
     @property
     def inputs(self) -> tuple[Axis, ...]: ...
     @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]: ...
+    @property
     def sums(self) -> int: ...
+    @property
+    def packing(self) -> Packing: ...
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
+        """The same, reading the cells of these joint tables where it can."""
+
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
 
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """The numbers of some rows, int64, shape (sums, rows)."""
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        """The packed numbers of some rows, int64, shape (words, rows), from what it reads."""
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
         """What is answered, from all sums, shape (sums, ...): int64, shape (..., width)."""
@@ -58,14 +69,27 @@ class _MomentsOfRows:
         return (self.column,)
 
     @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+        return ((self.column,),)
+
+    @property
     def sums(self) -> int:
         return 4 if self.moments.squares else 2
+
+    @cached_property
+    def packing(self) -> Packing:
+        most = (self.column.size - 1) >> self.moments.shift
+        squares = (min(most * most, 2**LOW_BITS - 1), most * most >> LOW_BITS)
+        return Packing.of([(0, number) for number in (1, most, *squares)[: self.sums]])
+
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
+        return self
 
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         return None if self.null is None else places(self.column) != self.null
 
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        value = places[0].astype(np.int64) >> self.moments.shift
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        value = cells[0].astype(np.int64) >> self.moments.shift
         numbers = np.empty((self.sums, len(value)), dtype=np.int64)
         numbers[0], numbers[1] = 1, value
         if self.moments.squares:
@@ -73,7 +97,7 @@ class _MomentsOfRows:
             # and 8,222,784 to the low one.
             square = value * value
             numbers[2], numbers[3] = square & (2**LOW_BITS - 1), square >> LOW_BITS
-        return numbers
+        return self.packing.packed(numbers)
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
         rows, total = sums[0], np.minimum(sums[1], MAX_SUM)
@@ -96,20 +120,32 @@ class _SumsOfRows:
     """
 
     function: RowSums
+    read: JointSums
 
     @property
     def inputs(self) -> tuple[Axis, ...]:
         return self.function.inputs
 
     @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+        return self.read.cells
+
+    @property
     def sums(self) -> int:
         return self.function.width
+
+    @property
+    def packing(self) -> Packing:
+        return self.function.packing
+
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
+        return _SumsOfRows(self.function, self.function.over(joint))
 
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         return None
 
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        return self.function.of(places)
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        return self.read.of(cells)
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
         return np.moveaxis(sums, 0, -1)
@@ -120,6 +156,6 @@ def measure_of(measure: Measure | None, schema: Schema) -> RowMeasure | None:
     if measure is None:
         return None
     if not isinstance(measure, Moments):
-        return _SumsOfRows(measure)
+        return _SumsOfRows(measure, measure.over(()))
     column = schema.columns[measure.column]
     return _MomentsOfRows(measure, Axis(measure.column, column.codes, ()), column.null_code)

@@ -13,7 +13,7 @@ from pinq.engine.codes import RowBlock, smallest
 from pinq.engine.measures import RowMeasure
 from pinq.public.specs import Axis
 
-__all__ = ["Rows", "joint_cells", "places_of"]
+__all__ = ["Rows", "joint_cells"]
 
 PLACES_AT_ONCE = 2**22  # of rows along the axes of a measure, however many these are
 # Up to this code a cut's parts are looked up in a table; beyond, they are searched.
@@ -45,7 +45,7 @@ class Rows:
         self._check = check
         self._codes: dict[Hashable, np.ndarray] = {}
         self._joint: dict[tuple[Axis, ...], np.ndarray] = {}
-        self._values: np.ndarray | None = None
+        self._words: np.ndarray | None = None
 
     @classmethod
     def of(cls, block: RowBlock) -> Rows:
@@ -65,8 +65,8 @@ class Rows:
 
     def places(self, axis: Axis) -> np.ndarray:
         """The place of each row along an axis, ``axis.size`` for none, shape (rows,)."""
-        if places_of(axis) in self.block.columns:
-            return self.codes(places_of(axis))
+        if (axis,) in self.block.columns:
+            return self.codes((axis,))
         codes = self.codes(axis.source)
         if axis.lookup is None and axis.thresholds is None:
             return codes
@@ -74,29 +74,55 @@ class Rows:
             return np.searchsorted(np.array(axis.thresholds, dtype=codes.dtype), codes, side="right")
         return _places_by_code(axis).take(codes, mode="clip")
 
-    def joint(self, axes: tuple[Axis, ...]) -> np.ndarray:
-        """The cell of each row in the joint table of nodes and some axes, computed once."""
+    def cells(self, axes: tuple[Axis, ...]) -> np.ndarray:
+        """Each row's cell in the joint table of axes, whatever its node, shape (rows,)."""
+        if len(axes) == 1:
+            return self.places(axes[0])
+        if self.nodes == 1:
+            return self._joint_of(axes)
+        return joint_cells(np.zeros_like(self.node), self, axes, math.prod(axis.slots for axis in axes))
+
+    def cell(self, axes: tuple[Axis, ...], shared: int) -> np.ndarray:
+        """The cell of each row in the joint table of nodes and some axes, shape (rows,).
+
+        That over the first axes, ``shared`` with other tables, is computed once.
+        """
+        if axes in self._joint or (self.nodes == 1 and axes in self.block.columns):
+            return self._joint_of(axes)
+        cells = self.nodes * math.prod(axis.slots for axis in axes)
+        return joint_cells(self._joint_of(axes[:shared]), self, axes[shared:], cells)
+
+    def _joint_of(self, axes: tuple[Axis, ...]) -> np.ndarray:
+        """The cells of nodes and axes, computed once, or those that the block has as a column."""
         if axes not in self._joint:
+            if self.nodes == 1 and axes in self.block.columns:
+                self._joint[axes] = self.codes(axes).astype(np.intp)
+                return self._joint[axes]
             cells = self.nodes * math.prod(axis.slots for axis in axes)
             self._joint[axes] = joint_cells(self.node, self, axes, cells)
         return self._joint[axes]
 
-    def values(self) -> np.ndarray | None:
-        """What is added up of each row, shape (sums, rows); None where rows are counted."""
-        if self._values is None and self.measure is not None:
-            self._values = self._values_by(self.measure)
-        return self._values
+    def words(self) -> np.ndarray | None:
+        """What is added up of each row, packed, shape (words, rows); None to count rows."""
+        if self._words is None and self.measure is not None:
+            self._words = self._words_by(self.measure)
+        return self._words
 
-    def _values_by(self, measure: RowMeasure) -> np.ndarray:
+    def values(self) -> np.ndarray | None:
+        """The same one by one, shape (sums, rows)."""
+        words = self.words()
+        return None if words is None or self.measure is None else self.measure.packing.unpacked(words)
+
+    def _words_by(self, measure: RowMeasure) -> np.ndarray:
         """Computes them for some rows at a time, so that memory does not grow with the axes."""
-        rows, step = len(self.node), max(1, PLACES_AT_ONCE // max(1, len(measure.inputs)))
-        values = np.empty((measure.sums, rows), dtype=np.int64)
+        rows, step = len(self.node), max(1, PLACES_AT_ONCE // max(1, sum(map(len, measure.cells))))
+        words = np.empty((measure.packing.words, rows), dtype=np.int64)
         for start in range(0, rows, step):
             if self._check is not None:
                 self._check()
             piece = self if rows <= step else self.take(np.arange(start, min(start + step, rows)))
-            values[:, start : start + step] = measure.of([piece.places(axis) for axis in measure.inputs])
-        return values
+            words[:, start : start + step] = measure.of([piece.cells(axes) for axes in measure.cells])
+        return words
 
     def pieces(self, rows: int) -> Iterator[Rows]:
         """The same rows, so many at a time, nothing looked up yet."""
@@ -152,11 +178,6 @@ def _places_by_code(axis: Axis) -> np.ndarray:
         return np.repeat(np.arange(axis.size, dtype=kind), widths)
     parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]
     return np.where(parts < 0, axis.size, parts).astype(kind)
-
-
-def places_of(axis: Axis) -> Hashable:
-    """Names the column of a block that has the rows' places along an axis, where there is one."""
-    return "places", axis.identity
 
 
 def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) -> np.ndarray:

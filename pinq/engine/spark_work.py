@@ -197,9 +197,7 @@ class Counting:
                 counts.add(request.divide(request.locate(Rows.of(block))))
             total += sum(batch["rows"].to_pylist())
             digest += sum(batch["digest"].to_pylist())
-        for tally in counts.tallies:
-            tally.condense()
-        yield from Partial(total, digest, counts.tallies).pieces()
+        yield from Partial(total, digest, counts.condensed().tallies).pieces()
 
     def _block(self, table: pa.Table, request: CountRequest) -> RowBlock:
         """The codes, and the shards that the request reads."""

@@ -11,12 +11,14 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from pinq.errors import InternalError
+from pinq.public.packing import Packing
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
 __all__ = [
     "MAX_SUM",
     "Engine",
+    "JointSums",
     "ListRequest",
     "Listed",
     "Measure",
@@ -57,6 +59,7 @@ class RowSums(Protocol):
         inputs: What the function reads: a row's place along each of these axes.
         width: How many numbers it gives.
         steps: How many look-ups and additions it takes for a row.
+        packing: How the numbers, each below 2^24 in size, stand in a row's words.
     """
 
     @property
@@ -65,12 +68,27 @@ class RowSums(Protocol):
     def width(self) -> int: ...
     @property
     def steps(self) -> int: ...
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """The numbers of some rows, int64, shape (width, rows), each below 2^24 in size.
+    @property
+    def packing(self) -> Packing: ...
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> JointSums:
+        """The same function of each row's cells in these joint tables, where those suffice."""
+
+
+class JointSums(Protocol):
+    """A public function of rows that is looked up in cells of joint tables.
+
+    Attributes:
+        cells: What it reads: a row's cell in the joint table of each of these axes, the last axis
+            running fastest; along an axis of which a row is in no part, its place is ``axis.size``.
+    """
+
+    @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]: ...
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        """The packed numbers of some rows, int64, shape (words, rows).
 
         Args:
-            places: Each row's place along each of ``inputs``, ``axis.size`` where it is in no part,
-                shape (rows,) each.
+            cells: Each row's cell in each of ``cells``, shape (rows,) each.
         """
 
 

@@ -14,15 +14,17 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from pinq.engine.cells import Cells, CountedCells, SummedCells
 from pinq.engine.codes import smallest
 from pinq.engine.measures import RowMeasure
-from pinq.engine.rows import Rows, joint_cells
+from pinq.engine.rows import Rows
 from pinq.engine.tables import Listed, Sparse, Table
 from pinq.public.specs import Axis
 
 __all__ = ["DenseTally", "ListTally", "OccupiedTally", "SparseTally", "Tally", "packed_words", "run_starts"]
 
 RUN_ROWS = 2**15  # sorted rows that are looked at together
+SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
 MAX_SORTED = 2**62  # cells that a word of 64 bits can number
 
 
@@ -42,12 +44,12 @@ class Tally(Protocol):
         """The table of each request that it is for."""
 
     @property
-    def most_bytes(self) -> float:
-        """Bytes that it takes at most, whatever the rows; infinite where they follow the rows."""
+    def empty_bytes(self) -> int:
+        """Bytes that it takes before any row comes."""
 
     @property
     def most_condensed_bytes(self) -> float:
-        """The same of what is kept once it is condensed."""
+        """Bytes that it takes at most once it is condensed; infinite where they follow the rows."""
 
 
 class DenseTally:
@@ -78,29 +80,15 @@ class DenseTally:
         self._axes, self._shared, self._tables, self._measure = tuple(axes), shared, tuple(tables), measure
         self._common = common
         self._shape = (nodes, *(axis.slots for axis in axes))
-        self._cells, self._rows = math.prod(self._shape), 0
-        # Half as wide, twice as many cells fit into a cache.
-        width = np.int64 if measure is not None else np.uint32
-        self._sums = np.zeros((1 if measure is None else measure.sums, self._cells), dtype=width)
+        cells = math.prod(self._shape)
+        self._cells: Cells = CountedCells(cells) if measure is None else SummedCells(measure, cells)
         self._condensed: list[np.ndarray] | None = None
 
     def add(self, rows: Rows) -> None:
-        values = rows.values()
-        self._rows += len(rows.node)
-        if self._rows >= 2**32:
-            self._sums = self._sums.astype(np.int64)
-        if self._cells == 1:
-            self._sums[:, 0] += len(rows.node) if values is None else values.sum(axis=1)
-            return
         # The cell over the shared axes was computed for another tally of the same rows; here it
         # goes on from there.
-        cell = joint_cells(rows.joint(self._axes[: self._shared]), rows, self._axes[self._shared :], self._cells)
-        if values is None:
-            np.add.at(self._sums[0], cell, self._sums.dtype.type(1))
-        else:
-            cell = cell.astype(np.intp)  # once for all sums
-            for sums, own in zip(self._sums, values, strict=True):
-                np.add.at(sums, cell, own)
+        cell = None if math.prod(self._shape) == 1 else rows.cell(self._axes, self._shared)
+        self._cells.add(cell, len(rows.node), rows.words())
 
     def merge(self, other: DenseTally) -> None:
         pairs = zip(self._summed(), other._summed(), strict=True)
@@ -108,16 +96,16 @@ class DenseTally:
 
     def condense(self) -> None:
         self._condensed = self._summed()
-        self._sums = self._sums[:, :0].copy()
+        self._cells = CountedCells(0)
 
     @property
-    def most_bytes(self) -> float:
-        return 8 * self._sums.size
+    def empty_bytes(self) -> int:
+        return self._cells.nbytes
 
     @property
     def most_condensed_bytes(self) -> float:
         cells = sum(math.prod(axis.size for axis in axes) for axes in self._tables)
-        return 8 * len(self._sums) * self._shape[0] * cells
+        return 8 * (1 if self._measure is None else self._measure.sums) * self._shape[0] * cells
 
     def tables(self) -> list[Table]:
         tables = [table.astype(np.int64, copy=False) for table in self._summed()]
@@ -128,7 +116,7 @@ class DenseTally:
         """The tables, summed out of the joint one, in numbers as wide as its own."""
         if self._condensed is not None:
             return self._condensed
-        joint = self._sums.reshape(-1, *self._shape)
+        joint = self._cells.numbers().reshape(-1, *self._shape)
         return [_summed_out(joint, self._axes, axes) for axes in self._tables]
 
 
@@ -175,8 +163,9 @@ class SparseTally:
         self._axes, self._measure = axes, measure
         self._kind = np.dtype(np.uint32 if nodes * math.prod(axis.size for axis in axes) < 2**32 else np.uint64)
         self._keys: list[np.ndarray] = []
-        self._values: list[np.ndarray] = []
-        self._nothing = np.zeros((1 if measure is None else measure.sums, 0), dtype=np.int64)
+        self._words: list[np.ndarray] = []
+        self._waiting = 0
+        self._runs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -185,22 +174,23 @@ class SparseTally:
             np.multiply(key, self._kind.type(axis.size), out=key)
             np.add(key, rows.places(axis), out=key, casting="unsafe")
         self._keys.append(key)
-        if (values := rows.values()) is not None:
-            self._values.append(values)
+        if (words := rows.words()) is not None:
+            self._words.append(words)
+            self._waiting += len(key)
+            if self._waiting >= SORTED_ROWS:
+                self._sort()
 
     def merge(self, other: SparseTally) -> None:
         for tally in (self, other):
-            tally.condense()
-        self._keys += other._keys
-        self._values += other._values
+            tally._sort()
+        self._runs += other._runs
 
     def condense(self) -> None:
-        keys, sums = self._cells()
-        self._keys, self._values = [keys.astype(self._kind, copy=False)], [sums]
+        self._runs = [self._cells()]
 
     @property
-    def most_bytes(self) -> float:
-        return math.inf
+    def empty_bytes(self) -> int:
+        return 0
 
     @property
     def most_condensed_bytes(self) -> float:
@@ -213,17 +203,35 @@ class SparseTally:
 
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """The occupied cells in order, and what adds up in each, shape (sums, cells)."""
-        keys = np.concatenate(self._keys) if self._keys else np.zeros(0, dtype=self._kind)
-        # Keys 4 1 4 9 are sorted to 1 4 4 9; runs of equal ones start at 0, 1 and 3, so cells 1, 4
-        # and 9 have 1, 2 and 1 rows.
-        if self._measure is None and not self._values:  # each is a row, and counts one
+        self._sort()
+        if len(self._runs) == 1:
+            return self._runs[0]
+        nothing = np.zeros((1 if self._measure is None else self._measure.sums, 0), dtype=np.int64)
+        keys = np.concatenate([np.zeros(0, dtype=self._kind), *(own for own, _ in self._runs)])
+        return _summed_runs(keys, np.concatenate([nothing, *(own for _, own in self._runs)], axis=1))
+
+    def _sort(self) -> None:
+        """Makes occupied cells, in order, of the rows that wait."""
+        if not self._keys:
+            return
+        keys, words, self._keys, self._words, self._waiting = np.concatenate(self._keys), self._words, [], [], 0
+        if self._measure is None:  # each is a row, and counts one
             keys.sort()
-            return _counted_runs(keys)
-        order = np.argsort(keys)
-        keys = keys[order]
-        starts = run_starts(keys)
-        values = np.concatenate([self._nothing, *self._values], axis=1)
-        return keys[starts], np.add.reduceat(values[:, order], starts, axis=1) if len(starts) else values
+            keys, sums = _counted_runs(keys)
+        else:
+            keys, sums = _summed_runs(keys, self._measure.packing.unpacked(np.concatenate(words, axis=1)))
+        self._runs.append((keys.astype(self._kind, copy=False), sums))
+
+
+def _summed_runs(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys in order, and what values of shape (sums, keys) add up to for each."""
+    # Keys 4 1 4 9 are sorted to 1 4 4 9; runs of equal ones start at 0, 1 and 3. Their values 5 2 3 7
+    # add up to 5 7 10 17 on the way: at the runs' ends 5, 10 and 17, so runs have 5, 5 and 7.
+    order = np.argsort(keys)
+    keys = keys.take(order)
+    starts = run_starts(keys)
+    ends = np.append(starts[1:], len(keys)) - 1 if len(keys) else starts
+    return keys.take(starts), np.diff(values.take(order, axis=1).cumsum(axis=1).take(ends, axis=1), axis=1, prepend=0)
 
 
 def _counted_runs(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -286,8 +294,8 @@ class ListTally:
         self._codes, self._counts = [cells], [counts]
 
     @property
-    def most_bytes(self) -> float:
-        return math.inf
+    def empty_bytes(self) -> int:
+        return 0
 
     @property
     def most_condensed_bytes(self) -> float:

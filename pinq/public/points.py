@@ -13,7 +13,8 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ MAX_TABLES = 4096
 MAX_AXES_OF_POINTS = 512
 MAX_NUMBERS = 2**21
 JOINED_NUMBERS = 2**14
+LIFTED_NUMBERS = 2**15
 
 
 @dataclass(frozen=True)
@@ -116,22 +118,32 @@ class _Term:
         both = self.table[:, :, None] + other.table[:, None, :]
         return _Term(self.axes + other.axes, both.reshape(len(self.table), -1))
 
-    def add(self, scores: np.ndarray, places: Sequence[np.ndarray]) -> None:
-        """Adds what rows get to their scores, shape (scores, rows).
+    def over(self, axes: Sequence[Axis]) -> np.ndarray:
+        """The table over more axes, in any order, along which nothing changes: (scores, cells)."""
+        # Age adds 1, 2 or 3: over sex by age the cells are 1 2 3 1 2 3.
+        wanted = [axis.identity for axis in axes]
+        places = [wanted.index(axis.identity) for axis in self.axes]
+        table = self.table.reshape(-1, *(axis.slots for axis in self.axes))
+        table = table.transpose(0, *(1 + np.argsort(places)))
+        narrow = [axis.slots if number in places else 1 for number, axis in enumerate(axes)]
+        wide = (len(table), *(axis.slots for axis in axes))
+        return np.broadcast_to(table.reshape(-1, *narrow), wide).reshape(len(table), -1)
 
-        Args:
-            scores: They are changed.
-            places: Of the rows, along each of the axes.
-        """
+    def is_within(self, axes: Sequence[Axis]) -> bool:
+        """Whether some axes are all of its own, and their cells few enough for a core's cache."""
+        known = {axis.identity for axis in axes}
+        few = len(self.table) * _cells(axes) <= LIFTED_NUMBERS
+        return few and all(axis.identity in known for axis in self.axes)
+
+    def cells(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The cells of rows in the table, from their places along each of the axes."""
         # Sex by age, in 2 and 3 slots: a woman (0) in the second age is at cell 0 * 3 + 1.
         kind = np.min_scalar_type(self.table.shape[1])
         cell = places[0].astype(kind)
         for axis, along in zip(self.axes[1:], places[1:], strict=True):
             np.multiply(cell, kind.type(axis.slots), out=cell)
             np.add(cell, along, out=cell, casting="unsafe")
-        flat = cell.astype(np.intp)
-        for score, table in zip(scores, self.table, strict=True):
-            score += table.take(flat)
+        return cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +151,8 @@ class RowScores:
     """Several scores under a schema, computed side by side.
 
     Attributes:
-        terms: What is added up: the distinct specs of all scores, small ones joined.
+        terms: What is added up: one for each of the distinct specs of all scores, until they are
+            joined (``over``).
         base: Where each score starts, shape (scores, 1).
         specs: How many distinct specs there are.
     """
@@ -175,7 +188,7 @@ class RowScores:
                 added[partition.key][score] += table
         terms = [_Term.of_partition(partition, added[key]) for key, partition in partitions.items()]
         base = np.array([[points.base] for points in scores], dtype=np.int64)
-        return cls(tuple(_joined(terms)), base, len(terms))
+        return cls(tuple(terms), base, len(terms))
 
     @property
     def steps(self) -> int:
@@ -187,6 +200,27 @@ class RowScores:
         """What has to be known of a row."""
         return tuple(axis for term in self.terms for axis in term.axes)
 
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowScores:
+        """The same scores, looked up in the cells of joint tables where those have the axes.
+
+        Whoever needs these cells anyway finds in one look what all axes of a table add. What is
+        left is joined by itself.
+        """
+        tables: dict[int, np.ndarray] = {}
+        left = list[_Term]()
+        for term in self.terms:
+            number = next((number for number, axes in enumerate(joint) if term.is_within(axes)), None)
+            if number is None:
+                left.append(term)
+            else:
+                tables[number] = tables.get(number, 0) + term.over(joint[number])
+        terms = [*(_Term(joint[number], table) for number, table in tables.items()), *_joined(left)]
+        if not terms:
+            return self
+        # Who has a cell in the first table has the base too.
+        first = replace(terms[0], table=terms[0].table + self.base)
+        return replace(self, terms=(first, *terms[1:]), base=np.zeros_like(self.base))
+
     def of(self, places: Sequence[np.ndarray], rows: int) -> np.ndarray:
         """The scores of rows, int64, shape (scores, rows).
 
@@ -195,11 +229,20 @@ class RowScores:
                 a slot more than parts, it is for rows in none.
             rows: How many there are.
         """
-        scores = np.repeat(self.base, rows, axis=1)
+        alone = self.over(())
+        return alone.added(alone.cells(places), rows)
+
+    def cells(self, places: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The cells of rows in the table of each term, from their places along each of ``axes``."""
         remaining = iter(places)
-        for term in self.terms:
-            term.add(scores, [next(remaining) for _ in term.axes])
-        return scores
+        return [term.cells([next(remaining) for _ in term.axes]) for term in self.terms]
+
+    def added(self, cells: Sequence[np.ndarray], rows: int) -> np.ndarray:
+        """The scores of rows, int64, shape (scores, rows), from their cells in each term."""
+        if not self.terms:
+            return np.repeat(self.base, rows, axis=1)
+        pairs = zip(self.terms, cells, strict=True)
+        return reduce(np.ndarray.__iadd__, (term.table.take(cell, axis=1) for term, cell in pairs))
 
 
 def _cells(axes: Iterable[Axis]) -> int:

@@ -248,7 +248,8 @@ def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkey
     monkeypatch.setattr("pinq.engine.rows.PLACES_AT_ONCE", at_once)
     schema = _curator(_frame(10), 1).schema
     points = Points((Values("sex"), Cuts("age", (30,))), ((-100, 50), (7, 90)))
-    measure = measure_of(Logistic("income", (">50K",), points).vectors(schema), schema)
+    loss = Logistic("income", (">50K",), points).vectors(schema)
+    measure = measure_of(loss, schema)
     assert measure is not None
     columns = {"sex": [0, 1] * 10, "age": [*range(20, 40)], "income": [1, 0, 0, 1] * 5}
     block = RowBlock({name: np.array(own, dtype=np.uint8) for name, own in columns.items()}, 20)
@@ -261,11 +262,12 @@ def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkey
     monkeypatch.setattr(Rows, "places", counted)
     measured, checks = Rows.of(block).measured(measure), [0]
     assert looked == []
-    values = measured.over(block, lambda: checks.append(1)).values()
-    assert values is not None
+    words = measured.over(block, lambda: checks.append(1)).words()
+    assert words is not None
     assert sum(looked) == 3 * 20
     assert len(checks) - 1 == -(-20 // max(1, at_once // 3))
-    assert np.array_equal(values, measure.of([places(measured, axis) for axis in measure.inputs]))
+    vectors = loss.of([places(measured, axis) for axis in measure.inputs])
+    assert np.array_equal(measure.packing.unpacked(words), vectors)
 
 
 def test_a_forged_shape_has_a_price_like_any_other() -> None:

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of derivatives over many blocks, by several threads, and from memory: those of a loop over the rows."""
+"""Sums of derivatives and of squares over many blocks, by several threads, and from memory: those of a loop over the rows."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pinq.engine import arrays
+from pinq.engine import arrays, tallies
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import Codes, RowBlock, kinds_of
-from pinq.engine.tables import TableRequest
+from pinq.engine.kernel import count, count_request
+from pinq.engine.tables import Moments, Sparse, TableRequest
+from pinq.public import packing
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cross, Cuts, Groups, Values, bind
+from pinq.public.specs import Axis, Cross, Cuts, Groups, Values, bind
 from tests.catalogue import DERIVATIVES, losses_on
 from tests.oracles import tabulate
 
@@ -40,6 +43,8 @@ SCORES = (
 LOSSES = [loss for kind in DERIVATIVES.values() for loss in losses_on(kind, SCHEMA, *SCORES)]
 WHOLE = PartSet([Block(Part())])
 KNOWN = WHOLE.split(bind(Groups("y", (("n", "o", "p"),)), SCHEMA))  # the rows that have a class
+BY_CLASS = WHOLE.split(bind(Values("y"), SCHEMA))
+SOME = PartSet([Block(Part(Part(), bind(Values("b"), SCHEMA), value)) for value in (7, 2)])
 TABLES = [TableRequest(bind(spec, SCHEMA).axes) for spec in SPECS]
 
 
@@ -53,7 +58,7 @@ def _codes() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[ArrayEngine]:
-    """Rows in blocks of 50, taken in pieces of 16 by two threads."""
+    """Rows in blocks of 50, taken in pieces of 16 by two threads; 40 rows wait to be sorted, 4 words add up."""
     codes = _codes()
     blocks = [
         RowBlock({name: column[start : start + 50] for name, column in codes.items()}, min(50, 230 - start))
@@ -62,6 +67,8 @@ def engine() -> Iterator[ArrayEngine]:
     with pytest.MonkeyPatch.context() as small:
         small.setattr(arrays, "BLOCK_ROWS", 1)
         small.setattr(arrays, "PIECE_ROWS", 16)
+        small.setattr(tallies, "SORTED_ROWS", 40)
+        small.setattr(packing, "ROWS", (4,))
         small.setattr("os.cpu_count", lambda: 2)
         opened = ArrayEngine(Codes(blocks, SCHEMA), SCHEMA, b"salt")
         assert opened._threads == 2
@@ -69,8 +76,11 @@ def engine() -> Iterator[ArrayEngine]:
         opened.close()
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-@pytest.mark.parametrize("parts", [WHOLE, KNOWN], ids=["all rows", "rows with a class"])
+ASKED = [(loss, parts) for parts in (WHOLE, KNOWN) for loss in LOSSES]
+ASKED += [(loss, parts) for parts in (BY_CLASS, SOME) for loss in LOSSES[::4]]
+
+
+@pytest.mark.parametrize(("loss", "parts"), ASKED)
 def test_sums_are_those_of_a_loop(engine: ArrayEngine, loss: Any, parts: PartSet) -> None:
     """Bit for bit, however rows are cut up; also where the target may be missing, and again from memory, in another order."""
     vectors = loss.vectors(SCHEMA)
@@ -89,3 +99,49 @@ def test_kept_sums_are_of_one_part_and_one_loss(engine: ArrayEngine) -> None:
     for parts, vectors in asked:
         (table,) = engine.tabulate(parts, TABLES[:1], vectors)
         assert (np.asarray(table) == tabulate(parts, TABLES[0].axes, dict(_codes()), vectors)).all()
+
+
+@pytest.mark.parametrize("squares", [True, False])
+@pytest.mark.parametrize("parts", [WHOLE, BY_CLASS], ids=["all", "by class"])
+def test_moments_of_occupied_codes_are_those_of_a_loop(engine: ArrayEngine, parts: PartSet, squares: bool) -> None:
+    """Beside a dense table, sorted some rows at a time by each thread; rows without the number do not count."""
+    moments, codes, null = Moments("x", 0, squares), _codes(), SCHEMA.numeric("x").null_code
+    fine = Axis("b", 10, ())
+    occupied, dense = engine.tabulate(parts, [TableRequest((fine,), sparse=True), TABLES[0]], moments)
+    wanted = tabulate(parts, [fine], dict(codes), moments, null)
+    table = np.zeros_like(wanted).reshape(-1, wanted.shape[-1])
+    assert isinstance(occupied, Sparse)
+    table[occupied.places] = occupied.values
+    assert (table == wanted.reshape(table.shape)).all()
+    assert (np.asarray(dense) == tabulate(parts, TABLES[0].axes, dict(codes), moments, null)).all()
+
+
+def test_kept_cells_of_rows_stay_within_their_room(engine: ArrayEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows' cells in joint tables are kept for the next loss; what was not asked for longest makes room, and sums stay the same."""
+    (first, second), codes = (loss.vectors(SCHEMA) for loss in LOSSES[:2]), dict(_codes())
+    sizes = set[int]()
+    for room in (2**28, 500, 0):
+        monkeypatch.setattr(arrays, "KEPT_COLUMN_BYTES", room)
+        for tables, vectors in ((TABLES, first), (TABLES[2:], second), (TABLES, second), (TABLES[2:], first)):
+            got = engine.tabulate(WHOLE, tables, vectors)
+            for table, request in zip(got, tables, strict=True):
+                assert (np.asarray(table) == tabulate(WHOLE, request.axes, codes, vectors)).all()
+        engine._keep_cells({})
+        kept = sum(column.nbytes for own in engine._cells.values() for column in own)
+        assert kept <= room
+        sizes.add(kept)
+    assert len(sizes) > 1
+
+
+def test_a_request_that_travels_is_small_and_counts_the_same() -> None:
+    """Pickled for a worker it has the losses' own tables, not those over joint tables, and gives the same sums of each block."""
+    codes: dict[Any, np.ndarray] = dict(_codes())
+    whole = RowBlock(codes, 230)
+    for loss in LOSSES[::3]:
+        vectors = loss.vectors(SCHEMA)
+        sent = pickle.dumps(count_request(WHOLE, TABLES, vectors, schema=SCHEMA))
+        assert len(sent) < 100_000
+        halves = [count(whole.rows_in(part), pickle.loads(sent)) for part in (slice(0, 99), slice(99, 230))]
+        merged = halves[0].condensed().merged(halves[1].condensed())
+        for table, request in zip(merged.tables(), TABLES, strict=True):
+            assert (np.asarray(table) == tabulate(WHOLE, request.axes, codes, vectors)).all()
