@@ -32,6 +32,7 @@ import httpx
 from benchmarks.harness.publish import single
 from benchmarks.harness.tables import replace_section
 from benchmarks.harness.timing import SpeedTable
+from benchmarks.speed.memory import own_peak, watched
 from benchmarks.speed.server import certify, publish, server, trust
 from benchmarks.speed.wire import Asking, nothing, running
 from pinq.ledger.composition import Demand
@@ -151,7 +152,11 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each flood lasts")
     seconds = parser.parse_args().seconds
-    with tempfile.TemporaryDirectory() as name, flooded(Path(name)) as flood:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        flooded(Path(name)) as flood,
+        watched(lambda: flood.processes) as memory,
+    ):
         write_lines(flood)
         _waits(flood, 1.0)  # the first answers of a server take longer
         under(flood, seconds, "nothing", "13 to 34 ms")
@@ -173,9 +178,10 @@ def main() -> None:
             under(flood, seconds, "1,000 connections of four addresses", "503 for everybody")
         stored(flood)
         ended(flood)
-        peaks = [peak(pid) for pid in flood.processes]
-        each = " + ".join(map(str, peaks))
-        TABLE.add("peak memory of all this, of server + sibling", "3,422 MB", f"{sum(peaks)} MB", each)
+        most = sum(memory.each)
+        TABLE.add("peak memory of server + sibling at once", "3,422 MB", f"{most} MB", added(memory.each))
+        peaks = [own_peak(pid) for pid in flood.processes]
+        TABLE.add("own peaks of each, whenever they were", "", f"{sum(peaks)} MB", added(peaks))
         began = time.monotonic()
         flood.process.send_signal(signal.SIGTERM)
         flood.process.wait(60)
@@ -289,10 +295,9 @@ def ticks(pid: int) -> int:
     return 0
 
 
-def peak(pid: int) -> int:
-    """The most memory that a process has had, in MB."""
-    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(next(line for line in text.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
+def added(megabytes: Sequence[int]) -> str:
+    """The processes' memory, added up in words."""
+    return " + ".join(map(str, megabytes))
 
 
 def size_of(flood: Flood) -> int:

@@ -32,6 +32,7 @@ MAX_WORK = 600_000
 # Nanoseconds of one core, measured on a table of 30,000 rows and rounded up.
 UNIT = 10**6
 NODE, PART, SPEC, CODE = 30_000, 3_000, 30_000, 300
+NAMED = 15_000  # a cut point, or a value of a group: to find its code, and to write down what it parts
 ROW, CELL, NOISE = 8, 30, 20_000
 SHARD = 2_000  # to hash one row's coin with one key
 COIN = 5_000  # to make a row's coin, which numbers equal rows
@@ -60,7 +61,8 @@ def checking_work(request: Request, schema: Schema) -> int:
     )
     # A spec of shards names no column, and is bound all the same.
     axes = sum(max(1, len(spec.columns())) for spec in specs)
-    return units(NODE * nodes + PART * (asked + len(request.which)) + SPEC * axes + CODE * codes)
+    named = sum(spec.named() for spec in specs)
+    return units(NODE * nodes + PART * (asked + len(request.which)) + SPEC * axes + CODE * codes + NAMED * named)
 
 
 def require_work(price: int, limit: int) -> None:

@@ -48,6 +48,10 @@ class Expression(ABC):
         """Itself where it is a spec, which splits parts; None for a family and for a score."""
         return None
 
+    def named(self) -> int:
+        """How many cut points and values it lists: to check it takes a time that grows with them."""
+        return 0
+
     def inner(self) -> tuple[Expression, ...]:
         """The specs that it looks at rows through, beside those that it is asked with."""
         return ()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_PARTS", "Calendar", "Cuts", "Factor", "Groups", "OfColumn", "Shards", "Splitting", "Values", "bind"]
 
 MAX_PARTS = 2**20
+KEPT_PARTITIONS, KEPT_PARTS = 10_000, 2**17  # that a schema remembers
 
 
 class Splitting(Expression):
@@ -123,6 +124,10 @@ class Cuts(OfColumn, Factor):
             wrong = f"the cuts of `{self.column}` must be a list of numbers or dates, not {points!r}"
             raise QueryError(f"{wrong}.") from None
 
+    def named(self) -> int:
+        """Its points."""
+        return len(self.points)
+
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each interval of codes; a missing code is beyond one more threshold."""
         column = schema.numeric(self.column)
@@ -159,6 +164,10 @@ class Groups(OfColumn, Factor):
             wrong = f"the groups of `{self.column}` must be a list of lists of values"
             raise QueryError(f"{wrong}.") from None
         object.__setattr__(self, "groups", groups)
+
+    def named(self) -> int:
+        """The values of its groups."""
+        return sum(map(len, self.groups))
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each group, by a table from codes to groups."""
@@ -241,21 +250,35 @@ class Shards(Factor):
         return Axis(None, self.count, tuple(range(self.count)), shard_key=self.key), [self.kind, self.count, self.key]
 
 
+@dataclass
+class Kept:
+    """The partitions that a schema remembers, by their specs' identities."""
+
+    partitions: dict[Hashable, Partition] = field(default_factory=dict)
+    parts: int = 0
+
+    def add(self, identity: Hashable, partition: Partition) -> None:
+        """Keeps a partition; where those so far take too much memory together, it is the only one."""
+        # A cut of a hundred thousand points takes 20 MB: of such, two are kept; of small ones, thousands.
+        if len(self.partitions) >= KEPT_PARTITIONS or self.parts >= KEPT_PARTS:
+            self.partitions, self.parts = {}, 0
+        self.partitions[identity] = partition
+        self.parts += sum(axis.size for axis in partition.axes)
+
+
 def bind(spec: Splitting, schema: Schema) -> Partition:
     """Binds a spec to a schema.
 
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    cache = cast("dict[Hashable, Partition]", schema.kept().setdefault("bind", {}))
+    kept = cast(Kept, schema.kept().setdefault("bind", Kept()))
     wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
     require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
-    partition = cache.get(spec.identity)
+    partition = kept.partitions.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)
-        if len(cache) > 10_000:
-            cache.clear()
-        cache[spec.identity] = partition
+        kept.add(spec.identity, partition)
     return partition
 
 

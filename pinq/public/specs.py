@@ -70,6 +70,10 @@ class Cross(Splitting):
         """The columns that its specs name."""
         return set().union(*(spec.columns() for spec in self.specs))
 
+    def named(self) -> int:
+        """What its specs list."""
+        return sum(spec.named() for spec in self.specs)
+
     @property
     def factors(self) -> tuple[Factor, ...]:
         """Its specs."""
@@ -167,6 +171,10 @@ class AnyCross(Expression):
     def columns(self) -> set[str]:
         """The columns that its specs name."""
         return set().union(*(spec.columns() for spec in self.specs))
+
+    def named(self) -> int:
+        """What its specs list."""
+        return sum(spec.named() for spec in self.specs)
 
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless its specs bind."""

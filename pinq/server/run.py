@@ -7,6 +7,7 @@ A shutdown finishes what runs.
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import hashlib
 import ipaddress
 import socket
@@ -29,6 +30,7 @@ __all__ = ["Certificate", "Config", "bind", "is_private", "require_secure", "ser
 SHUTDOWN_SECONDS = 20  # then what runs is stopped
 SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
 KEEP_ALIVE_SECONDS = 30
+TLS_BUFFER = 2**15  # bytes that each connection keeps to read into: asyncio's 2^18 are 256 MB of a thousand
 OTHER_FILES = 256  # that a process has open beside its connections
 
 
@@ -156,6 +158,7 @@ def serve(
     if certificate is not None and config.ssl is not None:
         certificate.serve_by(config.ssl)
     sys.setswitchinterval(SWITCH_SECONDS)
+    asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER
     _allow_files(settings.connections + OTHER_FILES)
     _Server(config, listening).run(sockets=[bound])
 

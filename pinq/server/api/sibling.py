@@ -24,6 +24,7 @@ memory once where they are kept. It ends when the server does: then every connec
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -44,6 +45,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider.backup import heads_folder
 from pinq.public.policy import Policy
 from pinq.public.wire import Failure
+from pinq.server.api.memory import give_back
 from pinq.server.api.visit import Visit, Work
 from pinq.server.datasets import Dataset
 from pinq.server.details import LOG, log_details, unexpected
@@ -242,11 +244,18 @@ class Sibling:
         """Does what comes over a connection, one task after the other, until it ends."""
         with suppress(EOFError, OSError):
             while True:
-                match connection.recv():
-                    case Task() as task:
-                        connection.send(self.done(task, connection))
-                    case _:
-                        pass  # the end of a turn that was over already
+                self._serve_one(connection)
+
+    def _serve_one(self, connection: Connection) -> None:
+        """Does what comes next. Nothing of it is held until something else comes."""
+        match connection.recv():
+            case Task() as task:
+                connection.send(self.done(task, connection))
+                if task.most == math.inf:
+                    del task
+                    give_back()
+            case _:
+                pass  # the end of a turn that was over already
 
     def done(self, task: Task, connection: Connection) -> Outcome:
         """Does a task."""

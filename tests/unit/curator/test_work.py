@@ -33,7 +33,7 @@ from pinq.curator.mechanisms import DRAWN_AT_ONCE, laplace
 from pinq.curator.monitor import Curator
 from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
-from pinq.curator.work import COIN, SHARD, UNIT
+from pinq.curator.work import COIN, NAMED, SHARD, UNIT, checking_work
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.measures import measure_of
@@ -306,3 +306,19 @@ def test_cuts_of_a_fine_grid_cost_by_rows_however_many_parts_share_them() -> Non
     root, level = price(2, AnyCut("age")), price(64, AnyCut("age"))
     assert root < level < 2 * root + 128 * SCORING
     assert price(64, AnyCut("age"), AnyCut("age")) == 2 * level  # scored twice
+
+
+def test_what_a_spec_lists_is_priced_before_it_is_bound() -> None:
+    """A cut of a hundred thousand points takes a second to check, a Cross or group of them as long: each point and value counts."""
+    schema = Schema(max_rows=1000, columns={**COLUMNS, "age": {"type": "numeric", "lower": 0, "upper": 10**5}})
+    points = tuple(range(1, 10**5))
+    bare, listed = (Cuts("age", own) for own in ((50_000.0,), points))
+    groups = Groups("letter", (tuple(f"v{i}" for i in range(16)),))
+
+    def price(*candidates: Candidate) -> int:
+        asked = Request(id="a", verb="exp_mech", epsilon="1", score=InfoGain("income"), candidates=(candidates,))
+        return checking_work(asked, schema)
+
+    for spec in (listed, Cross((listed, Values("sex"))), AnyCross((listed, Values("sex")), 1)):
+        assert price(spec) - price(bare) >= NAMED * len(points) // UNIT
+    assert price(*[groups] * 100) - price(*[Values("letter")] * 100) == NAMED * 16 * 100 // UNIT
