@@ -49,7 +49,7 @@ class Expression(ABC):
         return None
 
     def named(self) -> int:
-        """How many cut points and values it lists: to check it takes a time that grows with them."""
+        """How many cut points and values it lists: what to check it takes grows with them."""
         return 0
 
     def inner(self) -> tuple[Expression, ...]:

@@ -258,7 +258,7 @@ class Kept:
     parts: int = 0
 
     def add(self, identity: Hashable, partition: Partition) -> None:
-        """Keeps a partition; where those so far take too much memory together, it is the only one."""
+        """Keeps a partition, alone where those so far take too much memory."""
         # A cut of a hundred thousand points takes 20 MB: of such, two are kept; of small ones, thousands.
         if len(self.partitions) >= KEPT_PARTITIONS or self.parts >= KEPT_PARTS:
             self.partitions, self.parts = {}, 0
