@@ -20,7 +20,7 @@ from miners.scorecards.cells import refined
 from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import Objective
 from miners.scorecards.scorecard import ScorecardMiner
-from miners.scorecards.shares import TABLES, Shares
+from miners.scorecards.shares import Shares
 from miners.trees.tree_miner import require_word
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import Epsilon
@@ -159,8 +159,10 @@ class HoldersCardMiner(ScorecardMiner):
         if self.strategy == "turns":
             return super()._shares(epsilon, objective, attributes, steps)
         asked = self._asks_tables(objective, epsilon, attributes) or (steps > 0 and attributes > 1)
-        weight = TABLES if self._is_naive(objective, epsilon, attributes, steps) else objective.order_weight
-        return Shares.of(epsilon, tables=attributes if asked else 0, steps=steps, chooses=False, weight=weight)
+        naive = self._is_naive(objective, epsilon, attributes, steps)
+        weight = objective.table_weight(epsilon, attributes) if naive else objective.order_weight
+        tables = attributes if asked else 0
+        return Shares.of(epsilon, tables=tables, steps=steps, chooses=False, weight=weight, starts=naive)
 
     def _noises(self, holders: int) -> int:
         """Returns how many noises are in each number."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a scorecard is fitted: where scores start, tables for many classes, then steps.
+"""How a scorecard is fitted: where scores start, perhaps tables, then steps.
 
 Privacy:
     Adjacency: the policy's. Claim: ``CardFit.fit`` costs what its ``Shares`` add up to.

@@ -7,34 +7,35 @@ from the sums. It asks nothing but noisy counts; the steps are in ``fitting.py``
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
 
-from miners.budget.noise import count_scale
 from miners.scorecards.asking import P
 from miners.scorecards.card import Card
-from miners.scorecards.cells import Grid, public_cuts
-from miners.scorecards.posterior import Estimate, log_shares, newton
+from miners.scorecards.cells import Grid
+from miners.scorecards.mean import Mean
+from miners.scorecards.objective import Objective
+from miners.scorecards.posterior import Estimate, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
     FEW_ATTRIBUTES,
+    TABLES,
+    repeats_little,
     rows_epsilon,
     steps_after_tables,
-    steps_for_means,
     steps_for_two,
+    tables_for_two,
     tables_pay,
 )
 from pinq.public.accuracy import standard_deviation
-from pinq.public.columns import CutPoint
-from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.public.derivatives import AnyDerivatives, Logistic, Softmax
 from pinq.public.epsilon import Epsilon
 from pinq.public.points import POINTS, Points
-from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups, Spec, Values, bind
+from pinq.public.schema import Categorical, Schema
+from pinq.public.specs import Cuts, Groups, Spec, Values
 
 __all__ = ["ManyClasses", "Mean", "Objective", "TwoClasses", "objective_of"]
 
@@ -42,111 +43,7 @@ PRIOR = 1.0  # logits: width of the prior of a cell's points
 STEEPEST = 3.0  # logits that one step moves a cell at most
 NEVER = -40.0  # logits of a missing class, which is no class
 CLIPPED = 1.0  # rows: L1 norm to which gradients of many classes are clipped
-HISTOGRAM = 32  # cells of a numeric target
-FARTHEST = 2.0  # standard deviations of the target beyond which residuals are clamped
-TIMID = 0.5  # standard deviations of the target: width of the prior of a cell's points
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Objective(ABC):
-    """What is fitted.
-
-    Attributes:
-        schema: The public schema.
-        target: The column to predict.
-    """
-
-    schema: Schema
-    target: str
-
-    majority: ClassVar[str] = "the most frequent class"  # what is predicted where nothing can be learned
-    tabulates: ClassVar[bool] = False  # whether points can start from tables
-    # Where nobody chooses: what tables weigh that order attributes, for each unit of all steps, and
-    # how many times as many steps pay, for some meet what others have said already.
-    order_weight: ClassVar[float] = 0.1
-    unchosen: ClassVar[float] = 1.3
-
-    @abstractmethod
-    def steps(self, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps a budget pays for, of so many attributes."""
-
-    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether tables of all attributes come first."""
-        return False
-
-    @property
-    @abstractmethod
-    def table_parts(self) -> Spec:
-        """The parts of the target that tables count in the cells of an attribute, missing last."""
-
-    @property
-    def table_classes(self) -> int:
-        """How many parts of tables are not the missing one."""
-        return bind(self.table_parts, self.schema).size - int(self.schema.column(self.target).nullable)
-
-    @property
-    def width(self) -> int:
-        """Entries of a row's vector in a step; ``QueryError`` where they are too many."""
-        objective, card = self.start(np.zeros(bind(self.base_parts, self.schema).size), 1.0)
-        return objective.loss(card).vectors(self.schema).width
-
-    def grid(self, epsilon: Epsilon) -> Grid:
-        """Returns how steps cut numeric attributes where nobody says."""
-        return Grid.of_steps(rows_epsilon(self.schema, epsilon))
-
-    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns how tables cut them: coarsely, for all attributes share what tables may cost."""
-        return self.grid(epsilon)
-
-    @property
-    @abstractmethod
-    def base_parts(self) -> Spec:
-        """The parts of the target whose rows say where scores start."""
-
-    @property
-    @abstractmethod
-    def bound(self) -> float:
-        """L1 norm of what a row adds to the sums of a step, in their units."""
-
-    @property
-    def noise_unit(self) -> str | None:
-        """The unit of ``bound`` in a plan; None where it follows from the first answer."""
-        return "rows"
-
-    @abstractmethod
-    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns the objective, which may know more now, and a card without terms.
-
-        Args:
-            counts: Noisy rows of ``base_parts``.
-            scale: Of their noise.
-        """
-
-    @abstractmethod
-    def loss(self, card: Card) -> AnyDerivatives:
-        """Returns what is to be summed of the rows, given the scores so far."""
-
-    @abstractmethod
-    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the points that follow from noisy sums.
-
-        Args:
-            gradients: Shape (cells, outputs).
-            curvatures: Shape (cells, outputs).
-            scale: Of their noise, in their units.
-        """
-
-    def rows(self, everything: P) -> P:
-        """Returns the rows to learn from, as one part of all rows."""
-        return everything
-
-    def scale(self, epsilon: Epsilon) -> float:
-        """Returns the scale of the noise in the sums of a step."""
-        return count_scale(self.schema, epsilon) * self.bound
-
-    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns the card with what tables say; only where ``tabulates``."""
-        return card
+LEAST_RELIABLE = 0.02  # of points from tables; where all is noise the likelier class still wins
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -188,6 +85,11 @@ class _Classes(Objective):
     def contrasts(self) -> np.ndarray:
         """How outputs add up logs of each class, shape (classes, outputs)."""
 
+    def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
+        """Returns what points from tables are multiplied with, for attributes repeat each other."""
+        # Twenty-four attributes: each counts half.
+        return min(1.0, (FEW_ATTRIBUTES / len(tables)) ** 0.5)
+
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
         """Returns naive Bayes, the more damped the more attributes repeat each other.
 
@@ -198,8 +100,7 @@ class _Classes(Objective):
         weights = np.array([1 / len(table) for table in counts])
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
         totals = np.maximum(totals, scale)
-        # Twenty-four attributes: each counts half, for they repeat each other.
-        damping = min(1.0, (FEW_ATTRIBUTES / len(specs)) ** 0.5)
+        damping = self.damping(counts, totals, scale)
         base = tuple(round(damping * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
         for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
@@ -217,8 +118,32 @@ class TwoClasses(_Classes):
     unchosen: ClassVar[float] = 1.1
 
     def steps(self, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps a budget pays for."""
-        return steps_for_two(rows_epsilon(self.schema, epsilon))
+        """Returns how many steps a budget pays for, with what tables leave of it."""
+        return steps_for_two(rows_epsilon(self.schema, epsilon), attributes, self._weight(epsilon, attributes))
+
+    def _weight(self, epsilon: Epsilon, attributes: int) -> float:
+        return tables_for_two(rows_epsilon(self.schema, epsilon), self.schema.max_rows, attributes)
+
+    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
+        """Returns whether one step over all attributes at once comes first."""
+        return self._weight(epsilon, attributes) > 0
+
+    def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
+        """Returns the weight of the rule for two classes; that of many where the caller asks for tables."""
+        return self._weight(epsilon, attributes) or TABLES
+
+    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns a coarse grid where points start from tables by default."""
+        if not self.asks_tables(epsilon, attributes):
+            return self.grid(epsilon)
+        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes))
+
+    def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
+        """Returns less the more of what tables say is noise, for steps mend too small scores better."""
+        share = max(reliable_share(tables, totals, scale), LEAST_RELIABLE)
+        # Steps that follow light tables are many: they begin with smaller points.
+        factor = 1.0 if repeats_little(self.schema.max_rows, len(tables)) else 0.5**0.5
+        return super().damping(tables, totals, scale) * share * factor
 
     @property
     def bound(self) -> float:
@@ -300,94 +225,6 @@ class ManyClasses(_Classes):
         noise = standard_deviation(scale) ** 2
         each = newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
         return replace(each, points=each.points * (known - 1) / known)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Mean(Objective):
-    """The mean of a numeric column, by residuals that are clamped.
-
-    Attributes:
-        deviation: Of the target, in grid cells, from the first answer; 0 before it.
-        half: A cut with about half of the rows on each side, from the first answer; None before it.
-    """
-
-    majority: ClassVar[str] = "the mean"
-    order_weight: ClassVar[float] = 0.4
-    unchosen: ClassVar[float] = 1.0
-    deviation: float = 0.0
-    half: CutPoint | None = None
-
-    @property
-    def column(self) -> Numeric:
-        """The target's declaration."""
-        return self.schema.numeric(self.target)
-
-    def steps(self, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps a budget pays for."""
-        return steps_for_means(rows_epsilon(self.schema, epsilon))
-
-    @property
-    def base_parts(self) -> Spec:
-        """A coarse histogram of the target."""
-        return Cuts(self.target, self._points) if self._points else Values(self.target)
-
-    @cached_property
-    def _points(self) -> tuple[CutPoint, ...]:
-        return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
-
-    @property
-    def table_parts(self) -> Spec:
-        """The two halves of the target.
-
-        If a mean moves by d deviations, the halves of n rows differ by 0.8 n d against the noise of
-        a count, and the residuals' sum by n d against that of ``FARTHEST`` deviations.
-        """
-        if not self._points:
-            return Values(self.target)
-        return Cuts(self.target, (self._points[len(self._points) // 2] if self.half is None else self.half,))
-
-    @property
-    def bound(self) -> float:
-        """The largest residual, in grid cells of the target; no larger than the layer takes."""
-        # A deviation of 12.3 cells: residuals are clamped at 24.6, which is 6,297 of 256ths.
-        farthest = min(FARTHEST * self.deviation, self.column.cells, LARGEST_RESIDUAL)
-        # Whole 256ths of a cell, as the layer takes it.
-        return max(1, int(farthest * POINTS)) / POINTS
-
-    @property
-    def noise_unit(self) -> str | None:
-        """None: the bound follows from the first answer."""
-        return None
-
-    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns mean and deviation by a histogram, without cells that noise can explain."""
-        axis = bind(self.base_parts, self.schema).axes[0]
-        # Cuts at cells 10 and 20 of 30: edges 0, 10, 20 and 30, and middles 4.5, 14.5 and 24.5.
-        edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
-        edges = np.unique(np.minimum(edges, self.column.cells))
-        middles = (edges[1:] + edges[:-1] - 1) / 2
-        rows = np.maximum(counts[: len(middles)] - scale, 0.0)
-        if not rows.any():
-            rows = np.ones(len(middles))
-        mean = float(np.average(middles, weights=rows))
-        deviation = float(np.sqrt(np.average((middles - mean) ** 2, weights=rows)))
-        known = replace(self, deviation=max(deviation, 0.5), half=self._half(rows))
-        return known, Card(self.schema, self.target, (round(mean * POINTS),))
-
-    def _half(self, rows: np.ndarray) -> CutPoint | None:
-        """Returns the cut of the histogram that is nearest to its median."""
-        below = np.cumsum(rows)[: len(self._points)] / rows.sum()
-        return self._points[int(np.abs(below - 0.5).argmin())] if self._points else None
-
-    def loss(self, card: Card) -> AnyDerivatives:
-        """Returns the clamped residual, with the rows."""
-        return Residuals(self.target, card.score_of(0), self.bound)
-
-    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the posterior of the mean residual: the difference of two noisy bins."""
-        noise = 2 * standard_deviation(scale) ** 2
-        width = TIMID * self.deviation
-        return newton(gradients, curvatures, spread=self.deviation**2, noise=noise, width=width, most=self.bound)
 
 
 def objective_of(schema: Schema, target: str) -> Objective:

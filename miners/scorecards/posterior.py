@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Estimate", "log_shares", "newton"]
+__all__ = ["Estimate", "log_shares", "newton", "reliable_share"]
 
 FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
 
@@ -73,8 +73,7 @@ def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, da
     """
     estimates = []
     for table in tables:
-        # Five cells of a class with 90 rows in all, of which 100 are known: each gets 2 more.
-        moved = table - (table.sum(axis=0) - totals) / len(table)
+        moved = _moved(table, totals)
         counts = np.maximum(moved, FEWEST * scale)
         # Of two classes with 100 rows each, a cell has 30 and 10: ln .3 and ln .1, of which the
         # mean is taken off, +.55 and -.55.
@@ -83,3 +82,35 @@ def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, da
         points = damping * (logs - logs.mean(axis=1, keepdims=True))
         estimates.append(Estimate(points, deviations, np.maximum(moved, 0.0).sum(axis=1)))
     return estimates
+
+
+def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Returns a table whose class totals are the known ones."""
+    # Five cells of a class with 90 rows in all, of which 100 are known: each gets 2 more.
+    moved: np.ndarray = table - (table.sum(axis=0) - totals) / len(table)
+    return moved
+
+
+def reliable_share(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
+    """Returns which share of the variance of two classes' scores noise does not explain, 0 to 1.
+
+    An attribute whose cells differ in class by no more than noise and chance let expect counts
+    nothing, one whose squared differences are four times that counts three quarters.
+
+    Args:
+        tables: Noisy counts, each of shape (cells, 2).
+        totals: The best estimate of the rows of each class, shape (2,).
+        scale: Of the noise in a count.
+    """
+    share = totals[1] / totals.sum()
+    chance, noise = share * (1 - share), 2 * scale**2 * (share**2 + (1 - share) ** 2)
+    known = every = 0.0
+    for table, estimate in zip(tables, log_shares(tables, totals, scale=scale, damping=1.0), strict=True):
+        moved, odds = _moved(table, totals), estimate.points[:, 1] - estimate.points[:, 0]
+        rows = estimate.weights + 1e-9
+        variance = np.average((odds - np.average(odds, weights=rows)) ** 2, weights=rows)
+        # Of 100 rows, half of class 1, a cell with 40 and 10 is 15 away from what chance expects.
+        away = np.square(moved[:, 1] - share * moved.sum(axis=1)).sum()
+        known += variance * max(0.0, 1 - (chance * totals.sum() + noise * len(moved)) / max(away, 1e-9))
+        every += variance
+    return float(known / max(every, 1e-9))

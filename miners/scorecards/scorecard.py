@@ -139,7 +139,8 @@ class ScorecardMiner(HandleMiner[CardFit]):
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
         """Returns what each question pays."""
         tables = attributes if self._asks_tables(objective, epsilon, attributes) else 0
-        return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1)
+        weight = objective.table_weight(epsilon, attributes)
+        return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1, weight=weight)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes are asked; without steps they are all."""
@@ -199,8 +200,8 @@ class Scorecard(Classifier, ScorecardMiner):
 
     It is learned by component-wise boosting. Each step chooses the attribute whose cells the
     scores so far are most wrong about, asks for the noisy gradient and curvature of its cells, and
-    moves its points as far as noise allows. With more than two classes noisy tables of all
-    attributes come first.
+    moves its points as far as noise allows. Noisy tables of all attributes come first with more
+    than two classes, with few attributes, and where rows are few for each attribute.
 
     A card can be printed. On large tables its probabilities are well calibrated; on small ones noise
     shrinks points, and they lean to the middle (docs/scorecards.md). Where attributes act together (a
@@ -210,7 +211,7 @@ class Scorecard(Classifier, ScorecardMiner):
         epsilon: What ``fit`` costs in all.
         steps: Choices of an attribute, 0 to 200; None for as many as public facts (epsilon,
             ``max_rows``, the classes) let expect to be of use. 0 leaves one step over all
-            attributes at once, naive Bayes: for many attributes of which each says little.
+            attributes at once, naive Bayes: for attributes that do not repeat each other.
         attributes: Columns to look at; None for all but the target.
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
             ``{"age": 5}``. Without: the cuts that the policy declares for the column, else intervals

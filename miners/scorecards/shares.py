@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a scorecard's epsilon is divided, and how many steps it pays for, by public facts.
 
-A fit is a list of questions: where scores start (``base``), for many classes one table for each
-attribute, then steps: one choice and the sums of what was chosen.
+A fit is a list of questions: where scores start (``base``), perhaps one table for each attribute,
+then steps: one choice and the sums of what was chosen.
 
 Privacy:
     Claim: all questions together cost the total exactly. Why: all are asked of the same rows, so
@@ -25,10 +25,12 @@ __all__ = [
     "MAX_STEPS",
     "CardStep",
     "Shares",
+    "repeats_little",
     "rows_epsilon",
     "steps_after_tables",
     "steps_for_means",
     "steps_for_two",
+    "tables_for_two",
     "tables_pay",
     "with_turns",
 ]
@@ -43,8 +45,15 @@ SUMS_GROW, CHOICES_GROW = 1.1, 1.2
 HOPELESS_TWO, HOPELESS_EACH = 100.0, 25.0
 TABLES_KNOW = 4  # steps that tables of all attributes replace, and twice as many of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
+MANY_ATTRIBUTES = 14  # so many that more of them pay for fewer steps
 TABLES = 2.3  # what all of them together weigh, for each unit of all steps: seven tenths
-BESIDE_TABLES = 10  # what the start weighs beside tables of this weight, which say it better
+MIDDLE_TABLES, LIGHT_TABLES = 0.43, 0.11  # the same: three tenths, a tenth
+BESIDE_TABLES = 10  # what the start weighs where points start from tables, which say it better
+# Two classes, of more than few attributes: rows for each attribute up to which tables weigh much,
+# and little; and rows times epsilon for each from which these are clear.
+WIDE_ROWS, CLEAR_WIDE = 50, 30.0
+TALL_ROWS, CLEAR_TALL = 500, 100.0
+PLENTY_OF_FEW = 500.0  # rows times epsilon for each of few attributes from which steps weigh more
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,9 @@ class Shares:
         return self.base + sum(self.tables, ZERO) + steps
 
     @classmethod
-    def of(cls, epsilon: Epsilon, *, tables: int, steps: int, chooses: bool, weight: float = TABLES) -> Shares:
+    def of(
+        cls, epsilon: Epsilon, *, tables: int, steps: int, chooses: bool, weight: float = TABLES, starts: bool = True
+    ) -> Shares:
         """Divides a loss.
 
         Args:
@@ -90,6 +101,7 @@ class Shares:
             steps: How many steps are made.
             chooses: Whether a step chooses its attribute.
             weight: What all tables together weigh, for each unit of all steps.
+            starts: Whether points start from tables, where there are any.
 
         Raises:
             QueryError: Some share would be below one nano-epsilon.
@@ -97,7 +109,7 @@ class Shares:
         # Of two steps the choices weigh 227 and 273, the sums 714 and 786: 2,000 in all.
         choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
-        weights = [BESIDE_TABLES if tables and weight >= TABLES else BASE] + [each] * tables
+        weights = [BESIDE_TABLES if tables and starts else BASE] + [each] * tables
         for choice, own in zip(choices, sums, strict=True):
             weights += [choice, own] if chooses else [choice + own]
         shares = spread(epsilon, weights)
@@ -136,12 +148,55 @@ def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
-def steps_for_two(size: float) -> int:
-    """Returns how many steps pay for two classes without tables (docs/defaults.md).
+def steps_for_two(size: float, attributes: int, tables: float) -> int:
+    """Returns how many steps pay for two classes (docs/defaults.md).
 
-    Twice the rows or twice the epsilon pay for a third more of them, up to ``ENOUGH_FOR_TWO``.
+    Twice the rows or twice the epsilon pay for a third more of them, up to ``ENOUGH_FOR_TWO``. Of
+    many attributes fewer pay, for each says less that is new; but after tables one at least does.
+
+    Args:
+        size: ``rows_epsilon``.
+        attributes: How many there are.
+        tables: What tables weigh from which points start, 0 without.
     """
-    return min(_at_most(13 * (size / 50_000) ** 0.4), ENOUGH_FOR_TWO) if size >= HOPELESS_TWO else 0
+    if size < HOPELESS_TWO:
+        return 0
+    steps = 13 * (size / (1 + tables) / 50_000) ** 0.4
+    if tables:
+        return min(max(1, round(steps)), ENOUGH_FOR_TWO)
+    # Fourteen attributes and fewer: all of these; twenty-three and more: seven tenths.
+    return min(round(steps * min(1.0, max(0.7, (MANY_ATTRIBUTES / attributes) ** 0.7))), ENOUGH_FOR_TWO)
+
+
+def tables_for_two(size: float, rows: int, attributes: int) -> float:
+    """Returns what tables of all attributes weigh for two classes, 0 where steps are better alone.
+
+    One step over all attributes says what many weak ones or a few that do not repeat each other
+    say together, where single steps reach some of them. With many rows for each attribute steps
+    reach all that matters; with few rows times epsilon nothing in a table can be told from noise
+    (docs/defaults.md).
+
+    Args:
+        size: ``rows_epsilon``.
+        rows: The most there are.
+        attributes: How many there are.
+    """
+    each = size / attributes
+    if attributes == 1 or size < HOPELESS_TWO:
+        return 0.0
+    if attributes <= FEW_ATTRIBUTES:
+        return TABLES if each < PLENTY_OF_FEW else MIDDLE_TABLES
+    if rows <= WIDE_ROWS * attributes:
+        return TABLES if each >= CLEAR_WIDE else 0.0
+    return LIGHT_TABLES if rows <= TALL_ROWS * attributes and each >= CLEAR_TALL else 0.0
+
+
+def repeats_little(rows: int, attributes: int) -> bool:
+    """Returns whether tables of all attributes say more than single steps can mend.
+
+    So it is where attributes are few, or rows are so few for each that noise is in all of them.
+    """
+    return attributes <= FEW_ATTRIBUTES or rows <= WIDE_ROWS * attributes
 
 
 def steps_after_tables(size: float, classes: int, attributes: int) -> int:

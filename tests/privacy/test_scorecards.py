@@ -22,15 +22,14 @@ EPSILON = Fraction(1, 2)
 RUNS = 64
 """Half of them measure: a card that shows the row for sure has a bound of 0.55."""
 TWO = Categorical(values=("n", "p"))
-SCHEMA = Schema(
-    columns={"a": Categorical(values=("u", "v")), "b": Categorical(values=("u", "v")), "y": TWO}, max_rows=1000
-)
+ATTRIBUTES = tuple("abcdefg")  # so many that points do not start from tables
+SCHEMA = Schema(columns={**dict.fromkeys(ATTRIBUTES, Categorical(values=("u", "v"))), "y": TWO}, max_rows=1000)
 
 
 def table(extra: int) -> pd.DataFrame:
-    """Twelve rows alike; the row more stands alone with its class in a cell of its own of both columns."""
+    """Twelve rows alike; the row more stands alone with its class in a cell of its own of all columns."""
     places = ["u"] * 12 + ["v"] * extra
-    return pd.DataFrame({"a": places, "b": places, "y": ["n"] * 12 + ["p"] * extra})
+    return pd.DataFrame({**dict.fromkeys(ATTRIBUTES, places), "y": ["n"] * 12 + ["p"] * extra})
 
 
 def loss_of_fits() -> float:
