@@ -52,7 +52,7 @@ class Objective(ABC):
         return False
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns what all tables together weigh where points start from them, for each unit of all steps."""
+        """Returns what all tables together weigh, for each unit of all steps, where points start there."""
         return TABLES
 
     @property
