@@ -52,7 +52,7 @@ class Objective(ABC):
         return False
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns what all tables together weigh, for each unit of all steps, where points start there."""
+        """Returns what tables weigh from which points start, for each unit of all steps."""
         return TABLES
 
     @property

@@ -129,7 +129,7 @@ class TwoClasses(_Classes):
         return self._weight(epsilon, attributes) > 0
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns the rule's weight; where the caller alone asks for tables, that of many classes."""
+        """Returns the rule's weight; where the caller asks for tables, that of many classes."""
         return self._weight(epsilon, attributes) or TABLES
 
     def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
@@ -139,7 +139,7 @@ class TwoClasses(_Classes):
         return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes))
 
     def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
-        """Returns the less the more noise there is in tables: too small scores are easier to mend."""
+        """Returns the less the noisier tables are: too small scores are easier to mend."""
         share = max(reliable_share(tables, totals, scale), LEAST_RELIABLE)
         # Steps that follow light tables are many: they begin with smaller points.
         factor = 1.0 if repeats_little(self.schema.max_rows, len(tables)) else 0.5**0.5
