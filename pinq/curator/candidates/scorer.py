@@ -20,7 +20,7 @@ from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
-__all__ = ["SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
+__all__ = ["CELLS_AT_ONCE", "SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
 
 DENSE_CODES = 1024
 CELLS_AT_ONCE = 2**14  # occupied cells that are looked at together
@@ -232,6 +232,11 @@ class Occupation:
     values: np.ndarray
     first: int
     classes: int | None
+
+    @property
+    def measures(self) -> int:
+        """How many numbers are at a code."""
+        return self.classes or self.values.shape[1]
 
     def divided(self, code: int) -> tuple[Occupation, Occupation]:
         """What is below a code, and from it on."""
