@@ -7,7 +7,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from typing import TypeVar, cast
@@ -15,7 +14,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, smallest
-from pinq.engine.cores import roam
+from pinq.engine.cores import side_by_side, thread_count
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows
 from pinq.engine.shards import ShardColumns, ShardSource
@@ -32,7 +31,6 @@ KEPT_BYTES = 2**26
 KEPT_LOCATIONS = 4
 KEPT_COLUMN_BYTES = 2**28  # rows' cells in joint tables, one or two bytes each
 PIECE_ROWS = 2**16  # whose sums are computed together
-MAX_THREADS = 8
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -255,7 +253,7 @@ class ArrayEngine:
             return counts.tables_of(share)
 
         counted: dict[int, Table] = {}
-        for own in self._each(tally, counts.shares(self._threads)):
+        for own in self._each(tally, counts.shares(thread_count())):
             counted |= own
         return [counted[number] for number in range(len(counted))]
 
@@ -277,7 +275,7 @@ class ArrayEngine:
 
         # Each thread has tables of its own, as large as what is asked for.
         room = KEPT_BYTES // max(1, Counts(request).empty_bytes)
-        workers = max(1, min(len(divided), self._threads, room))
+        workers = max(1, min(len(divided), thread_count(), room))
         return reduce(Counts.merged, self._each(tally, range(workers))).tables()
 
     def _begin(
@@ -356,20 +354,11 @@ class ArrayEngine:
                 del kept[next(iter(kept))]
             self._cells = kept
 
-    @cached_property
-    def _threads(self) -> int:
-        return max(1, min(MAX_THREADS, os.cpu_count() or 1))
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, thread_name_prefix="pinq-count", initializer=roam)
-
     def _each(self, work: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Does the same work for several items, side by side where there is more than one."""
-        listed = list(items)
-        if len(listed) < 2 or self._threads < 2 or self.rows() < BLOCK_ROWS:
-            return [work(item) for item in listed]
-        return list(self._pool.map(work, listed))
+        if self.rows() < BLOCK_ROWS:
+            return [work(item) for item in items]
+        return side_by_side(work, items)
 
 
 def _cells_of(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On which of a machine's cores a thread runs, where the system lets a process say so (Linux).
+"""Threads for long work, and on which of a machine's cores a thread runs.
+
+The latter where the system lets a process say so (Linux).
 
 Threads that take turns at Python's interpreter never run side by side. On two cores each turn wakes
 the other core, which costs more than a count does; on one core it costs next to nothing. Threads
@@ -9,9 +11,17 @@ that count rows do run side by side, and roam.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
+from typing import TypeVar
 
-__all__ = ["roam", "share_core"]
+__all__ = ["roam", "share_core", "side_by_side", "thread_count"]
+
+MAX_THREADS = 8
+T = TypeVar("T")
+U = TypeVar("U")
 
 _ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
@@ -30,6 +40,28 @@ def roam() -> None:
     """Lets the calling thread, and those that it starts, run on any of the process's cores."""
     if _ALLOWED:
         _bind(_ALLOWED)
+
+
+def thread_count() -> int:
+    """Returns how many threads do long work side by side."""
+    return max(1, min(MAX_THREADS, os.cpu_count() or 1))
+
+
+def side_by_side(work: Callable[[T], U], items: Iterable[T]) -> list[U]:
+    """Does the same work for several items in threads; what comes of each, in order.
+
+    Work must not wait for other work that is done so: all threads could be waiting.
+    """
+    listed = list(items)
+    if len(listed) < 2 or thread_count() < 2:
+        return [work(item) for item in listed]
+    return list(_pool(os.getpid()).map(work, listed))
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process; one that was forked has none of its parent's."""
+    return ThreadPoolExecutor(thread_count(), thread_name_prefix="pinq-count", initializer=roam)
 
 
 def _bind(cores: list[int]) -> None:

@@ -25,6 +25,7 @@ from pinq.curator.candidates.scorer import Frame, Runs, Scorer
 from pinq.curator.candidates.split import SplitScorer
 from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import Weighted, choose, choose_grouped, choose_weighted
+from pinq.engine.cores import side_by_side
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
@@ -153,11 +154,16 @@ class Selection:
         """
         which = self.which[counted.start : counted.start + len(counted.parts)]
         choose = self._choose_splits if self._has_splits_alone else self._choose_members
-        chosen: list[Spec | None] = []
-        for start in range(0, len(which), self._at_once):
+
+        def choices_from(start: int) -> list[Spec | None]:
             numbers = which[start : start + self._at_once]
-            chosen += choose(counted, {row: self._listed[number] for row, number in enumerate(numbers, start)}, epsilon)
-        return chosen
+            return choose(counted, {row: self._listed[number] for row, number in enumerate(numbers, start)}, epsilon)
+
+        # Threads pay where a part has so many members that it chooses by itself: with few, they
+        # would only take turns.
+        starts = range(0, len(which), self._at_once)
+        pieces = side_by_side(choices_from, starts) if self._at_once == 1 else map(choices_from, starts)
+        return [spec for piece in pieces for spec in piece]
 
     @cached_property
     def _has_splits_alone(self) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from pinq.engine import arrays, tallies
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import Codes, RowBlock, kinds_of
+from pinq.engine.cores import thread_count
 from pinq.engine.kernel import count, count_request
 from pinq.engine.tables import Moments, Sparse, TableRequest
 from pinq.public import packing
@@ -71,7 +72,7 @@ def engine() -> Iterator[ArrayEngine]:
         small.setattr(packing, "ROWS", (4,))
         small.setattr("os.cpu_count", lambda: 2)
         opened = ArrayEngine(Codes(blocks, SCHEMA), SCHEMA, b"salt")
-        assert opened._threads == 2
+        assert thread_count() == 2
         yield opened
         opened.close()
 
