@@ -25,7 +25,7 @@ __all__ = ["UNIT", "JointVectors", "LogisticVectors", "ResidualVectors", "RowVec
 UNIT = 2**16  # of derivatives of a probability
 STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
 ODDS_BITS = 30
-AT_ONCE = 2**18  # numbers that are computed together: they fit into a core's cache
+AT_ONCE = 2**16  # numbers that are computed together: they fit into a core's cache
 
 
 class RowVectors(ABC):
@@ -219,7 +219,10 @@ def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
         Vectors of norm at most ``limit``: each entry is rounded towards 0, so they add up to no
         more than limit * norm / norm.
     """
+    # A norm that is no longer than the limit divides by the limit itself: the vector stays.
     sizes = np.abs(vectors)
-    norms = sizes.sum(axis=0)
-    shorter = np.sign(vectors) * (sizes * limit // np.maximum(norms, 1))
-    return np.where(norms > limit, shorter, vectors)
+    longest = np.maximum(sizes.sum(axis=0), limit)
+    sizes *= limit
+    sizes //= longest
+    sizes *= np.sign(vectors)
+    return sizes

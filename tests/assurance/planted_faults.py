@@ -150,8 +150,8 @@ FAULTS = (
     Fault(
         "vectors are not clipped to their bound",
         "pinq/public/vectors.py",
-        "return clipped(vectors, self.bound)",
-        "return vectors",
+        "self.packing.packed(clipped(vectors, self.bound))",
+        "self.packing.packed(vectors)",
         (SAMPLERS, LOSSES),
     ),
     Fault(
