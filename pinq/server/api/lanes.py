@@ -34,6 +34,7 @@ from pinq.curator.turn import TooHeavy, Turn
 from pinq.engine.cores import roam
 from pinq.errors import LedgerError
 from pinq.server.api.limits import Settings, Share
+from pinq.server.api.memory import give_back
 from pinq.server.api.visit import Visit
 
 __all__ = ["Job", "Lanes"]
@@ -42,6 +43,7 @@ READERS = 1  # of a dataset at a time, of what only reads
 BODIES = 6  # large ones of a dataset that are in memory
 LOOK_SECONDS = 0.5  # how often a running request's client and grant are looked at
 RESTS, LEAST_REST, LONGEST_REST = 3, 0.02, 0.2  # times as long as a reader worked; seconds
+TIDY_SECONDS = 1.0  # after a large body, what was freed is given back
 STOP_SECONDS = 5.0  # how long what was stopped may take to notice
 
 T = TypeVar("T")
@@ -120,6 +122,7 @@ class Lanes:
         self._heavy_of: dict[str, Share] = {}
         self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._heavy = asyncio.Semaphore(settings.heavy)
+        self._tidying = False
 
     async def soon(self, dataset: str, holder: str, job: Callable[[], T], *, charges: bool = False) -> T:
         """Does what is soon done."""
@@ -135,6 +138,8 @@ class Lanes:
         room = self._bodies[dataset if dataset in self._datasets else ""]
         async with room.take(holder) if large else nullcontext():
             yield
+        if large:
+            self._tidy()
 
     async def run(self, http: Request, visit: Visit, holder: str, job: Job, opens: Callable[[], bool]) -> str:
         """Does a request's work, in the first lane that will do.
@@ -184,6 +189,17 @@ class Lanes:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await asyncio.gather(*(asyncio.to_thread(pool.shutdown, cancel_futures=True) for pool in pools))
+
+    def _tidy(self) -> None:
+        """Gives back what large bodies leave, in a moment: once for all of them."""
+        if not self._tidying:
+            self._tidying = True
+            asyncio.get_running_loop().call_later(TIDY_SECONDS, self._give_back)
+
+    def _give_back(self) -> None:
+        self._tidying = False
+        with suppress(RuntimeError):  # the server stops
+            asyncio.get_running_loop().run_in_executor(self._watch, give_back)
 
     def _lane(self, name: str) -> Share:
         """A dataset's place in the heavy lane; one of its own for a name that is none."""
