@@ -54,13 +54,15 @@ def test_the_site_fetches_no_fonts() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """A page that nobody can reach is not documentation; decisions have an index of their own."""
+    """A page that nobody can reach is not documentation; decisions have an index of their own, in order."""
     pages = [page for folder in ("", "start", "reference") for page in (ROOT / "docs" / folder).glob("*.md")]
     for page in pages:
         assert f"docs/{page.relative_to(ROOT / 'docs').as_posix()}\n" in CONFIGURATION, page.name
     index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
-    for decision in (ROOT / "docs" / "decisions").glob("0*.md"):
-        assert f"({decision.name})" in index, decision.name
+    decisions = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    titles = [path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for path in decisions]
+    lines = [f"- [{title}]({path.name})" for title, path in zip(titles, decisions, strict=True)]
+    assert [line for line in index.splitlines() if line.startswith("- ")] == lines
 
 
 def test_what_is_cited_is_this_version() -> None:
