@@ -25,8 +25,8 @@ __all__ = ["TextDigests"]
 
 AT_ONCE = 2**15  # texts: the numbers of one step of MD5 fit into a core's cache
 ENTRY = 16  # bytes
-CHUNK = 4  # digits that are looked up together, where a column has many codes
 MAX_ENTRIES = 2**13  # of a table: 128 KiB
+ROWS_OF_ENTRY = 32  # rows whose look-up takes as long as making an entry
 END = b"\x80"  # what MD5 puts behind a text
 
 _BEGIN = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
@@ -49,10 +49,13 @@ class TextDigests:
     Args:
         head: How each text begins.
         columns: What follows: of each column its largest number, and the bytes after the number.
+        rows: For about how many texts.
     """
 
-    def __init__(self, head: bytes, columns: Sequence[tuple[int, bytes]]) -> None:
-        self._fields = _joined([field for most, after in columns for field in _fields_of(most, after)])
+    def __init__(self, head: bytes, columns: Sequence[tuple[int, bytes]], rows: int) -> None:
+        entries = min(MAX_ENTRIES, rows // ROWS_OF_ENTRY)
+        fields = [field for most, after in columns for field in _fields_of(most, after, entries)]
+        self._fields = _joined(fields, entries)
         self._same = len(head) // 4 * 4  # bytes at the beginning that are whole words
         self._head, self._rest = head[: self._same], np.frombuffer(head[self._same :], dtype=np.uint8)
         longest = len(self._rest) + sum(field.longest for field in self._fields) + len(END)
@@ -179,15 +182,17 @@ class _Few:
 
 @dataclass(frozen=True, eq=False)
 class _Many:
-    """A column of many numbers, looked up by four digits at a time.
+    """A column of many numbers, looked up by some digits at a time.
 
     Attributes:
         most: The largest number.
         after: What follows it.
+        digits: How many are looked up together.
     """
 
     most: int
     after: bytes
+    digits: int
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -202,45 +207,45 @@ class _Many:
         return len(str(self.most)) + len(self.after)
 
     def lookups(self, columns: Sequence[np.ndarray], rows: int) -> Iterator[tuple[_Table, np.ndarray]]:
-        (rest,), base, after = columns, 10**CHUNK, self.after
+        (rest,), base, after = columns, 10**self.digits, self.after
         chunks: list[tuple[_Table, np.ndarray]] = []
-        for _ in range(0, len(str(self.most)), CHUNK):
+        for _ in range(0, len(str(self.most)), self.digits):
             higher = rest // base
             number = (rest - higher * base).astype(np.int64)
-            chunks.append((_chunk(after, last=not chunks), number + (higher > 0) * base))
+            chunks.append((_chunk(self.digits, after, last=not chunks), number + (higher > 0) * base))
             rest, after = higher, b""
         return reversed(chunks)
 
 
 @lru_cache(maxsize=16)
-def _chunk(after: bytes, *, last: bool) -> _Table:
-    """Four digits of a number: entries as they are, then those behind higher digits.
+def _chunk(digits: int, after: bytes, *, last: bool) -> _Table:
+    """Some digits of a number, here four: entries as they are, then those behind higher digits.
 
     Of 40,007 there are two chunks: entry 4, "4", and entry 10,000 + 7, "0007". Where nothing but
     zeros came so far there are no digits, but for the last chunk of the number 0.
     """
-    short = [b"%d" % number + after for number in range(10**CHUNK)]
+    short = [b"%d" % number + after for number in range(10**digits)]
     short[0] = b"0" + after if last else b""
-    return _Table.of(short + [b"%0*d" % (CHUNK, number) + after for number in range(10**CHUNK)])
+    return _Table.of(short + [b"%0*d" % (digits, number) + after for number in range(10**digits)])
 
 
-def _fields_of(most: int, after: bytes) -> Iterator[_Field]:
-    """Yields a column's numbers with what follows them."""
-    near, far = after[: ENTRY - CHUNK], after[ENTRY - CHUNK :]
-    if most < MAX_ENTRIES:
+def _fields_of(most: int, after: bytes, entries: int) -> Iterator[_Field]:
+    """Yields a column's numbers with what follows them, in tables of about so many entries."""
+    near, far = after[:1], after[1:]  # of the tables of digits there are a few, which are kept
+    if most < max(10, entries):
         yield _Few((most + 1,), [b"%d" % number + near for number in range(most + 1)])
     else:
-        yield _Many(most, near)
+        yield _Many(most, near, 4 if entries == MAX_ENTRIES else 2)
     for start in range(0, len(far), ENTRY):
         yield _Few((), [far[start : start + ENTRY]])
 
 
-def _joined(fields: Sequence[_Field]) -> list[_Field]:
+def _joined(fields: Sequence[_Field], entries: int) -> list[_Field]:
     """The same stretches, as few as can be looked up."""
     joined = [fields[0]]
     for field in fields[1:]:
         last, count = joined[-1], len(joined[-1].texts) * len(field.texts)
-        if 0 < count <= MAX_ENTRIES and last.longest + field.longest <= ENTRY:
+        if 0 < count <= entries and last.longest + field.longest <= ENTRY:
             texts = [text + more for text in last.texts for more in field.texts]
             joined[-1] = _Few(last.sizes + field.sizes, texts)
         else:

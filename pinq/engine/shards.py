@@ -109,7 +109,7 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
     most = [max(int(block.columns[name].max(initial=0)) for block in codes.blocks) for name in names]
     # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
     after = [*[b","] * (len(names) - 1), b"#", b""]
-    digests = TextDigests(f"{salt.hex()}:".encode(), list(zip([*most, int(nth.max())], after, strict=True)))
+    digests = TextDigests(f"{salt.hex()}:".encode(), list(zip([*most, int(nth.max())], after, strict=True)), codes.rows)
     coins = []
     for block in codes.blocks:
         coins.append(digests([*block.columns.values(), nth[: block.rows]], check))
@@ -177,7 +177,7 @@ def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
     # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
     # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
     # >> 32 = 1.
-    upper = TextDigests(b"", [(2**64 - 1, f":{key}".encode())])([coins], _go_on) >> np.uint64(32)
+    upper = TextDigests(b"", [(2**64 - 1, f":{key}".encode())], len(coins))([coins], _go_on) >> np.uint64(32)
     return (upper * np.uint64(count) >> np.uint64(32)).astype(smallest(count))
 
 

@@ -14,6 +14,12 @@ from pinq.engine.codes import Codes, RowBlock
 from pinq.public.policy import Policy
 
 
+@pytest.fixture(params=[32, 0.01], ids=["small tables of texts", "large ones"], autouse=True)
+def _tables_of_texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are looked up by two digits, or by four and several columns together."""
+    monkeypatch.setattr(digests, "ROWS_OF_ENTRY", request.param)
+
+
 @pytest.mark.parametrize(("key", "count"), [(0, 2), (7, 100), (2**63 - 1, 1000), (2**64 - 1, 3)])
 def test_shards_are_what_a_library_says(key: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Coins of one digit and of twenty, some hashed at a time."""
