@@ -183,8 +183,8 @@ def random_split(
     groups of them.
     """
     used: set[str | None] = {axis.column for partition, _ in part.steps() for axis in partition.axes}
-    for name in random.permutation(np.array(names, dtype=object)):
-        split = attribute_of(schema, name).random_split(part, used, categorical, random)
+    for number in random.permutation(len(names)).tolist():
+        split = attribute_of(schema, names[number]).random_split(part, used, categorical, random)
         if split is not None:
             return split
     return None

@@ -58,12 +58,8 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     def _learned(self, strategies: Sequence[S], handle: PrivateQueryable, target: str) -> Tree | Forest:
         """Grows the tree or the trees."""
-        trees: list[Tree] = []
         with cycle_search_paused():
-            for strategy in strategies:
-                roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
-                grown = grow(roots, strategy)
-                trees += [Tree(strategy.schema, target, nodes) for nodes in strategy.estimates(grown)]
+            trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target)]
         return trees[0] if self._state is Tree else Forest(trees)
 
     # What subclasses say
@@ -113,6 +109,12 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         if is_numeric:
             return Problem(schema, target, ENDS, ENDS, epsilon, numeric=True)
         return Problem(schema, target, column.codes, column.cells, epsilon)
+
+
+def _grown(strategy: TreeStrategy, handle: PrivateQueryable, target: str) -> list[Tree]:
+    """Grows the trees of one frontier; nothing is left of their open nodes."""
+    roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
+    return [Tree(strategy.schema, target, nodes) for nodes in strategy.estimates(grow(roots, strategy))]
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
