@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from miners.scorecards.card import Card
-from miners.scorecards.objectives import ManyClasses
-from miners.scorecards.posterior import log_shares, newton
+from miners.scorecards.objectives import ManyClasses, TwoClasses
+from miners.scorecards.posterior import log_shares, newton, reliable_share
 from pinq.public.schema import Categorical, Schema
 from pinq.public.specs import Values
 
@@ -83,3 +83,39 @@ def test_a_card_from_tables_answers_as_naive_bayes() -> None:
     clear = gaps[:, -1] - gaps[:, -2] > 0.2  # points are whole 256ths
     assert clear.sum() > 150
     assert (scored.argmax(axis=1) == bayes.argmax(axis=1))[clear].all()
+
+
+def tables_of(scale: float, tells: float) -> tuple[list[np.ndarray], np.ndarray]:
+    """Noisy tables of two classes in four cells each, whose classes differ by so much."""
+    random = np.random.default_rng(4)
+    lean = tells * np.array([1, 1, -1, -1])
+    exact = 250 * np.column_stack([0.5 - lean, 0.5 + lean])
+    return [exact + random.laplace(0, scale, exact.shape) for _ in range(20)], exact.sum(axis=0)
+
+
+def test_noise_is_no_reliable_part_of_points() -> None:
+    """Attributes that say nothing under much noise have next to none, those that say much next to all."""
+    assert reliable_share(*tables_of(60.0, 0.0), 60.0) < 0.3
+    assert reliable_share(*tables_of(1.0, 0.0), 1.0) < 0.1
+    assert reliable_share(*tables_of(1.0, 0.3), 1.0) > 0.95
+    weak, strong = (reliable_share(*tables_of(60.0, tells), 60.0) for tells in (0.1, 0.4))
+    assert weak < strong < 1
+
+
+def test_shrinking_a_card_of_two_classes_leaves_the_likelier_class() -> None:
+    """Points and where scores start shrink alike."""
+    names = [f"a{number}" for number in range(20)]
+    columns = dict.fromkeys(names, Categorical(values=("u", "v", "w", "x")))
+    schema = Schema(columns={**columns, "y": Categorical(values=("p", "q"))}, max_rows=1000)
+    tables, totals = tables_of(60.0, 0.3)
+    totals = np.maximum(np.mean([table.sum(axis=0) for table in tables], axis=0), 60.0)
+    card = TwoClasses(schema=schema, target="y").tabulated(
+        Card(schema, "y", (0,)), [Values(name) for name in names], tables, 60.0
+    )
+    points = np.array([each.points @ [-1, 1] for each in log_shares(tables, totals, scale=60.0, damping=1.0)])
+    rows = np.random.default_rng(5).integers(0, 4, (200, 20))
+    bayes = np.log(totals[1] / totals[0]) + points[np.arange(20), rows].sum(axis=1)
+    scored = card.base[0] + np.array(card.score_of(0).tables)[np.arange(20), rows].sum(axis=1)
+    share = np.abs(scored).mean() / 256 / np.abs(bayes).mean()
+    assert 0.02 < share < 0.5
+    assert np.allclose(scored / 256, share * bayes, atol=21 * 0.5 / 256 + 0.02)  # 21 roundings to whole 256ths
