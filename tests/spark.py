@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from pinq.engine import open_engine
+from pinq.public.packing import Packing
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis
 from tests.checkout import ROOT
@@ -45,12 +46,20 @@ class Slow:
     inputs: tuple[Axis, ...] = ()
     width = 1
     steps = 1
+    packing = Packing.of([(0, 1)])
 
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+    @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+        return tuple((axis,) for axis in self.inputs)
+
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> Slow:
+        return self
+
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
         with suppress(FileExistsError):  # one worker is slow, once
             os.symlink(str(os.getpid()), self.file)
             time.sleep(30)
-        return np.zeros((1, len(places[0])), dtype=np.int64)
+        return np.zeros((1, len(cells[0])), dtype=np.int64)
 
 
 @cache
