@@ -25,11 +25,23 @@ ACCEPT_AGAIN_SECONDS = 0.1  # after the system had no more files, say
 class _Strict(h11.Connection):
     """Refuses a request with too many headers, or one that says its length in two ways.
 
-    A proxy may have believed the other length.
+    A proxy may have believed the other length. A response's head waits for what follows it: one
+    write, one TLS record and one look of the client's for both.
 
     References:
         RFC 9112, sec. 6.1: a server closes the connection after such a request.
     """
+
+    _head: tuple[bytes, ...] = ()
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """What is to be written for an event: nothing for a response's head alone."""
+        written = super().send_with_data_passthrough(event)
+        if written is not None:
+            written, self._head = [*self._head, *written], ()
+            if isinstance(event, h11.Response):
+                written, self._head = [], tuple(written)
+        return written
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """The next event, of requests with one length and a bounded number of headers."""
