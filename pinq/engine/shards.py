@@ -20,7 +20,7 @@ import numpy as np
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
 from pinq.engine.digests import TextDigests
-from pinq.engine.tallies import packed_words, run_starts
+from pinq.engine.tallies import packed_words
 
 __all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
 
@@ -122,17 +122,22 @@ def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
 
     Of rows a, b, a, a the numbers are 1, 1, 2, 3: which of equal ones is which, nothing tells.
     """
-    words = _mixed_words(codes, check)
-    order = np.argsort(words)
-    if not _equal_neighbours(codes, words, order, check):
-        words = _exact_words(codes, check)
-        order = np.argsort(words)
-    starts = run_starts(words[order])
-    # Words 5 3 5: in order 3 5 5, by `order` 1 0 2; runs start at 0 and 1, so 1 2 3 less 0 1 1 are
-    # 1 1 2, and the rows are numbered 1, 1 and 2.
-    nth = np.empty(codes.rows, dtype=np.uint64)
-    nth[order] = np.arange(1, codes.rows + 1) - np.repeat(starts, np.diff(starts, append=codes.rows))
+    order, again = _in_order(_mixed_words(codes, check))
+    if not _are_equal(codes, order[again], order[again - 1], check):
+        order, again = _in_order(_exact_words(codes, check))
+    # Words 5 3 5 5 are 3 5 5 5 in order: at 2 and 3 is one that was there before. These two are
+    # next to each other, so the rows there are the second and the third.
+    starts = np.flatnonzero(np.diff(again, prepend=-1) != 1)
+    nth = np.ones(codes.rows, dtype=np.uint64)
+    nth[order[again]] = 2 + np.arange(len(again)) - np.repeat(starts, np.diff(starts, append=len(again)))
     return nth
+
+
+def _in_order(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows in order of their words; and where in it a row has the word of the one before."""
+    order = np.argsort(words)
+    ordered = words[order]
+    return order, np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
 
 
 def _mixed_words(codes: Codes, check: Callable[[], None]) -> np.ndarray:
@@ -151,11 +156,8 @@ def _mixed_words(codes: Codes, check: Callable[[], None]) -> np.ndarray:
     return words
 
 
-def _equal_neighbours(codes: Codes, words: np.ndarray, order: np.ndarray, check: Callable[[], None]) -> bool:
-    """Whether rows with the same number, next to each other in this order, are equal."""
-    ordered = words[order]
-    same = np.flatnonzero(ordered[1:] == ordered[:-1])
-    left, right = order[same], order[same + 1]
+def _are_equal(codes: Codes, left: np.ndarray, right: np.ndarray, check: Callable[[], None]) -> bool:
+    """Whether each of these rows is equal to its counterpart."""
     return all(np.array_equal(line[left], line[right]) for line in _whole_columns(codes, check))
 
 

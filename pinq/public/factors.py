@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from weakref import ref
 
 import numpy as np
 
@@ -252,16 +253,32 @@ class Shards(Factor):
 
 @dataclass
 class Kept:
-    """The partitions that a schema remembers, by their specs' identities."""
+    """The partitions that a schema remembers, by their specs' identities and by the specs.
+
+    An identity is as long as its spec. Who binds an object again finds it by its number, which no
+    other object has as long as it lives.
+    """
 
     partitions: dict[Hashable, Partition] = field(default_factory=dict)
+    specs: dict[int, tuple[ref[Splitting], Partition]] = field(default_factory=dict)
     parts: int = 0
+
+    def of(self, spec: Splitting) -> Partition | None:
+        """The partition of this very object."""
+        known = self.specs.get(id(spec))
+        return None if known is None or known[0]() is not spec else known[1]
+
+    def note(self, spec: Splitting, partition: Partition) -> None:
+        """Notes that an object means one of these partitions."""
+        if len(self.specs) >= KEPT_PARTITIONS:
+            self.specs = {}
+        self.specs[id(spec)] = ref(spec), partition
 
     def add(self, identity: Hashable, partition: Partition) -> None:
         """Keeps a partition, alone where those so far take too much memory."""
         # A cut of a hundred thousand points takes 20 MB: of such, two are kept; of small ones, thousands.
         if len(self.partitions) >= KEPT_PARTITIONS or self.parts >= KEPT_PARTS:
-            self.partitions, self.parts = {}, 0
+            self.partitions, self.specs, self.parts = {}, {}, 0
         self.partitions[identity] = partition
         self.parts += sum(axis.size for axis in partition.axes)
 
@@ -272,13 +289,17 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    kept = cast(Kept, schema.kept().setdefault("bind", Kept()))
+    kept = cast(Kept, schema.kept().get("bind") or schema.kept().setdefault("bind", Kept()))
+    known = kept.of(spec)
+    if known is not None:
+        return known
     wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
     require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
     partition = kept.partitions.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)
         kept.add(spec.identity, partition)
+    kept.note(spec, partition)
     return partition
 
 

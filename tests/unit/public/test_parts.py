@@ -222,3 +222,13 @@ def test_sums_of_groups_are_exact(kind: type) -> None:
             dtype=object,
         )
         assert (side_sums(sides, counts) == expected).all()
+
+
+def test_a_spec_is_bound_to_its_own_partition_whatever_lay_in_its_place_before() -> None:
+    """Equal specs share a partition; one that is gone leaves nothing to the next object of its number."""
+    schema = Schema(columns={"n": {"type": "numeric", "lower": 0, "upper": 500, "integer": True}}, max_rows=10)
+    for point in [*range(1, 400), *range(1, 400)]:
+        spec = Cuts("n", (point,))
+        partition = bind(spec, schema)
+        assert partition is bind(spec, schema) is bind(Cuts("n", (point,)), schema)
+        assert partition.axes[0].thresholds == (point,)
