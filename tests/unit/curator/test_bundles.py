@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a question holds in memory follows neither how many families it lists nor what others asked."""
+
+from __future__ import annotations
+
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pinq import AnyGrouping, Cuts, Gini, Values
+from pinq.curator.candidates import selection
+from pinq.curator.candidates.selection import Selection
+from pinq.curator.counted import Counted
+from pinq.public.factors import KEPT_PARTS, Kept
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import bind
+
+SCHEMA = Schema(
+    max_rows=100,
+    columns={
+        "letter": {"type": "categorical", "values": [f"v{i}" for i in range(13)]},  # 4,095 bipartitions
+        "income": {"type": "categorical", "values": ["<=50K", ">50K"]},
+        "gain": {"type": "numeric", "lower": 0, "upper": 10**6, "integer": True},
+    },
+)
+
+
+def _peak(families: int) -> int:
+    """Bytes that a choice among so many families takes."""
+    parts = PartSet([Block(Part())])
+    listed = [AnyGrouping("letter", seed=seed) for seed in range(families)]
+    choice = Selection(SCHEMA, parts, Gini("income"), [[Values("letter"), *listed]], (0,))
+    counted = Counted(parts, [np.ones((1, 13, 2), dtype=np.int64) for _ in choice.frame.tables])
+    choice.choose(counted, Fraction(1))
+    tracemalloc.start()
+    try:
+        assert choice.choose(counted, Fraction(1)) != [None]
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_families_are_held_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64 families two are held at a time: they take hardly more than eight do, and a tenth of what all of them would."""
+    monkeypatch.setattr(selection, "HELD_RUNS", 2**13)
+    few, many = _peak(8), _peak(64)
+    assert many < 1.5 * few
+    monkeypatch.undo()
+    assert _peak(64) > 4 * many
+
+
+def test_a_schema_remembers_partitions_of_so_many_parts() -> None:
+    """Cuts of many points push each other out; those of few points stay."""
+    kept, many = Kept(), bind(Cuts("gain", tuple(range(1, 4001))), SCHEMA)
+    for number in range(KEPT_PARTS // many.size + 1):
+        kept.add(number, many)
+    assert len(kept.partitions) == KEPT_PARTS // many.size + 1
+    kept.add("one more", many)
+    assert (list(kept.partitions), kept.parts) == (["one more"], many.size)
+    for number in range(1000):
+        kept.add(number, bind(Cuts("gain", (5,)), SCHEMA))
+    assert len(kept.partitions) == 1001
