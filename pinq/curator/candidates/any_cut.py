@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import CELLS_AT_ONCE, SCORING, Frame, Occupation, Runs, Scorer, occupied
+from pinq.curator.candidates.scorer import SCORING, Frame, Occupation, Runs, Scorer, occupied
 from pinq.curator.counted import Counted
 from pinq.curator.work import CELL
 from pinq.public.parts import Part
@@ -101,19 +101,18 @@ class AnyCutScorer(Scorer[AnyCut]):
             present: What is at the codes.
             missing: What has no value, shape (measure,).
         """
-        codes, end = np.empty(len(present.places) + 2, dtype=np.int64), 0
-        left = np.zeros((present.measures, len(present.places) + 1), dtype=np.int64)
+        codes = np.empty(len(present.places) + 2, dtype=np.int64)
+        scores = np.empty(len(present.places) + 1, dtype=np.int64)
+        total, end = present.total(), 0
+        below = np.zeros_like(total)[:, None]
         for own_codes, counts in present.pieces():
             # 4 rows at code 3 and 6 at code 7: below the three cuts are 0, 4 and 10.
-            begin, end = end, end + len(own_codes)
-            below = np.cumsum(counts.T, axis=1, out=left[:, begin + 1 : end + 1])
-            below += left[:, begin : begin + 1]
+            left = np.concatenate([below, counts.T], axis=1).cumsum(axis=1)
+            below, begin, end = left[:, -1:], end, end + len(own_codes)
+            scores[begin:end] = self._scores(left[:, :-1], total, missing)
             codes[begin + 1 : end + 1] = own_codes
-        scores = np.empty(end + 1, dtype=np.int64)
-        for start in range(0, end + 1, CELLS_AT_ONCE):
-            own = slice(start, min(start + CELLS_AT_ONCE, end + 1))
-            scores[own] = self._scores(left[:, own], left[:, end], missing)
-        return scores, codes[: end + 2]
+        scores[end : end + 1] = self._scores(below, total, missing)
+        return scores[: end + 1], codes[: end + 2]
 
     def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
         """Scores gaps from what is below each, shape (measure, gaps)."""

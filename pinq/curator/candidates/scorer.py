@@ -20,10 +20,10 @@ from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
-__all__ = ["CELLS_AT_ONCE", "SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
+__all__ = ["SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
 
 DENSE_CODES = 1024
-CELLS_AT_ONCE = 2**14  # occupied cells that are looked at together
+CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
 SCORING = 20_000  # nanoseconds that scoring a candidate for a part takes at least
 C = TypeVar("C", bound=Candidate)
 
@@ -276,7 +276,8 @@ class Occupation:
     def _whole_codes(self) -> Iterator[slice]:
         """Cuts the cells into stretches, all cells of a code in the same one."""
         # Cells 2 3 | 4 6 and 2 | 4 5 of 2 classes: a stretch ends before the first cell of a code.
-        begins = self.places[CELLS_AT_ONCE::CELLS_AT_ONCE]
+        step = max(1, CELLS_AT_ONCE // self.measures)
+        begins = self.places[step::step]
         begins = begins - (begins - self.first) % (self.classes or 1)
         ends = np.unique([0, *np.searchsorted(self.places, begins), len(self.places)]).tolist()
         return map(slice, ends[:-1], ends[1:])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,23 @@ def test_cuts_of_a_fine_grid_score_alike_in_pieces_of_any_size(monkeypatch: pyte
         assert np.array_equal(mine.scores, other.scores)
         assert np.array_equal(mine.members, other.members)
         assert mine.spec(0, 0) == other.spec(0, 0)
+
+
+def test_cuts_of_many_classes_take_memory_for_some_codes_at_a_time() -> None:
+    """Not a number for each code and class: of 5,000 codes and 200 classes that alone would be 8 MB."""
+    codes, classes = 5000, 200
+    columns = {
+        "a": {"type": "numeric", "lower": 0, "upper": codes, "integer": True},
+        "y": {"type": "categorical", "values": list(range(classes))},
+    }
+    schema = Policy(dataset="d", cap=1, max_rows=10**4, columns=columns).schema_
+    cuts = any_cut.AnyCutScorer(AnyCut("a"), Frame(schema, Gini("y")))
+    places = np.arange(codes) * classes + np.arange(codes) % classes
+    table = Sparse(places, np.ones(codes, dtype=np.int64))
+    counted = Counted(PartSet([Block(Part())]), [table])
+    tracemalloc.start()
+    (runs,) = cuts.runs(counted, np.arange(1))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(runs.scores) == codes + 1
+    assert most < 5 * 10**6
