@@ -35,6 +35,7 @@ __all__ = ["MAX_PARTS", "Calendar", "Cuts", "Factor", "Groups", "OfColumn", "Sha
 
 MAX_PARTS = 2**20
 KEPT_PARTITIONS, KEPT_PARTS = 10_000, 2**17  # that a schema remembers
+CODES_OF_A_PART = 25  # so many codes of a lookup take the memory of a part
 
 
 class Splitting(Expression):
@@ -257,11 +258,16 @@ class Kept:
 
     An identity is as long as its spec. Who binds an object again finds it by its number, which no
     other object has as long as it lives.
+
+    Attributes:
+        partitions: By identity.
+        specs: Objects that were bound, and what they mean, by the objects' numbers.
+        room: How much memory the partitions take, in parts.
     """
 
     partitions: dict[Hashable, Partition] = field(default_factory=dict)
     specs: dict[int, tuple[ref[Splitting], Partition]] = field(default_factory=dict)
-    parts: int = 0
+    room: int = 0
 
     def of(self, spec: Splitting) -> Partition | None:
         """The partition of this very object."""
@@ -277,10 +283,19 @@ class Kept:
     def add(self, identity: Hashable, partition: Partition) -> None:
         """Keeps a partition, alone where those so far take too much memory."""
         # A cut of a hundred thousand points takes 20 MB: of such, two are kept; of small ones, thousands.
-        if len(self.partitions) >= KEPT_PARTITIONS or self.parts >= KEPT_PARTS:
-            self.partitions, self.specs, self.parts = {}, {}, 0
+        if len(self.partitions) >= KEPT_PARTITIONS or self.room >= KEPT_PARTS:
+            self.partitions, self.specs, self.room = {}, {}, 0
         self.partitions[identity] = partition
-        self.parts += sum(axis.size for axis in partition.axes)
+        self.room += _room(partition)
+
+
+def _room(partition: Partition) -> int:
+    """How much memory a partition takes, in parts of about 200 bytes."""
+    # Two groups of 50,000 values each take as much as 100,000 parts, and the codes of these values
+    # as 4,000 more.
+    parts = sum(axis.size for axis in partition.axes)
+    codes = sum(len(axis.lookup) for axis in partition.axes if axis.lookup is not None)
+    return max(parts, partition.spec.named()) + codes // CODES_OF_A_PART
 
 
 def bind(spec: Splitting, schema: Schema) -> Partition:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import tracemalloc
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 import pytest
 
-from pinq import AnyGrouping, Cuts, Gini, Values
+from pinq import AnyGrouping, Cuts, Gini, Groups, Values
 from pinq.curator.candidates import selection
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.counted import Counted
@@ -59,7 +60,22 @@ def test_a_schema_remembers_partitions_of_so_many_parts() -> None:
         kept.add(number, many)
     assert len(kept.partitions) == KEPT_PARTS // many.size + 1
     kept.add("one more", many)
-    assert (list(kept.partitions), kept.parts) == (["one more"], many.size)
+    assert (list(kept.partitions), kept.room) == (["one more"], many.size)
     for number in range(1000):
         kept.add(number, bind(Cuts("gain", (5,)), SCHEMA))
     assert len(kept.partitions) == 1001
+
+
+@pytest.mark.parametrize(("named", "most"), [(500, 2), (1, 48)])
+def test_a_schema_counts_the_values_and_codes_of_groups(named: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups of 500 values take the room of 520 parts and one group of a value that of 21: 20 are for 500 codes."""
+    monkeypatch.setattr("pinq.public.factors.KEPT_PARTS", 1000)
+    values = tuple(f"v{number}" for number in range(500))
+    schema = Schema(columns={"a": {"type": "categorical", "values": values}}, max_rows=9)
+    kept = []
+    for number in range(1, 120):
+        groups = (values[:number], values[number:]) if named > 1 else (values[number : number + 1],)
+        bind(Groups("a", groups), schema)
+        kept.append(len(cast("dict[str, Kept]", schema.kept())["bind"].partitions))
+    assert max(kept) == most
+    assert 1 in kept[1:]
