@@ -192,7 +192,7 @@ class Gathering:
         """What a query gives, some rows at a time, by the columns' names."""
         for batch in self._source.connection.sql(query).to_arrow_reader(BLOCK_ROWS):
             columns: dict[Hashable, np.ndarray] = {
-                name: codes.to_numpy() for name, codes in zip(self._policy.columns, batch.columns, strict=False)
+                name: np.from_dlpack(codes) for name, codes in zip(self._policy.columns, batch.columns, strict=False)
             }
             if "unit" in batch.schema.names and self.units:
                 columns[UNIT] = _hashes(batch.column("unit"))
