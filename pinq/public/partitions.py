@@ -63,7 +63,7 @@ class Axis:
     def identity(self) -> tuple[str, int, tuple[int, ...], bytes]:
         """What tells axes of one schema apart."""
         lookup = b"" if self.lookup is None else self.lookup.tobytes()
-        return (str(self.source), self.size, self.thresholds or (), lookup)
+        return (repr(self.source), self.size, self.thresholds or (), lookup)
 
     @cached_property
     def slots(self) -> int:

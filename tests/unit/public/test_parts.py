@@ -12,7 +12,7 @@ from pinq.curator.candidates.any_grouping import side_sums
 from pinq.errors import QueryError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import AnyGrouping, Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.specs import AnyGrouping, Axis, Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
     max_rows=100,
@@ -67,6 +67,13 @@ def test_one_and_true_are_not_confused() -> None:
         found = bind(Groups("t", (second,)), schema).axes[0].lookup
         assert found is not None
         assert np.flatnonzero(found == 0).tolist() == lookup
+
+
+def test_a_column_named_like_shards_is_not_taken_for_them() -> None:
+    """An engine keeps tables by what tells axes apart, so a column's name must not look like a key and number of shards."""
+    shards = bind(Shards(2, key=5), SCHEMA).axes[0]
+    column = Axis(str(shards.source), shards.size, (0, 1))
+    assert column.identity != shards.identity
 
 
 def test_labels_find_their_parts() -> None:
