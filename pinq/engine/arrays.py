@@ -227,7 +227,7 @@ class ArrayEngine:
         request, begin = self._begin(parts, tables, measure)
         blocks = self._with_shards(request.shards(), check)
         if measure is not None:
-            blocks = self._with_cells(request.steady(), blocks)
+            blocks = self._with_cells(request.steady(), blocks, check)
 
         def locate(number: int) -> Rows:
             if check is not None:
@@ -326,7 +326,9 @@ class ArrayEngine:
             end += block.rows
         return blocks
 
-    def _with_cells(self, wanted: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock]) -> Sequence[RowBlock]:
+    def _with_cells(
+        self, wanted: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock], check: Callable[[], None] | None
+    ) -> Sequence[RowBlock]:
         """Returns the blocks with rows' cells in some joint tables, kept for the next step.
 
         A look into a long table for each row, or several into short ones, takes longer than all
@@ -339,6 +341,8 @@ class ArrayEngine:
             kept: dict[Hashable, Sequence[np.ndarray]] = {key: self._cells[key] for key in keys if key in self._cells}
         for key, axes in keys.items():
             if key not in kept:
+                if check is not None:
+                    check()
                 kept[key] = self._each(partial(_cells_of, axes), blocks)
         self._keep_cells(kept)
         return [

@@ -134,6 +134,26 @@ def test_kept_cells_of_rows_stay_within_their_room(engine: ArrayEngine, monkeypa
     assert len(sizes) > 1
 
 
+def test_a_turn_ends_between_the_cells_of_two_tables(engine: ArrayEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows' cells in many tables take long, so whether a turn is over is looked at before each; none is kept of half a request."""
+    made, make, turns = list[Any](), arrays._cells_of, iter([None, TimeoutError])
+
+    def noted(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:
+        made.append(axes)
+        return make(axes, block)
+
+    def check() -> None:
+        if (error := next(turns)) is not None:
+            raise error
+
+    monkeypatch.setattr(arrays, "_cells_of", noted)
+    monkeypatch.setattr(engine, "_cells", {})
+    wanted = [bind(spec, SCHEMA).axes for spec in SPECS[:2]]
+    with pytest.raises(TimeoutError):
+        engine._with_cells(wanted, engine._blocks, check)
+    assert (set(made), engine._cells) == ({wanted[0]}, {})
+
+
 def test_a_request_that_travels_is_small_and_counts_the_same() -> None:
     """Pickled for a worker it has the losses' own tables, not those over joint tables, and gives the same sums of each block."""
     codes: dict[Any, np.ndarray] = dict(_codes())
