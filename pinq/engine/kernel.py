@@ -35,9 +35,10 @@ __all__ = ["WHOLE", "CountRequest", "Counts", "count", "count_request"]
 
 # Tables that together take at most so many bytes are counted as one joint table: within a core's cache.
 PACKED_BYTES = 2**18
-# Occupied cells of as many are counted as a table of all, 32 MiB, where that is a byte for each row at most:
-# sorting takes 8 bytes and five times as long.
+# Of so many cells the occupied ones are counted as a table of all, 32 MiB, where that takes at most a byte for
+# each declared row: to sort rows takes 8 bytes each and five times as long.
 TABLED_CELLS = 2**23
+TABLED_AT_ONCE = 2**25  # of all tables of a request: as many cells as a slice of dense ones has
 WHOLE: Mapping[bytes, int] = {b"": 0}
 """The whole table as the known part: where every row is at node 0."""
 
@@ -189,6 +190,7 @@ class Counts:
         self._request = request
         self.tallies: list[Tally] = []
         self._numbers: list[list[int]] = []
+        self._tabled = 0
         self._open()
 
     def add(self, rows: Rows, tallies: Iterable[int] | None = None) -> None:
@@ -253,7 +255,9 @@ class Counts:
     def _sparse(self, axes: tuple[Axis, ...]) -> Tally:
         """The tally of a table's occupied cells."""
         request = self._request
-        if request.measure is None and request.parts * math.prod(axis.slots for axis in axes) <= request.tabled:
+        cells = request.parts * math.prod(axis.slots for axis in axes)
+        if request.measure is None and cells <= min(request.tabled, TABLED_AT_ONCE - self._tabled):
+            self._tabled += cells
             return OccupiedTally(request.parts, axes)
         return SparseTally(request.parts, axes, request.measure)
 

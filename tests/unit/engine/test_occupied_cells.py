@@ -50,3 +50,12 @@ def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pyte
     assert np.array_equal(counted[0].places, counted[1].places)
     assert np.array_equal(counted[0].values, counted[1].values)
     assert counted[0].values.sum() == (np.count_nonzero(rows["s"] != 1) if grouped else 500)
+
+
+def test_tables_of_all_cells_share_a_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tables a request has: what finds no room any more is sorted."""
+    monkeypatch.setattr(kernel, "TABLED_AT_ONCE", 7000)
+    tables = [TableRequest((Axis("n", size, ()),), sparse=True) for size in (3001, 3002, 3003, 990)]
+    request = count_request(PartSet([Block(Part())]), tables, schema=POLICY.schema_, at_home=True)
+    kinds = [type(tally) for tally in Counts(request).tallies]
+    assert kinds == [OccupiedTally, OccupiedTally, SparseTally, OccupiedTally]
