@@ -154,7 +154,7 @@ class _Field(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Few:
-    """Columns of few numbers, all whose texts are one table.
+    """Columns of few numbers: one table has all their texts.
 
     Attributes:
         sizes: Each column's numbers are below.

@@ -108,11 +108,6 @@ class Rows:
             self._words = self._words_by(self.measure)
         return self._words
 
-    def values(self) -> np.ndarray | None:
-        """The same one by one, shape (sums, rows)."""
-        words = self.words()
-        return None if words is None or self.measure is None else self.measure.packing.unpacked(words)
-
     def _words_by(self, measure: RowMeasure) -> np.ndarray:
         """Computes them for some rows at a time, so that memory does not grow with the axes."""
         rows, step = len(self.node), max(1, PLACES_AT_ONCE // max(1, sum(map(len, measure.cells))))

@@ -279,7 +279,7 @@ class Numeric(_Column):
 
     @derived
     def _slack(self) -> Fraction:
-        """The same, exact."""
+        """``tolerance``, exact."""
         return Fraction(self.tolerance)
 
     @derived

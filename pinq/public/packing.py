@@ -11,7 +11,9 @@ import numpy as np
 __all__ = ["Field", "Packing"]
 
 WORD_BITS = 64
-ROWS = (2**16, 2**15)  # after so many words a number may touch its neighbour: the first that needs fewest words
+# How many words may be added up before their numbers are taken apart: the one of the two with which a
+# row has fewer words; the more where both have as many.
+ROWS = (2**16, 2**15)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def require_text(text: str, what: str) -> None:
 
 
 def text_of_any(value: object) -> str:
-    """The same of a value as numpy and pandas hold it."""
+    """``text_of`` of a value as numpy and pandas hold it; a whole number has no decimals."""
     if isinstance(value, np.bool_):
         return text_of(bool(value))
     if isinstance(value, (float, np.floating)) and float(value).is_integer():

@@ -91,7 +91,7 @@ class JointVectors:
 
     @cached_property
     def scores(self) -> RowScores:
-        """The scores over these tables: many numbers, made by who looks rows up."""
+        """The scores over these tables; not made before rows are looked up, for they are large."""
         return self.vectors.scores.over(self.joint)
 
     @property
@@ -219,7 +219,7 @@ def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
         Vectors of norm at most ``limit``: each entry is rounded towards 0, so they add up to no
         more than limit * norm / norm.
     """
-    # A norm that is no longer than the limit divides by the limit itself: the vector stays.
+    # A vector that is no longer than the limit is multiplied by it and divided by it: it stays.
     sizes = np.abs(vectors)
     longest = np.maximum(sizes.sum(axis=0), limit)
     sizes *= limit
