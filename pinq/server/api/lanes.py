@@ -136,10 +136,12 @@ class Lanes:
         """
         large = size > self._settings.middle_body
         room = self._bodies[dataset if dataset in self._datasets else ""]
-        async with room.take(holder) if large else nullcontext():
-            yield
-        if large:
-            self._tidy()
+        try:
+            async with room.take(holder) if large else nullcontext():
+                yield
+        finally:  # a body that is refused, or whose sender goes, leaves as much
+            if large:
+                self._tidy()
 
     async def run(self, http: Request, visit: Visit, holder: str, job: Job, opens: Callable[[], bool]) -> str:
         """Does a request's work, in the first lane that will do.

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from pinq.curator.turn import Stopped
-from pinq.errors import LedgerError
+from pinq.errors import LedgerError, QueryError
 from pinq.server.api.lanes import READERS, Job, Lanes
 from pinq.server.api.limits import Settings
 from pinq.server.api.visit import Visit
@@ -24,8 +24,8 @@ async def _silence() -> Message:
     return await asyncio.get_running_loop().create_future()
 
 
-def test_of_what_reads_two_are_worked_on_at_a_time_and_a_charge_goes_beside_them() -> None:
-    """However many wait, whoever they are; and those of another dataset have two of their own."""
+def test_of_what_reads_one_is_worked_on_at_a_time_and_a_charge_goes_beside_it() -> None:
+    """However many wait, whoever they are; and those of another dataset have a place of their own."""
     begun, over = list[str](), threading.Event()
 
     def read(dataset: str) -> None:
@@ -96,6 +96,31 @@ def test_only_small_work_is_begun_in_the_servers_own_process(size: float, work: 
 
     asyncio.run(go())
     assert did == begun
+
+
+def test_what_large_bodies_leave_is_given_back_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one that is refused; small ones leave nothing."""
+    given = list[int]()
+    monkeypatch.setattr("pinq.server.api.lanes.TIDY_SECONDS", 0.2)
+    monkeypatch.setattr("pinq.server.api.lanes.give_back", lambda: given.append(1))
+
+    async def refuse(lanes: Lanes, size: float) -> None:
+        with pytest.raises(QueryError):
+            async with lanes.room("a", "holder", size):
+                raise QueryError("this body means nothing.")
+
+    async def go() -> None:
+        lanes = Lanes(("a",), Settings())
+        await refuse(lanes, 1000)
+        assert not lanes._tidying
+        await asyncio.gather(*(refuse(lanes, math.inf) for _ in range(3)))
+        while not given:
+            await asyncio.sleep(0.01)
+        assert not lanes._tidying
+        await lanes.close()
+
+    asyncio.run(go())
+    assert given == [1]
 
 
 def test_work_whose_client_went_while_it_waited_is_not_begun() -> None:
