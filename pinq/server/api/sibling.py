@@ -143,21 +143,38 @@ class Outcome:
 
 
 class _Turn(Turn):
-    """A turn whose end the server may change."""
+    """A turn whose end the server may change.
+
+    Several threads may look at it, of which one at a time reads what the server says. Those that
+    still work when their task is done must read no more: the next word begins another task.
+    """
 
     def __init__(self, connection: Connection, task: Task) -> None:
         super().__init__(task.end - time.monotonic(), task.most, token=task.token)
         self._connection, self._listened = connection, time.monotonic()
+        self._reading, self._left = threading.Lock(), False
 
     def check(self) -> None:
-        if time.monotonic() >= self._listened + LISTEN_SECONDS:
-            while self._connection.poll():
-                self.hear()
-            self._listened = time.monotonic()
+        if time.monotonic() >= self._listened + LISTEN_SECONDS and self._reading.acquire(blocking=False):
+            try:
+                while not self._left and self._connection.poll():
+                    self._read()
+                self._listened = time.monotonic()
+            finally:
+                self._reading.release()
         super().check()
 
     def hear(self) -> object:
         """Waits for a word of the server's and returns it; ``Stopped`` where it has gone."""
+        with self._reading:
+            return self._read()
+
+    def leave(self) -> None:
+        """Reads no more."""
+        with self._reading:
+            self._left = True
+
+    def _read(self) -> object:
         try:
             word: object = self._connection.recv()
         except (EOFError, OSError):
@@ -259,8 +276,9 @@ class Sibling:
 
     def done(self, task: Task, connection: Connection) -> Outcome:
         """Does a task."""
-        visit = Visit(task.name, "", "", turn=_Turn(connection, task))
-        self._server.asking.connection, self._server.asking.turn = connection, visit.turn
+        turn = _Turn(connection, task)
+        visit = Visit(task.name, "", "", turn=turn)
+        self._server.asking.connection, self._server.asking.turn = connection, turn
         visit.authority = partial(self._authorise, task)
         error: Failure | Stopped | TooHeavy | Unfit
         try:
@@ -274,6 +292,8 @@ class Sibling:
             error = raised.with_traceback(None)  # which has this frame, and with it the dataset's codes
         except Exception:
             error = Failure.of(unexpected())
+        finally:
+            turn.leave()
         return Outcome(visit.request, error=error)
 
     def _authorise(self, task: Task, visit: Visit) -> None:
