@@ -160,7 +160,8 @@ def choose_grouped(
     """Does the same among the candidates of several groups, of which one is in memory at a time.
 
     Args:
-        groups: Each makes a group, the same one whenever it is called.
+        groups: Each makes a group, the same one whenever it is called. That of the choice is called
+            last.
         span: As in ``choose``.
         epsilon: As in ``choose``.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -231,10 +231,16 @@ class Selection:
     def _choose_bundled(
         self, bundles: Sequence[Listed], offer: Callable[[Listed], list[Runs]], epsilon: Fraction
     ) -> Spec | None:
-        """Chooses among members that are scored bundle by bundle, the chosen one twice."""
-        groups = [lambda bundle=bundle: _joined(offer(bundle)) for bundle in bundles]
-        chosen = choose_grouped(groups, self.span, epsilon)
-        return None if chosen is None else _named(offer(bundles[chosen[0]]), *chosen[1])
+        """Chooses among members that are scored bundle by bundle, those of the chosen one again."""
+        held: list[Runs] = []  # of the bundle that was scored last: in the end the chosen one
+
+        def group(bundle: Listed) -> Weighted:
+            held.clear()
+            held.extend(offer(bundle))
+            return _joined(held)
+
+        chosen = choose_grouped([partial(group, bundle) for bundle in bundles], self.span, epsilon)
+        return None if chosen is None else _named(held, *chosen[1])
 
     def _flip(self, offered: Sequence[Runs], epsilon: Fraction) -> Spec:
         """One of equally likely members.
