@@ -225,6 +225,7 @@ class ArrayEngine:
         # Three passes: rows are taken to their parts, which is kept for the level below; then
         # perhaps through a last split, which is not kept; then they are counted.
         request, begin = self._begin(parts, tables, measure)
+        encoded = self._blocks
         blocks = self._with_shards(request.shards(), check)
         if measure is not None:
             blocks = self._with_cells(request.steady(), blocks, check)
@@ -239,7 +240,7 @@ class ArrayEngine:
         located = self._each(locate, range(len(blocks)))
         if request.levels:
             keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
-            self._keep_location(_Location(keys, [rows.over(rows.block) for rows in located]))
+            self._keep_location(_Location(keys, [rows.over(own) for rows, own in zip(located, encoded, strict=True)]))
         divided = self._each(lambda rows: request.divide(rows.over(rows.block)), located)
         if measure is not None:
             return self._summed(request, divided, check)

@@ -20,7 +20,7 @@ from pinq.public import packing
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Axis, Cross, Cuts, Groups, Values, bind
+from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from tests.catalogue import DERIVATIVES, losses_on
 from tests.oracles import tabulate
 
@@ -152,6 +152,16 @@ def test_a_turn_ends_between_the_cells_of_two_tables(engine: ArrayEngine, monkey
     with pytest.raises(TimeoutError):
         engine._with_cells(wanted, engine._blocks, check)
     assert (set(made), engine._cells) == ({wanted[0]}, {})
+
+
+def test_what_is_kept_of_located_rows_is_where_they_are(engine: ArrayEngine) -> None:
+    """Not the shards and cells that the request looked at: those have a room of their own."""
+    shard = Block(Part(Part(), bind(Shards(2, key=1), SCHEMA), 0))
+    for parts in (SOME, PartSet([shard])):
+        engine.tabulate(parts, TABLES, LOSSES[0].vectors(SCHEMA))
+    kept = [rows.block for location in engine._locations for rows in location.rows]
+    assert len(kept) >= 10
+    assert all(block.columns.keys() == SCHEMA.columns.keys() for block in kept)
 
 
 def test_a_request_that_travels_is_small_and_counts_the_same() -> None:
