@@ -42,7 +42,7 @@ def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty:
 
 
 def estimated_forest(trees: Sequence[Sequence[OpenNode]], cells: int, kept: int) -> list[list[Node]]:
-    """The same of several trees together; nothing is pruned."""
+    """``estimated_nodes`` of several trees together; nothing is pruned."""
     ends = np.cumsum([len(tree) for tree in trees]).tolist()
     parts = [slice(end - len(tree), end) for end, tree in zip(ends, trees, strict=True)]
     # Two trees of three nodes: the children of the second one's root are 4 and 5.

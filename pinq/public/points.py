@@ -130,7 +130,7 @@ class _Term:
         return np.broadcast_to(table.reshape(-1, *narrow), wide).reshape(len(table), -1)
 
     def is_within(self, axes: Sequence[Axis]) -> bool:
-        """Whether some axes are all of its own, and their cells few enough for a core's cache."""
+        """Whether all its axes are among some, whose cells are few enough for a core's cache."""
         known = {axis.identity for axis in axes}
         few = len(self.table) * _cells(axes) <= LIFTED_NUMBERS
         return few and all(axis.identity in known for axis in self.axes)
