@@ -53,7 +53,7 @@ class Rows:
         return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1)
 
     def over(self, block: RowBlock, check: Callable[[], None] | None = None) -> Rows:
-        """The same rows, nothing looked up yet, with the columns of ``block`` for those of their own."""
+        """The same rows, nothing looked up yet, of a block with other columns."""
         return Rows(block, self.picked, self.node, self.nodes, self.measure, check)
 
     def codes(self, source: Hashable) -> np.ndarray:
