@@ -11,15 +11,18 @@ that count rows do run side by side, and roam.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain, islice
 from typing import TypeVar
 
 __all__ = ["roam", "share_core", "side_by_side", "thread_count"]
 
 MAX_THREADS = 8
+AHEAD = 2  # items of a caller for each thread, so that none waits for the next
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -50,12 +53,26 @@ def thread_count() -> int:
 def side_by_side(work: Callable[[T], U], items: Iterable[T]) -> list[U]:
     """Does the same work for several items in threads; what comes of each, in order.
 
-    Work must not wait for other work that is done so: all threads could be waiting.
+    All callers share the threads, so each hands them a few items at a time: who has two items does
+    not wait for a thousand of another. Work must not wait for other work that is done so: all
+    threads could be waiting.
     """
-    listed = list(items)
-    if len(listed) < 2 or thread_count() < 2:
-        return [work(item) for item in listed]
-    return list(_pool(os.getpid()).map(work, listed))
+    rest = iter(items)
+    first = list(islice(rest, 2))
+    if len(first) < 2 or thread_count() < 2:
+        return [work(item) for item in chain(first, rest)]
+    pool, done, waiting = _pool(os.getpid()), list[U](), deque[Future[U]]()
+    try:
+        for item in chain(first, rest):
+            if len(waiting) == AHEAD * thread_count():
+                done.append(waiting.popleft().result())
+            waiting.append(pool.submit(work, item))
+        while waiting:
+            done.append(waiting.popleft().result())
+    finally:
+        for future in waiting:
+            future.cancel()
+    return done
 
 
 @lru_cache(maxsize=1)
