@@ -5,7 +5,8 @@ Every request begins in the light lane, whose turn takes a fiftieth of a second'
 more (or has a large body) begins again in the middle lane, and past a tenth of a second in the heavy
 lane of its dataset, where one request runs at a time and each analyst has one place in the queue. So
 a hundred heavy requests of one dataset hold one thread, and one more core of another dataset is
-never theirs. Where the server has a sibling (``handover.py``), only the light lane's work is done in
+never theirs. Of the largest bodies one is worked on at a time, whatever the dataset: each may take
+hundreds of megabytes. Where the server has a sibling (``handover.py``), only the light lane's work is done in
 the server's process: what takes longer keeps its interpreter from nobody.
 
 What charges waits for the disk most of its time, so many may be at it; what only reads keeps the
@@ -24,7 +25,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -122,6 +123,7 @@ class Lanes:
         self._heavy_of: dict[str, Share] = {}
         self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._heavy = asyncio.Semaphore(settings.heavy)
+        self._largest = asyncio.Semaphore(1)
         self._tidying = False
 
     async def soon(self, dataset: str, holder: str, job: Callable[[], T], *, charges: bool = False) -> T:
@@ -169,7 +171,7 @@ class Lanes:
         # In this order: who waits for the turn of an analyst or a dataset holds no thread
         # meanwhile.
         lane = self._lane(visit.asked)
-        async with self._heavy_by[holder], lane.take(holder), self._heavy:
+        async with self._heavy_by[holder], lane.take(holder), self._memory_for(job), self._heavy:
             visit.turn = Turn(self._settings.work_seconds, token=holder)
             if await http.is_disconnected():
                 visit.turn.stop(_bucket_end(visit))
@@ -182,6 +184,11 @@ class Lanes:
                 visit.turn.stop()  # where the asker's task was cancelled, the work goes on without it
                 self._turns.discard(visit.turn)
                 watching.cancel()
+
+    def _memory_for(self, job: Job) -> AbstractAsyncContextManager[None]:
+        """Waits until no other such body is worked on; two would be more than the largest."""
+        # Of 8 MB at most: one of 5 MB waits for another of 5 MB, one of 3 MB for none.
+        return self._largest if job.size > self._settings.max_body / 2 else nullcontext()
 
     async def close(self) -> None:
         """Stops every turn, and waits a little until that is noticed."""

@@ -98,6 +98,36 @@ def test_only_small_work_is_begun_in_the_servers_own_process(size: float, work: 
     assert did == begun
 
 
+def test_of_the_largest_bodies_one_is_worked_on_at_a_time() -> None:
+    """Whatever their datasets and holders; a smaller one is worked on beside it."""
+    begun, over = list[str](), threading.Event()
+
+    def work(name: str) -> str:
+        begun.append(name)
+        over.wait()
+        return name
+
+    async def go() -> None:
+        lanes, most = Lanes(("a", "b", "c"), Settings()), Settings().max_body
+
+        def run(dataset: str, size: float) -> asyncio.Task[str]:
+            do = partial(work, dataset)
+            visit, http = Visit(dataset, "query", "-"), Request({"type": "http"}, _silence)
+            return asyncio.create_task(lanes.run(http, visit, dataset, Job(do, do, size, charges=True), lambda: True))
+
+        large = [run("a", most), run("b", most)]
+        small = run("c", most / 2)
+        while len(begun) < 2:
+            await asyncio.sleep(0.001)
+        assert begun == ["a", "c"]
+        over.set()
+        await asyncio.gather(small, *large)
+        await lanes.close()
+
+    asyncio.run(go())
+    assert begun == ["a", "c", "b"]
+
+
 def test_what_large_bodies_leave_is_given_back_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of one that is refused; small ones leave nothing."""
     given = list[int]()
