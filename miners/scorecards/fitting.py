@@ -64,7 +64,8 @@ class CardFit:
             tables = asking.tables(self.table_specs, objective)
             if self.naive:
                 numbers = [table.numbers for table in tables]
-                card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale)
+                mended = bool(self.shares.steps)
+                card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale, mended=mended)
         for number in range(len(self.shares.steps)):
             card = self._stepped(asking, objective, card, number)
         return card

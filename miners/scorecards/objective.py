@@ -125,6 +125,16 @@ class Objective(ABC):
         """Returns the scale of the noise in the sums of a step."""
         return count_scale(self.schema, epsilon) * self.bound
 
-    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns the card with what tables say; only where ``tabulates``."""
+    def tabulated(
+        self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float, *, mended: bool
+    ) -> Card:
+        """Returns the card with what tables say; only where ``tabulates``.
+
+        Args:
+            card: Without terms.
+            specs: The cells of each attribute.
+            tables: Noisy counts of the target's parts in them, shape (cells, parts) each.
+            scale: Of the noise in a count.
+            mended: Whether steps follow.
+        """
         return card

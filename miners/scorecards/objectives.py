@@ -87,13 +87,16 @@ class _Classes(Objective):
 
     def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
         """Returns what points from tables are multiplied with, for attributes repeat each other."""
-        # Twenty-four attributes: each counts half.
-        return min(1.0, (FEW_ATTRIBUTES / len(tables)) ** 0.5)
+        return _repeated(len(tables))
 
-    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
+    def tabulated(
+        self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float, *, mended: bool
+    ) -> Card:
         """Returns naive Bayes, the more damped the more attributes repeat each other.
 
-        Where scores start is damped like points: by itself the card answers as naive Bayes does.
+        Where scores start is damped like points that steps mend: by itself such a card answers as
+        naive Bayes does. Without steps it is not damped for noise, for it is the surest of all:
+        where tables are mostly noise nearly all rows are answered by their most frequent class.
         """
         counts = [table[:, : self.table_classes] for table in tables]
         # The total of a table of many cells is the noisier: its weight is one over its cells.
@@ -101,7 +104,8 @@ class _Classes(Objective):
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
         totals = np.maximum(totals, scale)
         damping = self.damping(counts, totals, scale)
-        base = tuple(round(damping * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
+        start = damping if mended else _repeated(len(tables))
+        base = tuple(round(start * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
         for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
             # Classes are counted apart, so the variances of their logs add up.
@@ -225,6 +229,12 @@ class ManyClasses(_Classes):
         noise = standard_deviation(scale) ** 2
         each = newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
         return replace(each, points=each.points * (known - 1) / known)
+
+
+def _repeated(attributes: int) -> float:
+    """Returns what each of so many attributes counts, for they repeat each other."""
+    # Twenty-four attributes: each counts half.
+    return min(1.0, (FEW_ATTRIBUTES / attributes) ** 0.5)
 
 
 def objective_of(schema: Schema, target: str) -> Objective:

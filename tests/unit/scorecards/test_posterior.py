@@ -71,7 +71,7 @@ def test_a_card_from_tables_answers_as_naive_bayes() -> None:
     random = np.random.default_rng(3)
     tables = [random.multinomial(1000, random.dirichlet(np.ones(12))).reshape(3, 4) + 1.0 for _ in names]
     objective = ManyClasses(schema=schema, target="y")
-    card = objective.tabulated(Card(schema, "y", (0,) * 4), [Values(name) for name in names], tables, 1.0)
+    card = objective.tabulated(Card(schema, "y", (0,) * 4), [Values(name) for name in names], tables, 1.0, mended=False)
     totals = np.mean([table.sum(axis=0) for table in tables], axis=0)
     rows = random.integers(0, 3, (200, len(names)))
     estimates = log_shares(tables, totals, scale=1.0, damping=1.0)
@@ -110,7 +110,7 @@ def test_shrinking_a_card_of_two_classes_leaves_the_likelier_class() -> None:
     tables, totals = tables_of(60.0, 0.3)
     totals = np.maximum(np.mean([table.sum(axis=0) for table in tables], axis=0), 60.0)
     card = TwoClasses(schema=schema, target="y").tabulated(
-        Card(schema, "y", (0,)), [Values(name) for name in names], tables, 60.0
+        Card(schema, "y", (0,)), [Values(name) for name in names], tables, 60.0, mended=True
     )
     points = np.array([each.points @ [-1, 1] for each in log_shares(tables, totals, scale=60.0, damping=1.0)])
     rows = np.random.default_rng(5).integers(0, 4, (200, 20))
@@ -119,3 +119,19 @@ def test_shrinking_a_card_of_two_classes_leaves_the_likelier_class() -> None:
     share = np.abs(scored).mean() / 256 / np.abs(bayes).mean()
     assert 0.02 < share < 0.5
     assert np.allclose(scored / 256, share * bayes, atol=21 * 0.5 / 256 + 0.02)  # 21 roundings to whole 256ths
+
+
+def test_a_card_without_steps_starts_where_classes_do() -> None:
+    """Of four attributes that are noise, with 900 rows of one class and 100 of the other, a row's log-odds are about those."""
+    columns = {name: Categorical(values=("u", "v", "w", "x")) for name in "abcd"}
+    schema = Schema(columns={**columns, "y": Categorical(values=("p", "q"))}, max_rows=1000)
+    random = np.random.default_rng(6)
+    tables = [np.array([225.0, 25.0]) + random.laplace(0, 40, (4, 2)) for _ in columns]
+    specs = [Values(name) for name in columns]
+    bare = Card(schema, "y", (0,))
+    starts = [
+        TwoClasses(schema=schema, target="y").tabulated(bare, specs, tables, 40.0, mended=mended).base[0] / 256
+        for mended in (False, True)
+    ]
+    assert starts[0] == pytest.approx(np.log(100 / 900), abs=0.5)
+    assert starts[0] / 2 < starts[1] < 0
