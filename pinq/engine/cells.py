@@ -14,6 +14,8 @@ from pinq.engine.measures import RowMeasure
 
 __all__ = ["Cells", "CountedCells", "SummedCells"]
 
+CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than adding them up saves
+
 
 class Cells(Protocol):
     """Numbers in the cells of a table."""
@@ -63,13 +65,16 @@ class SummedCells:
     """What a measure adds up in each of so many cells: words, and sums of those of many rows.
 
     One scattered addition of a word adds all numbers that stand in it. Before they could touch each
-    other, at ``Packing.rows`` rows, they are taken apart and carried to the sums.
+    other, at ``Packing.rows`` rows, they are taken apart and carried to the sums. Of very many cells
+    each row's word is taken apart at once.
     """
 
     def __init__(self, measure: RowMeasure, cells: int) -> None:
         self._packing = measure.packing
         self._sums = np.zeros((measure.sums, cells), dtype=np.int64)
-        self._words, self._rows = np.zeros((self._packing.words, cells), dtype=np.int64), 0
+        self._carries = cells <= CARRIED_CELLS
+        self._words = np.zeros((self._packing.words, cells if self._carries else 0), dtype=np.int64)
+        self._rows = 0
 
     @property
     def nbytes(self) -> int:
@@ -87,6 +92,10 @@ class SummedCells:
         return self._sums
 
     def _add(self, cell: np.ndarray | None, words: np.ndarray) -> None:
+        if cell is not None and not self._carries:
+            for number, own in self._packing.apart(words):
+                np.add.at(self._sums[number], cell, own)
+            return
         if self._rows + words.shape[1] > self._packing.rows:
             self._carry()
         self._rows += words.shape[1]
@@ -97,6 +106,8 @@ class SummedCells:
             np.add.at(line, cell, own)
 
     def _carry(self) -> None:
+        if not self._rows:
+            return
         for number, own in self._packing.apart(self._words):
             self._sums[number] += own
         self._words.fill(0)

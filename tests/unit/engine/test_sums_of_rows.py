@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinq.engine import arrays, tallies
+from pinq.engine import arrays, cells, tallies
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import Codes, RowBlock, kinds_of
 from pinq.engine.cores import thread_count
-from pinq.engine.kernel import count, count_request
+from pinq.engine.kernel import Counts, count, count_request
 from pinq.engine.tables import Moments, Sparse, TableRequest
 from pinq.public import packing
 from pinq.public.parts import Block, Part, PartSet
@@ -162,6 +163,22 @@ def test_what_is_kept_of_located_rows_is_where_they_are(engine: ArrayEngine) -> 
     kept = [rows.block for location in engine._locations for rows in location.rows]
     assert len(kept) >= 10
     assert all(block.columns.keys() == SCHEMA.columns.keys() for block in kept)
+
+
+@pytest.mark.parametrize(("most", "held"), [(0, 0), (2**16, 1)], ids=["many cells", "few cells"])
+def test_sums_of_many_cells_are_added_up_without_words(most: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of as many cells as rows nothing waits in words, which would take memory and time of its own: the sums are the same."""
+    monkeypatch.setattr(cells, "CARRIED_CELLS", most)
+    codes: dict[Any, np.ndarray] = dict(_codes())
+    vectors = LOSSES[0].vectors(SCHEMA)
+    for parts in (WHOLE, BY_CLASS):
+        request = count_request(parts, TABLES, vectors, schema=SCHEMA)
+        empty = sum(
+            8 * vectors.width * request.parts * math.prod(axis.slots for axis in own) for own, _ in request.joint
+        )
+        assert (Counts(request).empty_bytes > empty) == bool(held)
+        for table, asked in zip(count(RowBlock(codes, 230), request).tables(), TABLES, strict=True):
+            assert (np.asarray(table) == tabulate(parts, asked.axes, dict(_codes()), vectors)).all()
 
 
 def test_a_request_that_travels_is_small_and_counts_the_same() -> None:
