@@ -174,14 +174,14 @@ def test_what_is_held_at_a_time_changes_no_law(monkeypatch: pytest.MonkeyPatch) 
     ]
     scores = np.array([7, 10, 10, 7])  # of 4 + 3 rows, 5 + 5, 3 + 7 and 5 + 2
 
-    def drawn(*, each: bool) -> np.ndarray:
+    def drawn(epsilon: Fraction, *, each: bool) -> np.ndarray:
         selection = Selection(schema_of(40), parts, MaxClass("y"), [listed], (0,), each=each)
-        chosen = [spec for _ in range(1500) for spec in selection.choose(counted, Fraction(3, 2))]
+        chosen = [spec for _ in range(1500) for spec in selection.choose(counted, epsilon)]
         return np.array([names.index(spec) for spec in chosen])
 
-    weight = np.exp(1.5 * (scores - 10)) * [1, 2 / 3, 2 / 3, 2 / 3]
-    law_is(drawn(each=False), weight / weight.sum())
-    of_each = drawn(each=True).reshape(-1, 3)
+    weight = np.exp(0.5 * (scores - 10)) * [1, 2 / 3, 2 / 3, 2 / 3]
+    law_is(drawn(Fraction(1, 2), each=False), weight / weight.sum())
+    of_each = drawn(Fraction(3, 2), each=True).reshape(-1, 3)
     assert (of_each[:, 0] == 0).all()
     law_is(of_each[:, 1:].ravel() - 1, flip_law(scores[1:].tolist(), 1.5 / 3))
 
