@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import asyncio.sslproto
+import ssl
+
 import h11
+import pytest
 
 from pinq.server.api.connections import _Strict
+from pinq.server.run import TLS_BUFFER
 
 
 def test_a_response_is_written_at_once() -> None:
@@ -31,3 +37,17 @@ def test_a_response_without_a_body_is_written_when_it_ends() -> None:
     assert connection.send(h11.Response(status_code=204, headers=[])) == b""
     assert (connection.send(h11.EndOfMessage()) or b"").startswith(b"HTTP/1.1 204 \r\n")
     assert connection.send(h11.ConnectionClosed()) is None
+
+
+def test_a_tls_connection_reads_into_as_much_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This Python's asyncio takes its buffer's size from where the server sets it."""
+    monkeypatch.setattr(asyncio.sslproto.SSLProtocol, "max_size", TLS_BUFFER)
+
+    async def buffer() -> int:
+        loop, context = asyncio.get_running_loop(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        protocol = asyncio.sslproto.SSLProtocol(loop, asyncio.Protocol(), context, loop.create_future(), True)
+        size = len(protocol.get_buffer(-1))
+        protocol.connection_lost(None)
+        return size
+
+    assert asyncio.run(buffer()) == TLS_BUFFER
