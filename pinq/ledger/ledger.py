@@ -18,7 +18,7 @@ from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, Term
 from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import Event, Record
-from pinq.ledger.lines import Line, lines
+from pinq.ledger.lines import Line, lengths, lines
 from pinq.ledger.log import Earlier, GivenAnswer, Log, Writing
 from pinq.ledger.requests import NOTHING, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
@@ -148,12 +148,13 @@ class Ledger:
     def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[Line]:
         """Some of an analyst's charges and refusals, oldest first; what it costs follows ``most``.
 
-        Args:
-            analyst: Whose.
-            start: How many to leave out. What was line n is line n for ever.
-            most: How many.
+        The first ``start`` are left out; what was line n is line n for ever.
         """
         return lines(self._log, analyst, start, most)
+
+    def lengths(self, analyst: str, start: int, most: int) -> list[int]:
+        """How many characters such lines have in the log; arguments as for ``lines``."""
+        return lengths(self._log, analyst, start, most)
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
@@ -166,8 +167,7 @@ class Ledger:
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events.
 
-        ``LedgerError`` where the database is damaged, the chain does not hold, or an id was charged
-        or answered twice.
+        ``LedgerError``: a damaged database, a broken chain, an id charged or answered twice.
         """
         self._store.check()
         self._log.replay()

@@ -16,7 +16,7 @@ from pinq.ledger.tables import AnswerSize
 from pinq.ledger.writing import Writing
 from pinq.public.epsilon import Epsilon
 
-__all__ = ["Line", "lines"]
+__all__ = ["Line", "lengths", "lines"]
 
 
 class Line(NamedTuple):
@@ -33,20 +33,27 @@ class Line(NamedTuple):
     answer: AnswerSize | None
 
 
+class _Numbered(NamedTuple):
+    """What the fold knows of some lines: the numbers of their events and the totals after them."""
+
+    account: Account
+    events: list[int]
+    totals: list[int]
+
+
+def lengths(log: Log, analyst: str, start: int, most: int) -> list[int]:
+    """Tells how long an analyst's lines are in the log, in characters, without reading them."""
+    known = _numbered(log, analyst, start, most)
+    if known is None:
+        return []
+    with log.reading() as connection:
+        length = log.store.lengths(connection, known.events)
+    return [length.get(number, 0) for number in known.events]
+
+
 def lines(log: Log, analyst: str, start: int, most: int) -> list[Line]:
-    """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone.
-
-    Only the numbers are taken from the fold while others wait; what they name never changes.
-    """
-    # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
-    # the hundred events behind them are read afterwards.
-    wanted = slice(start, start + most)
-
-    def numbered(reading: Writing) -> tuple[Account, list[int], list[int]] | None:
-        account = reading.state.accounts.get(analyst)
-        return None if account is None else (account, account.lines[wanted].tolist(), account.totals[wanted].tolist())
-
-    known = log.run(numbered)
+    """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone."""
+    known = _numbered(log, analyst, start, most)
     if known is None:
         return []
     account, numbers, totals = known
@@ -61,3 +68,21 @@ def lines(log: Log, analyst: str, start: int, most: int) -> list[Line]:
         Line(event, Epsilon(total), sizes.get(answer))
         for event, total, answer in zip(events, totals, answers, strict=True)
     ]
+
+
+def _numbered(log: Log, analyst: str, start: int, most: int) -> _Numbered | None:
+    """Takes only numbers from the fold while others wait; what they name never changes.
+
+    None for an analyst of whom the log does not know.
+    """
+    # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
+    # the hundred events behind them are read afterwards.
+    wanted = slice(start, start + most)
+
+    def numbered(reading: Writing) -> _Numbered | None:
+        account = reading.state.accounts.get(analyst)
+        if account is None:
+            return None
+        return _Numbered(account, account.lines[wanted].tolist(), account.totals[wanted].tolist())
+
+    return log.run(numbered)

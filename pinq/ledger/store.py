@@ -37,6 +37,7 @@ _among = tables.events.c.seq.in_(sa.bindparam("numbers", expanding=True))
 _answered = sa.join(tables.events, tables.answers, tables.answers.c.seq == tables.events.c.seq)
 _length = sa.func.length(tables.answers.c.payload)
 _numbered = sa.select(tables.events).where(_among)
+_lengths = sa.select(tables.events.c.seq, sa.func.length(tables.events.c.body)).where(_among)
 _when = (tables.events.c.seq, tables.events.c.at)
 _sizes = sa.select(*_when, _length).select_from(_answered).where(_among)
 _texts = sa.select(*_when, tables.events.c.body, tables.answers.c.payload).select_from(_answered).where(_among)
@@ -120,6 +121,11 @@ class Store:
         if gone:
             raise self._damaged(f"event {gone[0]} is gone")
         return [rows[number] for number in numbers]
+
+    def lengths(self, connection: sa.Connection, numbers: Sequence[int]) -> dict[int, int]:
+        """How long the bodies of events of these numbers are; without those that are gone."""
+        listed = (connection.execute(_lengths, {"numbers": chunk}) for chunk in _chunks(numbers))
+        return {seq: length for result in listed for seq, length in result}
 
     def sizes(self, connection: sa.Connection, numbers: Sequence[int]) -> Iterator[AnswerSize]:
         """How long the answers are that events of these numbers logged, in any order."""

@@ -7,7 +7,7 @@ number for ever, and a page costs the same wherever it is: nothing before it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
 from pinq.curator.work import units
@@ -21,10 +21,10 @@ from pinq.public.wire import History
 
 __all__ = ["PAGE_CHARACTERS", "PAGE_LINES", "history", "page"]
 
-PAGE_LINES, PAGE_CHARACTERS = 1_000, 4_000_000
-# Nanoseconds that a line counts as, and a character of its answer. A line takes a third of it: so
-# a full page is a heavy request, and readers of whole histories wait for each other, not others for them.
-LINE, CHARACTER = 150_000, 40
+PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
+# Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:
+# so a full page is a heavy request, and readers of whole histories wait for each other, not others for them.
+LINE, LOGGED, CHARACTER = 150_000, 100, 40
 
 
 def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
@@ -45,6 +45,7 @@ def page(
     admit: Callable[[int], None] = lambda work: None,
     most: int = PAGE_LINES,
     characters: int = PAGE_CHARACTERS,
+    logged: int = PAGE_CHARACTERS,
 ) -> History:
     """Reads a page of an analyst's history; ``spent`` of a line is the total after it.
 
@@ -54,26 +55,38 @@ def page(
         start: How many lines to leave out.
         bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
             found: how long it took follows the rows.
-        admit: Called with units of work, of the lines before they are read, then of their answers.
+        admit: Called with units of work: of so many lines, of what they are in the log, of their
+            answers; each before it is read.
         most: How many lines.
         characters: Once their answers are so long together, no further line is taken.
+        logged: The same of the lines as they are in the log, where a question about 20,000 parts
+            takes half a megabyte.
     """
     account = ledger.accounts().get(analyst)
     admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
     # One line more than a page says whether another page follows.
-    lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, most + 1)]
-    # Answers of 10, 900,000 and 50 letters and room for 500,000: two lines are taken, so one answer
-    # of any length still comes.
-    taken, length = 0, 0
-    while taken < min(most, len(lines)) and length < characters:
-        length += _length(lines[taken])
-        taken += 1
-    admit(units(CHARACTER * length))
-    answers = ledger.answers(analyst, [line.event.request for line in lines[:taken] if line.answer is not None])
-    listed = tuple(
-        _asked(line, None if line.answer is None else answers[line.event.request].payload) for line in lines[:taken]
-    )
-    return History(lines=listed, more=taken < len(lines))
+    known = ledger.lengths(analyst, start, most + 1)
+    fitting = _fitting(known[:most], logged)
+    admit(units(LOGGED * sum(fitting)))
+    lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, len(fitting))]
+    lengths = _fitting(map(_length, lines), characters)
+    admit(units(CHARACTER * sum(lengths)))
+    taken = lines[: len(lengths)]
+    answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
+    listed = tuple(_asked(line, None if line.answer is None else answers[line.event.request].payload) for line in taken)
+    return History(lines=listed, more=len(taken) < len(known))
+
+
+def _fitting(lengths: Iterable[int], room: int) -> list[int]:
+    """The first of some lengths, until there is no room."""
+    # Of 10, 900,000 and 50 and room for 500,000 two are taken, so one of any length still comes.
+    taken, length = list[int](), 0
+    for own in lengths:
+        if length >= room:
+            break
+        taken.append(own)
+        length += own
+    return taken
 
 
 def _shown(line: Line, bucket: float) -> Line:

@@ -13,7 +13,7 @@ from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.requests import LoggedQuestion
-from pinq.provider.history import CHARACTER, LINE, history, page
+from pinq.provider.history import CHARACTER, LINE, LOGGED, history, page
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Answer, Asked
@@ -63,6 +63,18 @@ def test_a_page_ends_after_so_many_characters(ledger: Ledger) -> None:
     assert page(ledger, "ana", 1, characters=1).more
 
 
+def test_a_page_ends_after_so_much_that_was_asked(ledger: Ledger) -> None:
+    """A question about very many parts is long in the log; one of any length still comes, and none is lost."""
+    charged = ledger.lengths("ana", 1, 1)[0]
+    assert len(page(ledger, "ana", 1, logged=1).lines) == 1
+    assert len(page(ledger, "ana", 1, logged=charged + 1).lines) == 2
+    lines, more = list[Asked](), True
+    while more:
+        got = page(ledger, "ana", len(lines), logged=1)
+        lines, more = [*lines, *got.lines], got.more
+    assert lines == list(history(ledger, "ana"))
+
+
 def test_a_page_is_priced_by_what_it_holds(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The price is known before an answer is read, and no line before the page is looked at."""
     monkeypatch.setattr("pinq.provider.history.units", lambda nanoseconds: nanoseconds)
@@ -72,10 +84,10 @@ def test_a_page_is_priced_by_what_it_holds(ledger: Ledger, monkeypatch: pytest.M
     prices: list[tuple[int, int]] = []
     for start in (0, 8, 16):
         read.clear()
+        prices.clear()
         page(ledger, "ana", start, most=2, admit=lambda work: prices.append((work, len(read))))
-    lines = (2 * LINE, 0)
-    answers = (LENGTH * CHARACTER, 3)  # one more line, to know whether there are more
-    assert prices == [lines, answers] * 3
+        logged = LOGGED * sum(ledger.lengths("ana", start, 2))
+        assert prices == [(2 * LINE, 0), (logged, 0), (LENGTH * CHARACTER, 2)]
 
 
 def test_nothing_follows_from_an_answer_before_its_bucket_ends(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
