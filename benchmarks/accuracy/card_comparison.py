@@ -33,8 +33,8 @@ from pinq.public.schema import Numeric, Schema
 __all__ = ["main"]
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
-PEERS = ("DP-EBM", "diffprivlib logistic", "diffprivlib forest")
-PROMISE = {"DP-EBM": "1e-5"}
+PEERS = ("DP-EBM", "diffprivlib logistic", "diffprivlib forest", "boosted stumps", "boosted trees")
+PROMISE = {"DP-EBM": "1e-5", "boosted stumps": "not private", "boosted trees": "not private"}
 OURS = {"Scorecard": Scorecard, "DiffPC45": DiffPC45}
 MEASURES = {"accuracy": "Accuracy", "auc": "Area under the ROC curve", "log_loss": "Log loss"}
 Row = dict[str, str | float]
@@ -117,7 +117,9 @@ def _write(rows: pd.DataFrame, versions: dict[str, str]) -> None:
         "splits, bounds and values: Adult by UCI's split (no declared cuts), Credit Card Default 90/10. *delta*: "
         "what is promised beside epsilon. DP-EBM of interpret-core "
         f"{versions['interpret-core']}; diffprivlib {versions['diffprivlib']}: logistic regression on one-hot columns "
-        "with the norm that follows from their number, forest on codes. A *DPDecisionForest* of that name is on no "
+        "with the norm that follows from their number, forest on codes. Boosted stumps and trees are those of "
+        f"scikit-learn {versions['scikit-learn']}, without noise, whatever epsilon: what there is to learn. Stumps "
+        "add up as a scorecard does. A *DPDecisionForest* of that name is on no "
         "package index; ours of that name stands in [which](../which/README.md). Repeat: `PEERS_PYTHON=... python -m "
         "benchmarks.accuracy.card_comparison`."
     )
@@ -140,7 +142,7 @@ def _line(name: str, rows: pd.DataFrame, measure: str) -> list[str | int]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures all, and writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args(arguments).runs
     python = os.environ.get("PEERS_PYTHON")
     if not python:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # mypy: ignore-errors
 # (none of what it measures is installed beside pinq)
-"""DP-EBM, diffprivlib's logistic regression and forest on given splits; runs in the peers' interpreter.
+"""DP-EBM, diffprivlib's models, and boosting without privacy, on given splits; runs in the peers' interpreter.
 
 ``python card_peers.py FILE`` reads the columns' bounds and declared values, and splits, and prints
 for each fit that is asked for on standard input the class shares of the test rows' last class as
@@ -80,7 +80,25 @@ def forest(columns, train, y, test, epsilon):
     return model.fit(features, y).predict_proba(codes(test, columns)[0])
 
 
-PEERS = {"DP-EBM": ebm, "diffprivlib logistic": logistic, "diffprivlib forest": forest}
+def boosting(depth, rounds):
+    """Fits scikit-learn's boosting, without noise: with stumps it adds up as a scorecard does."""
+
+    def fit(columns, train, y, test, epsilon):
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        model = HistGradientBoostingClassifier(max_depth=depth, max_iter=rounds, random_state=0)
+        return model.fit(codes(train, columns)[0], y).predict_proba(codes(test, columns)[0])
+
+    return fit
+
+
+PEERS = {
+    "DP-EBM": ebm,
+    "diffprivlib logistic": logistic,
+    "diffprivlib forest": forest,
+    "boosted stumps": boosting(1, 300),
+    "boosted trees": boosting(None, 100),
+}
 
 
 def main() -> None:
@@ -92,7 +110,7 @@ def main() -> None:
         if "values" in declared:
             frame[name] = frame[name].astype(object)
     y, tested = frame[target].to_numpy(), frame["tested"].to_numpy()
-    versions = {name: importlib.metadata.version(name) for name in ("interpret-core", "diffprivlib")}
+    versions = {name: importlib.metadata.version(name) for name in ("interpret-core", "diffprivlib", "scikit-learn")}
     for name, epsilon in task["asked"]:
         began = time.perf_counter()
         train, test = frame.loc[~tested, list(columns)], frame.loc[tested, list(columns)]
