@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.ports import free_port
 
 BIN = next((path for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 HERE = BIN is not None or shutil.which("initdb") is not None
@@ -32,9 +33,7 @@ def running() -> Iterator[str]:
     if root:
         shutil.chown(home, "postgres")
     user = pwd.getpwnam("postgres").pw_uid if root else None
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
 
     def run(*command: str) -> None:
         subprocess.run(

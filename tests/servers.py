@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import trustme
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
+from tests.ports import free_port
 from tests.processes import PinqProcess, run_pinq
 
 COLUMNS: dict[str, Any] = {
@@ -84,13 +84,6 @@ def publish(folder: Path, dataset: str = "people", frame: pd.DataFrame | None = 
 def token_of(policy: Path, analyst: str = "ana", epsilon: Any = 100, **terms: Any) -> str:
     """Grants a budget; returns the token."""
     return grant(load_policy(policy), analyst, epsilon, **terms).token
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ import pytest
 import yaml
 
 from tests.checkout import ROOT
+from tests.ports import free_port
 from tests.processes import PinqProcess, run_pinq
-from tests.servers import Certificate, Server, free_port, publish, wait_until_up
+from tests.servers import Certificate, Server, publish, wait_until_up
 
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 MONITORING = ROOT / "deploy" / "monitoring"

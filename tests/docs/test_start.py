@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from pinq.cli.main import app
 from tests.checkout import ROOT
+from tests.ports import free_port
 from tests.processes import PinqProcess
 
 PAGES = (
@@ -37,9 +38,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self.servers: list[PinqProcess] = []
         self.log = folder / "servers.log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = str(free.getsockname()[1])
+        self.port = str(free_port())
 
     def run(self, command: str) -> tuple[str, bool]:
         """What a command prints, and whether it failed; a server is there once its port answers."""

@@ -25,13 +25,13 @@ from pinq.provider.arguments import make_terms
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Request
 from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
+from tests.ports import free_port
 from tests.servers import (
     EVERY_TYPE,
     Certificate,
     Server,
     ask,
     every_type,
-    free_port,
     pinq_command,
     publish,
     serving,

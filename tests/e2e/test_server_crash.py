@@ -20,9 +20,10 @@ from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Answer, Request
 from tests.evidence import ASSURANCE, note
+from tests.ports import free_port
 from tests.postgresql import HERE, kind_of
 from tests.processes import PinqProcess
-from tests.servers import Server, free_port, publish, token_of, wait_until_up
+from tests.servers import Server, publish, token_of, wait_until_up
 
 KILLS = 600 if ASSURANCE else 400 if os.environ.get("PINQ_EXPLORE") else 25
 CLIENTS = 4

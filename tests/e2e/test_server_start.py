@@ -20,11 +20,11 @@ from pinq.errors import PolicyError
 from pinq.provider.local import open_ledger
 from pinq.server.datasets import Datasets
 from pinq.server.run import is_private
+from tests.ports import free_port
 from tests.servers import (
     COLUMNS,
     Certificate,
     ask,
-    free_port,
     people,
     pinq_command,
     publish,

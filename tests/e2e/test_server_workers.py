@@ -16,8 +16,9 @@ import httpx
 import pytest
 
 from pinq.ledger.ledger import Ledger
+from tests.ports import free_port
 from tests.processes import run_pinq
-from tests.servers import Server, free_port, publish, serving, token_of
+from tests.servers import Server, publish, serving, token_of
 
 WORKERS = 2
 QUESTIONS = 60
