@@ -25,9 +25,10 @@ from pathlib import Path
 import pinq
 from benchmarks.harness.publish import ROOT, single
 from benchmarks.harness.timing import SpeedTable, milliseconds
-from benchmarks.speed.server import ADULT, EPSILON, certify, free_port, running, trust
+from benchmarks.speed.server import ADULT, EPSILON, certify, running, trust
 from pinq.provider.grants import grant
 from tests import postgresql
+from tests.ports import free_port
 
 SECONDS = 4.0
 CLIENTS = (1, 8, 32)

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import platform
-import socket
 import ssl
 import statistics
 import subprocess
@@ -38,8 +37,9 @@ from benchmarks.speed.wire import Asking
 from benchmarks.speed.wire import running as running_client
 from pinq.provider.grants import grant
 from tests import postgresql
+from tests.ports import free_port
 
-__all__ = ["certify", "free_port", "running"]
+__all__ = ["certify", "running"]
 
 ADULT = ROOT / "data" / "adult.parquet"
 EPSILON = "0.000001"
@@ -125,13 +125,6 @@ def certify(folder: Path) -> None:
     issued.private_key_pem.write_to_path(str(folder / "key.pem"))
     issued.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))
-
-
-def free_port() -> int:
-    """Returns a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def lines(log: Log, analyst: str, start: int, most: int) -> list[Line]:
 def _numbered(log: Log, analyst: str, start: int, most: int) -> _Numbered | None:
     """Takes only numbers from the fold while others wait; what they name never changes.
 
-    None for an analyst of whom the log does not know.
+    None for an analyst whom the log does not know.
     """
     # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
     # the hundred events behind them are read afterwards.

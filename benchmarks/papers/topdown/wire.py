@@ -22,9 +22,10 @@ import pandas as pd
 import pinq
 from benchmarks.harness.publish import RESULTS, ROOT
 from benchmarks.papers.topdown.experiments import HOLDERS
-from benchmarks.speed.server import certify, free_port, running
+from benchmarks.speed.server import certify, running
 from miners import DPTopDown, Federation
 from pinq.provider.grants import grant
+from tests.ports import free_port
 
 STRATEGIES: dict[str, dict[str, object]] = {
     "turns": {"strategy": "turns"},

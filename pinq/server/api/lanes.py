@@ -168,10 +168,10 @@ class Lanes:
 
     async def _take_long(self, http: Request, visit: Visit, holder: str, job: Job, opens: Callable[[], bool]) -> str:
         """Does a request's work in the heavy lane."""
-        # In this order: who waits for the turn of an analyst or a dataset holds no thread
-        # meanwhile.
+        # In this order: who waits for the turn of an analyst or a dataset holds no thread meanwhile,
+        # and who waits for memory does not hold up what is smaller in its dataset.
         lane = self._lane(visit.asked)
-        async with self._heavy_by[holder], lane.take(holder), self._memory_for(job), self._heavy:
+        async with self._heavy_by[holder], self._memory_for(job), lane.take(holder), self._heavy:
             visit.turn = Turn(self._settings.work_seconds, token=holder)
             if await http.is_disconnected():
                 visit.turn.stop(_bucket_end(visit))

@@ -99,7 +99,7 @@ def test_only_small_work_is_begun_in_the_servers_own_process(size: float, work: 
 
 
 def test_of_the_largest_bodies_one_is_worked_on_at_a_time() -> None:
-    """Whatever their datasets and holders; a smaller one is worked on beside it."""
+    """Whatever their datasets and holders; a smaller one goes before it, also in the dataset of one that waits."""
     begun, over = list[str](), threading.Event()
 
     def work(name: str) -> str:
@@ -108,24 +108,23 @@ def test_of_the_largest_bodies_one_is_worked_on_at_a_time() -> None:
         return name
 
     async def go() -> None:
-        lanes, most = Lanes(("a", "b", "c"), Settings()), Settings().max_body
+        lanes, most = Lanes(("a", "b"), Settings()), Settings().max_body
 
-        def run(dataset: str, size: float) -> asyncio.Task[str]:
-            do = partial(work, dataset)
+        def run(dataset: str, name: str, size: float) -> asyncio.Task[str]:
+            do = partial(work, name)
             visit, http = Visit(dataset, "query", "-"), Request({"type": "http"}, _silence)
-            return asyncio.create_task(lanes.run(http, visit, dataset, Job(do, do, size, charges=True), lambda: True))
+            return asyncio.create_task(lanes.run(http, visit, name, Job(do, do, size, charges=True), lambda: True))
 
-        large = [run("a", most), run("b", most)]
-        small = run("c", most / 2)
+        asked = [run("a", "first", most), run("b", "second", most), run("b", "small", most / 2)]
         while len(begun) < 2:
             await asyncio.sleep(0.001)
-        assert begun == ["a", "c"]
+        assert begun == ["first", "small"]
         over.set()
-        await asyncio.gather(small, *large)
+        await asyncio.gather(*asked)
         await lanes.close()
 
     asyncio.run(go())
-    assert begun == ["a", "c", "b"]
+    assert begun == ["first", "small", "second"]
 
 
 def test_what_large_bodies_leave_is_given_back_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
