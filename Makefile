@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark test-spark-quick explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
+.PHONY: help setup demo test test-pythons test-newest test-each-python test-oldest test-unit test-privacy test-e2e test-spark test-spark-quick explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,7 +29,23 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/pytho
 # In a fresh clone each of them would compile all modules.
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
 	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners benchmarks examples tests
-	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder $(TESTS)
+
+# Of each minor version from 3.11 on the newest, on the path or where pyenv keeps them.
+PYTHONS ?= $(shell for minor in 11 12 13 14 15; do for python in python3.$$minor $$(ls -rd $$HOME/.pyenv/versions/3.$$minor.*/bin/python 2>/dev/null); do "$$python" -c 'import sqlite3, ssl' 2>/dev/null && echo "$$python" && break; done; done; true)
+
+test-pythons: test-each-python ## all tests on each Python from 3.11 on that is here (or PYTHONS="python3.12 ..."), with the newest dependencies; then test-oldest
+	$(MAKE) test-oldest PYTHON=$(firstword $(PYTHONS))
+
+test-newest: ## unit and contract tests on the newest Python that is here, with the newest dependencies
+	$(MAKE) test-each-python PYTHONS=$(lastword $(PYTHONS)) TESTS="tests/unit tests/contract"
+
+# Each Python has an environment of its own, .venv-3.12 say, whose packages are brought up to date first.
+test-each-python:
+	for python in $(PYTHONS); do \
+	  venv=.venv-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && rm -f $$venv/.ready && \
+	  PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) test PYTHON="$$python" VENV=$$venv TESTS="$(TESTS)" || exit 1; \
+	done
 
 tests/oldest.txt: pyproject.toml tests/oldest.py
 	$(PYTHON) -m tests.oldest > $@
@@ -155,4 +171,4 @@ site:
 	PINQ_SITE=$(abspath $(SITE_FOLDER))/site PINQ_SITE_SOURCE=$(abspath $(SITE_FOLDER))/site-source PINQ_VERSION="$$($(BIN)/python -c 'import pinq; print(f"pinq-miners {pinq.__version__}, Apache-2.0")')" NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 clean: ## removes what make made
-	rm -rf $(VENV) .venv-peers .venv-oldest build dist *.egg-info
+	rm -rf $(VENV) .venv-peers .venv-oldest .venv-3.* build dist *.egg-info

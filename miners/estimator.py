@@ -21,7 +21,7 @@ from miners.fitted.tree import Tree, as_array
 from miners.parameters import Parameterised
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, Exact
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Fitted(Certified, Parameterised):
         for before.
         """
         self._require_fitted("cost_")
-        return Epsilon.of(self._fit_params["epsilon"]).exact - self.cost_
+        return Exact(Epsilon.of(self._fit_params["epsilon"]).exact - self.cost_)
 
     def predict(self, X: Frame) -> np.ndarray:
         """Predicts the likeliest class or the mean of each row, shape (rows,).

@@ -13,7 +13,7 @@ from miners.budget.plan import Priced, loss_text, warn_before_fit
 from pinq.analyst.recording import recording
 from pinq.analyst.reuse import reusing
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, Exact
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -54,7 +54,7 @@ class Bill:
                 error.charged = self._spent()
 
     def _spent(self) -> Fraction:
-        return Fraction(self._handle.budget.spent - self._before)
+        return Exact(self._handle.budget.spent - self._before)
 
 
 def begin_fit(

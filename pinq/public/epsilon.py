@@ -18,13 +18,23 @@ from fractions import Fraction
 
 from pinq.errors import QueryError
 
-__all__ = ["MAX_EPSILON", "NANO", "ZERO", "Epsilon", "Loss", "exact", "is_exact", "show", "to_nano"]
+__all__ = ["MAX_EPSILON", "NANO", "ZERO", "Epsilon", "Exact", "Loss", "exact", "is_exact", "show", "to_nano"]
 
 NANO = 10**9
 MAX_EPSILON = 10**6
 # Decimal alone would also read "1_0", " 1 " and the digits of other scripts, which other readers
 # take otherwise or not at all.
 _DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class Exact(Fraction):
+    """An exact number that formats as ``f"{spent:.2f}"``; Python's fractions do from 3.12 on."""
+
+    def __format__(self, form: str) -> str:
+        return format(float(self), form) if form else str(self)
+
+    def __repr__(self) -> str:
+        return repr(Fraction(self))
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -98,9 +108,9 @@ class Epsilon:
         return str(Epsilon(self.nano // step * step))
 
     @property
-    def exact(self) -> Fraction:
+    def exact(self) -> Exact:
         """The loss as a number."""
-        return Fraction(self.nano, NANO)
+        return Exact(self.nano, NANO)
 
     def per_row(self, distance: int) -> Fraction:
         """Returns the loss that each single row may cause where neighbours differ by so many rows.

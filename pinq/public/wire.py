@@ -26,7 +26,7 @@ from pinq.errors import (
     TooManyRequests,
     Unavailable,
 )
-from pinq.public.epsilon import NANO, show
+from pinq.public.epsilon import NANO, Exact, show
 from pinq.public.queries import Asked, Budget, Preview
 from pinq.public.schema import Schema
 
@@ -147,7 +147,7 @@ class WireBudget(_Wire):
 
     def budget(self) -> Budget:
         """The exact numbers."""
-        return Budget(Fraction(self.epsilon), Fraction(self.spent), Fraction(self.remaining))
+        return Budget(Exact(self.epsilon), Exact(self.spent), Exact(self.remaining))
 
 
 class WirePreview(_Wire):
@@ -167,7 +167,7 @@ class WirePreview(_Wire):
 
     def preview(self) -> Preview:
         """The exact numbers."""
-        return Preview(Fraction(self.cost), Fraction(self.remaining), self.error, self.scale)
+        return Preview(Exact(self.cost), Exact(self.remaining), self.error, self.scale)
 
 
 class History(_Wire):

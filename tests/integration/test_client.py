@@ -200,6 +200,7 @@ def test_small_things_cross_the_wire_exactly() -> None:
     """Budgets are exact, histories keep their answers."""
     budget = pinq.Budget(Fraction(1), Fraction(1, 10**9), Fraction(10**9 - 1, 10**9))
     assert WireBudget.model_validate_json(WireBudget.of(budget).model_dump_json()).budget() == budget
+    assert f"{WireBudget.of(budget).budget().epsilon:.2f}" == "1.00"
     history = History(lines=(Asked(at="t", about="x", spent="1", outcome="answered", answer=ANSWER),))
     assert History.model_validate_json(history.model_dump_json(exclude_none=True)) == history
 

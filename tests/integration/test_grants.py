@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,8 @@ def test_terms_survive_the_log(ledger: Ledger, tmp_path: Path) -> None:
 def test_a_log_from_before_terms_loads(ledger: Ledger) -> None:
     """Grants and charges as the first version wrote them, without token, terms, verb or question, still count."""
     ledger.grant("a", ONE)
-    body = json.loads(
-        sqlite3.connect(str(ledger._store._file)).execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0]
-    )
+    with closing(sqlite3.connect(str(ledger._store._file))) as file:
+        body = json.loads(file.execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0])
     assert body == {"limit": ONE.nano, "expires": None}
     ledger.charge("a", "r", WHOLE, ONE // 4)
     assert ledger.grants()["a"].spent == ONE // 4

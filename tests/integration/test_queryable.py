@@ -194,6 +194,8 @@ def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:
     handle = in_memory(1)
     handle.noisy_count(epsilon=0.25)
     assert repr(handle) == "PrivateQueryable(tiny; 4 columns, Budget(epsilon=1, spent=0.25, remaining=0.75))"
+    assert (f"{handle.budget.spent:.2f}", f"{handle.budget.spent}") == ("0.25", "1/4")
+    assert f"{handle.preview('noisy_count', epsilon=0.25).cost:>6.1%}" == " 25.0%"
     assert "width:25.0%" in handle._repr_html_()
     parts = handle.partition(Values("sex"), Cuts("age", (50,)))
     assert (

@@ -85,7 +85,7 @@ def test_a_wrong_declaration_is_told_in_dates(fields: dict[str, object], text: s
         ),
         ("2024-02-29 24:00", None),
         ("2024-02-29 08:30 pm", None),
-        (np.datetime64("NaT"), None),
+        (np.datetime64("NaT", "us"), None),
     ],
 )
 def test_one_form_of_text_is_a_date_and_a_zone_is_read_in_utc(value: object, text: str | None) -> None:
