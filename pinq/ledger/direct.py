@@ -54,6 +54,10 @@ class Direct(ABC):
         """Adds the last events and answers; they are on the disk when it returns."""
 
     @abstractmethod
+    def probe(self) -> None:
+        """Writes something that means nothing, for a commit that shows whether one would do."""
+
+    @abstractmethod
     def rollback(self) -> None:
         """Ends the transaction, if it is not committed."""
 

@@ -175,6 +175,19 @@ class Ledger:
         self._log.check_head()
         return self._log.seq
 
+    def writable(self) -> None:
+        """``LedgerError``, with the reason, where a charge could not be written now.
+
+        It commits what means nothing, as a charge would be committed, and costs as much.
+        """
+        with self._log.transaction() as writing:
+            writing.probe()
+
+    @property
+    def failure(self) -> str:
+        """Why the ledger last failed, in words; empty once something was committed since. Reads nothing."""
+        return self._store.failure
+
     # What changes it
 
     def declare(

@@ -146,12 +146,15 @@ class Log:
                     yield writing
                     if write:
                         writing.commit()
+                if write:
+                    self._write_heads()
             except BaseException:
                 if writing is not None and writing.appended:
                     self._reset()
                 raise
+            if write:
+                self.store.failure = ""
             if writing.appended:
-                self._write_heads()
                 self.keep_checkpoint()
 
     @contextmanager

@@ -7,6 +7,7 @@ handler starves writers under load; ours tries again after a random fraction of 
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sqlite3
@@ -29,6 +30,7 @@ from pinq.ledger.tables import SINCE, AnswerSize, EventRow, StoredAnswer, make_t
 
 __all__ = ["NoLedger", "Store", "url_of"]
 
+_LOG = logging.getLogger(__name__)
 IDS_AT_A_TIME = 500
 ROWS_AT_A_TIME = 1000
 FRESH_SECONDS = 5.0  # for so long a connection counts as one that its server has not closed
@@ -65,6 +67,7 @@ class Store:
     Attributes:
         url: An SQLAlchemy URL.
         head: The head beside a file; None for others.
+        failure: How it last failed; empty once something was committed since.
 
     Raises:
         LedgerError: Out of reach, or not there.
@@ -79,7 +82,7 @@ class Store:
         if self._file is not None and (read_only or not create) and not self._file.exists():
             missing = NoLedger if self.head is None or not self.head.file.exists() else LedgerError
             raise missing(f"There is no ledger {self._file}. `pinq grant` makes one.")
-        self._process, self._read_only = os.getpid(), read_only
+        self._process, self._read_only, self.failure = os.getpid(), read_only, ""
         self._patience: float = postgresql.STATEMENT_SECONDS  # for the first replay
         try:
             if self._file is not None and not read_only:
@@ -228,7 +231,7 @@ class Store:
         self.require_process()
         if self._file is not None and _inode(self._file) != self._inode:
             gone = "it was deleted, or another file was put in its place, while it was open"
-            raise LedgerError(f"The ledger {self} is not the file that was opened: {gone}. The dataset stays closed.")
+            raise self._failing(f"is not the file that was opened: {gone}. The dataset stays closed.")
         try:
             yield
         except self._errors as error:
@@ -322,12 +325,19 @@ class Store:
         return {"isolation_level": "READ COMMITTED", "connect_args": connect_args}
 
     def _damaged(self, what: str) -> LedgerError:
-        text = "The dataset stays closed; restore the ledger from a backup."
-        return LedgerError(f"The ledger {self} is damaged: {what}. {text}")
+        return self._failing(f"is damaged: {what}. The dataset stays closed; restore the ledger from a backup.")
 
     def unusable(self, why: str) -> LedgerError:
         """The error of a ledger that cannot be used now."""
-        return LedgerError(f"The ledger {self} cannot be used: {why}. What was spent is in the log.")
+        return self._failing(f"cannot be used: {why}. What was spent is in the log.")
+
+    def _failing(self, how: str) -> LedgerError:
+        """Keeps and logs how it fails, once until something is committed again; the error that says so."""
+        text = f"The ledger {self} {how}"
+        if text != self.failure:
+            _LOG.error("%s", text)
+        self.failure = text
+        return LedgerError(text)
 
     def close(self) -> None:
         """Closes the connections."""

@@ -396,3 +396,28 @@ def test_a_transaction_that_ended_commits_nothing(tmp_path: Path) -> None:
         undone()
     assert ledger.verify() == 1
     ledger.close()
+
+
+def test_a_ledger_says_why_nothing_can_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A probe fails as a charge does; the reason is kept and logged once, until something is committed again."""
+    ledger = Ledger(tmp_path / "l", "d")
+    ledger.declare("x", ONE, {})
+    ledger.grant("a", Epsilon(10))
+    ledger.writable()
+    assert ledger.failure == ""
+    why = "attempt to write a readonly database"
+    with closing(sqlite3.connect(tmp_path / "l")) as raw:
+        ledger._store._direct().connection.exec_driver_sql("PRAGMA query_only = ON")
+        for _ in range(2):
+            for use in (ledger.writable, lambda: ledger.charge("a", "r", WHOLE, Epsilon(4))):
+                with pytest.raises(LedgerError, match=why):
+                    use()
+        assert why in ledger.failure
+        assert [record.message for record in caplog.records] == [ledger.failure]
+        ledger._store._direct().connection.exec_driver_sql("PRAGMA query_only = OFF")
+        ledger.writable()
+        assert ledger.failure == ""
+        assert raw.execute("SELECT count(*) FROM events").fetchone() == (3,)
+    assert ledger.charge("a", "r", WHOLE, Epsilon(4)) == (None, None)
+    assert ledger.verify() == 4
+    ledger.close()
