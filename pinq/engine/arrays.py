@@ -16,7 +16,7 @@ import numpy as np
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, smallest
 from pinq.engine.cores import side_by_side, thread_count
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
-from pinq.engine.rows import Rows
+from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns, ShardSource
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
 from pinq.public.parts import Block, Part, PartSet
@@ -234,13 +234,15 @@ class ArrayEngine:
             if check is not None:
                 check()
             if begin is None:
-                return request.locate(Rows.of(blocks[number]))
-            return request.locate(begin.rows[number].over(blocks[number]), len(begin.known))
+                return request.locate(Rows.of(blocks[number], request.places))
+            return request.locate(begin.rows[number].over(blocks[number], request.places), len(begin.known))
 
         located = self._each(locate, range(len(blocks)))
         if request.levels:
             keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
-            self._keep_location(_Location(keys, [rows.over(own) for rows, own in zip(located, encoded, strict=True)]))
+            self._keep_location(
+                _Location(keys, [rows.over(own, {}) for rows, own in zip(located, encoded, strict=True)])
+            )
         divided = self._each(lambda rows: request.divide(rows.over(rows.block)), located)
         if measure is not None:
             return self._summed(request, divided, check)
@@ -250,7 +252,7 @@ class ArrayEngine:
             for rows in divided:
                 if check is not None:
                     check()
-                counts.add(rows.over(rows.block, check), share)
+                counts.add(rows.over(rows.block, check=check), share)
             return counts.tables_of(share)
 
         counted: dict[int, Table] = {}
@@ -367,7 +369,7 @@ class ArrayEngine:
 
 
 def _cells_of(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:
-    return Rows.of(block).cells(axes).astype(_kind_of(axes), copy=False)
+    return Rows.of(block, code_tables(axes)).cells(axes).astype(_kind_of(axes), copy=False)
 
 
 def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:

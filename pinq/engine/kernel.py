@@ -21,12 +21,13 @@ from typing import cast
 import numpy as np
 
 from pinq.engine.codes import RowBlock
-from pinq.engine.measures import RowMeasure, measure_of
-from pinq.engine.rows import Rows
+from pinq.engine.measures import RowMeasure, measure_of, words_of
+from pinq.engine.rows import CodeTable, Rows, code_tables
 from pinq.engine.shards import ShardSource
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
-from pinq.engine.tallies import DenseTally, ListTally, OccupiedTally, SparseTally, Tally
+from pinq.engine.tallies import MAX_SORTED, DenseTally, ListTally, OccupiedTally, SparseTally, Tally
 from pinq.engine.trie import Descent, paths_down, split_level
+from pinq.errors import InternalError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition
@@ -57,6 +58,8 @@ class CountRequest:
         joint: The axes of each joint table of dense ones, and the numbers of those.
         shared: How many axes all joint tables begin with.
         measure: What to add up; None to count rows.
+        places: The table of each axis along which a code is not its own place: finished, so that
+            reading a row cannot fail.
         tabled: Up to how many cells the occupied ones are counted as a table of all.
     """
 
@@ -69,6 +72,7 @@ class CountRequest:
     joint: tuple[tuple[tuple[Axis, ...], list[int]], ...]
     shared: int
     measure: RowMeasure | None
+    places: Mapping[Axis, CodeTable]
     tabled: int
 
     @property
@@ -159,15 +163,36 @@ def count_request(
     # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it, and
     # a row's cell up to there is computed once.
     shared = tuple(axis for axis in next(iter(dense.values()), ()) if all(axis in own for own in dense.values()))
-    summed = measure_of(measure, schema)
-    room = min(PACKED_BYTES // (4 if summed is None else 8 * summed.packing.words), schema.max_rows // 8)
+    row_bytes = 4 if measure is None else 8 * words_of(measure, schema)
+    room = min(PACKED_BYTES // row_bytes, schema.max_rows // 8)
     joint = _packed(dense, shared, len(answer) if split is None else split.nodes, room)
     # What is added up of a row is looked up in the cells in which it is added.
-    summed = None if summed is None else summed.over([own for own, _ in joint])
+    summed = measure_of(measure, schema, [own for own, _ in joint])
+    read = [*axes, *(axis for table in tables for axis in table.axes)]
+    read += [] if summed is None else (axis for own in summed.cells for axis in own)
+    _require_words(tables, axes, len(answer) if split is None else split.nodes)
     tabled = min(TABLED_CELLS, schema.max_rows // 4) if at_home else 0
     return CountRequest(
-        begin, tuple(levels), answer, split, axes, tuple(tables), tuple(joint), len(shared), summed, tabled
+        begin,
+        tuple(levels),
+        answer,
+        split,
+        axes,
+        tuple(tables),
+        tuple(joint),
+        len(shared),
+        summed,
+        code_tables(read),
+        tabled,
     )
+
+
+def _require_words(tables: Sequence[TableRequest | ListRequest], common: tuple[Axis, ...], parts: int) -> None:
+    """``InternalError`` where the cells of a table cannot be numbered in a word of 64 bits."""
+    for table in tables:
+        cells = parts * math.prod(axis.slots for axis in (*common, *table.axes))
+        if table.form != "listed" and cells > MAX_SORTED:
+            raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
@@ -197,6 +222,11 @@ class Counts:
         """Takes rows that ``CountRequest.divide`` gave into all tallies, or those numbered."""
         for number in range(len(self.tallies)) if tallies is None else tallies:
             self.tallies[number].add(rows)
+
+    def take(self, block: RowBlock) -> None:
+        """Takes a block of rows of the whole table in; one of no rows too."""
+        request = self._request
+        self.add(request.divide(request.locate(Rows.of(block, request.places))))
 
     def condensed(self) -> Counts:
         """These, with no more kept than the tables."""
@@ -298,5 +328,5 @@ def _packed(
 def count(block: RowBlock, request: CountRequest) -> Counts:
     """Counts a block of rows; what several blocks give is added up by ``Counts.merged``."""
     counts = Counts(request)
-    counts.add(request.divide(request.locate(Rows.of(block))))
+    counts.take(block)
     return counts

@@ -15,7 +15,7 @@ from pinq.public.packing import Packing
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 
-__all__ = ["RowMeasure", "measure_of"]
+__all__ = ["RowMeasure", "measure_of", "words_of"]
 
 LOW_BITS = 24
 
@@ -38,9 +38,6 @@ class RowMeasure(Protocol):
     def sums(self) -> int: ...
     @property
     def packing(self) -> Packing: ...
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
-        """The same, reading the cells of these joint tables where it can."""
-
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
 
@@ -81,9 +78,6 @@ class _MomentsOfRows:
         most = (self.column.size - 1) >> self.moments.shift
         squares = (min(most * most, 2**LOW_BITS - 1), most * most >> LOW_BITS)
         return Packing.of([(0, number) for number in (1, most, *squares)[: self.sums]])
-
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
-        return self
 
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         return None if self.null is None else places(self.column) != self.null
@@ -138,9 +132,6 @@ class _SumsOfRows:
     def packing(self) -> Packing:
         return self.function.packing
 
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
-        return _SumsOfRows(self.function, self.function.over(joint))
-
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         return None
 
@@ -151,11 +142,26 @@ class _SumsOfRows:
         return np.moveaxis(sums, 0, -1)
 
 
-def measure_of(measure: Measure | None, schema: Schema) -> RowMeasure | None:
-    """How an engine adds up what is asked for; None where it only counts."""
+def words_of(measure: Measure, schema: Schema) -> int:
+    """How many words a row's numbers take."""
+    return (_moments(measure, schema) if isinstance(measure, Moments) else measure).packing.words
+
+
+def measure_of(measure: Measure | None, schema: Schema, joint: Sequence[tuple[Axis, ...]] = ()) -> RowMeasure | None:
+    """How an engine adds up what is asked for; None where it only counts.
+
+    Args:
+        measure: What is asked for.
+        schema: Of the columns.
+        joint: Joint tables whose cells are known of each row: these are read where that suffices.
+    """
     if measure is None:
         return None
-    if not isinstance(measure, Moments):
-        return _SumsOfRows(measure, measure.over(()))
-    column = schema.columns[measure.column]
-    return _MomentsOfRows(measure, Axis(measure.column, column.codes, ()), column.null_code)
+    if isinstance(measure, Moments):
+        return _moments(measure, schema)
+    return _SumsOfRows(measure, measure.over(joint))
+
+
+def _moments(moments: Moments, schema: Schema) -> _MomentsOfRows:
+    column = schema.columns[moments.column]
+    return _MomentsOfRows(moments, Axis(moments.column, column.codes, ()), column.null_code)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -13,11 +14,58 @@ from pinq.engine.codes import RowBlock, smallest
 from pinq.engine.measures import RowMeasure
 from pinq.public.specs import Axis
 
-__all__ = ["Rows", "joint_cells"]
+__all__ = ["CodeTable", "Rows", "code_tables", "joint_cells"]
 
 PLACES_AT_ONCE = 2**22  # of rows along the axes of a measure, however many these are
-# Up to this code a cut's parts are looked up in a table; beyond, they are searched.
-TABLED_CODES = 2**21
+# Up to this code, parts of a cut are looked up in a table within a core's cache; beyond, they are searched.
+TABLED_CODES = 2**17
+
+
+@dataclass(frozen=True, eq=False)
+class CodeTable:
+    """The place of each code along an axis.
+
+    The arrays are finished before any row is read, and each code has a place in them: reading rows
+    is indexing that cannot fail.
+
+    Attributes:
+        table: The place of each code, and of each larger code the last one. Never empty.
+        edges: Where there is no table: the first code of each place but the first, in order.
+    """
+
+    table: np.ndarray | None
+    edges: np.ndarray
+
+    @classmethod
+    def of_edges(cls, edges: Sequence[int] | np.ndarray) -> CodeTable:
+        """Numbers the intervals between edges; without an edge all codes are in one."""
+        # Edges 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5. No edge makes 0.
+        last = int(edges[-1]) if len(edges) else 0
+        if last >= TABLED_CODES:
+            return cls(None, np.array(edges, dtype=np.uint32))
+        widths: np.ndarray = np.diff(np.array(edges, dtype=np.int64), prepend=0, append=last + 1)
+        return cls(np.repeat(np.arange(len(widths), dtype=smallest(len(widths))), widths), np.zeros(0, dtype=np.uint32))
+
+    def __call__(self, codes: np.ndarray) -> np.ndarray:
+        """The place of each code."""
+        if self.table is not None:
+            return self.table.take(codes, mode="clip")
+        places = np.searchsorted(self.edges, codes, side="right")
+        return places.astype(smallest(len(self.edges) + 1))
+
+
+@lru_cache(maxsize=64)
+def _code_table(axis: Axis) -> CodeTable:
+    if axis.thresholds is not None:
+        return CodeTable.of_edges(axis.thresholds)
+    parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]
+    places = np.where(parts < 0, axis.size, parts).astype(smallest(axis.size + 1))
+    return CodeTable(places, np.zeros(0, dtype=np.uint32))
+
+
+def code_tables(axes: Iterable[Axis]) -> dict[Axis, CodeTable]:
+    """The tables of axes along which a code is not its own place; a row in no part is at ``axis.size``."""
+    return {axis: _code_table(axis) for axis in axes if axis.thresholds is not None or axis.lookup is not None}
 
 
 class Rows:
@@ -28,6 +76,7 @@ class Rows:
         picked: Which of them, by number; None for all.
         node: The node of each, shape (rows,).
         nodes: How many nodes there are.
+        tables: The tables of the axes along which they are looked up; see ``code_tables``.
         measure: What is added up of them.
         check: Called now and then while that is computed; what it raises ends the work.
     """
@@ -38,23 +87,31 @@ class Rows:
         picked: np.ndarray | None,
         node: np.ndarray,
         nodes: int,
+        tables: Mapping[Axis, CodeTable],
         measure: RowMeasure | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        self.block, self.picked, self.node, self.nodes, self.measure = block, picked, node, nodes, measure
+        self.block, self.picked, self.node, self.nodes = block, picked, node, nodes
+        self.tables, self.measure = tables, measure
         self._check = check
         self._codes: dict[Hashable, np.ndarray] = {}
         self._joint: dict[tuple[Axis, ...], np.ndarray] = {}
         self._words: np.ndarray | None = None
 
     @classmethod
-    def of(cls, block: RowBlock) -> Rows:
+    def of(cls, block: RowBlock, tables: Mapping[Axis, CodeTable]) -> Rows:
         """All rows of a block, at node 0."""
-        return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1)
+        return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1, tables)
 
-    def over(self, block: RowBlock, check: Callable[[], None] | None = None) -> Rows:
-        """The same rows, nothing looked up yet, of a block with other columns."""
-        return Rows(block, self.picked, self.node, self.nodes, self.measure, check)
+    def over(
+        self,
+        block: RowBlock,
+        tables: Mapping[Axis, CodeTable] | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> Rows:
+        """The same rows, nothing looked up yet, of a block with other columns, along other axes."""
+        tables = self.tables if tables is None else tables
+        return Rows(block, self.picked, self.node, self.nodes, tables, self.measure, check)
 
     def codes(self, source: Hashable) -> np.ndarray:
         """The codes of a column, shape (rows,)."""
@@ -70,9 +127,7 @@ class Rows:
         codes = self.codes(axis.source)
         if axis.lookup is None and axis.thresholds is None:
             return codes
-        if axis.thresholds is not None and axis.thresholds[-1] >= TABLED_CODES:
-            return np.searchsorted(np.array(axis.thresholds, dtype=codes.dtype), codes, side="right")
-        return _places_by_code(axis).take(codes, mode="clip")
+        return self.tables[axis](codes)
 
     def cells(self, axes: tuple[Axis, ...]) -> np.ndarray:
         """Each row's cell in the joint table of axes, whatever its node, shape (rows,)."""
@@ -128,7 +183,7 @@ class Rows:
                 block = block.rows_in(part)
             else:
                 picked = picked[part]
-            yield Rows(block, picked, self.node[part], self.nodes, self.measure)
+            yield Rows(block, picked, self.node[part], self.nodes, self.tables, self.measure)
 
     def inside(self, axes: Sequence[Axis]) -> Rows:
         """Those that have a place along each axis."""
@@ -140,39 +195,24 @@ class Rows:
     def take(self, chosen: np.ndarray) -> Rows:
         """Some of them, by number."""
         picked = chosen if self.picked is None else self.picked.take(chosen)
-        return Rows(self.block, picked, self.node.take(chosen), self.nodes, self.measure)
+        return Rows(self.block, picked, self.node.take(chosen), self.nodes, self.tables, self.measure)
 
     def moved(self, node: np.ndarray, nodes: int) -> Rows:
         """The same rows at other nodes of so many; those at -1 are left out."""
         small = node.astype(smallest(nodes))
         if node.min(initial=0) >= 0:
-            return Rows(self.block, self.picked, small, nodes, self.measure)
+            return Rows(self.block, self.picked, small, nodes, self.tables, self.measure)
         # Rows 4, 7 and 9 at nodes 0, -1 and 1: rows 4 and 9 are left, and the block's columns are
         # not copied.
         kept = np.flatnonzero(node >= 0)
         picked = kept.astype(np.uint32) if self.picked is None else self.picked.take(kept)
-        return Rows(self.block, picked, small.take(kept), nodes, self.measure)
+        return Rows(self.block, picked, small.take(kept), nodes, self.tables, self.measure)
 
     def measured(self, measure: RowMeasure | None) -> Rows:
         """Those that count for a measure, to be added up by it."""
-        rows = Rows(self.block, self.picked, self.node, self.nodes, measure)
+        rows = Rows(self.block, self.picked, self.node, self.nodes, self.tables, measure)
         kept = None if measure is None else measure.kept(rows.places)
         return rows if kept is None else rows.take(np.flatnonzero(kept))
-
-
-@lru_cache(maxsize=32)
-def _places_by_code(axis: Axis) -> np.ndarray:
-    """The place of each code along an axis, ``axis.size`` for none.
-
-    Codes beyond the last are like it.
-    """
-    kind = smallest(axis.size + 1)
-    if axis.thresholds is not None:
-        # Cuts at codes 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5.
-        widths = np.diff(axis.thresholds, prepend=0, append=axis.thresholds[-1] + 1)
-        return np.repeat(np.arange(axis.size, dtype=kind), widths)
-    parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]
-    return np.where(parts < 0, axis.size, parts).astype(kind)
 
 
 def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) -> np.ndarray:

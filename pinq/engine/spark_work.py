@@ -32,7 +32,6 @@ from pinq.engine.encoding import Encoder, bound, encode
 from pinq.engine.kernel import CountRequest, Counts
 from pinq.engine.numbers import define_readings
 from pinq.engine.report import Losses
-from pinq.engine.rows import Rows
 from pinq.engine.shards import coins_of, shards_of
 from pinq.engine.tallies import Tally
 from pinq.public.policy import Policy
@@ -193,8 +192,7 @@ class Counting:
         counts, total, digest = Counts(request), 0, 0
         for batch in batches:
             for data in batch["data"]:
-                block = self._block(_table(data), request)
-                counts.add(request.divide(request.locate(Rows.of(block))))
+                counts.take(self._block(_table(data), request))
             total += sum(batch["rows"].to_pylist())
             digest += sum(batch["digest"].to_pylist())
         yield from Partial(total, digest, counts.condensed().tallies).pieces()

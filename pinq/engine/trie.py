@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinq.engine.codes import smallest
-from pinq.engine.rows import Rows
+from pinq.engine.rows import CodeTable, Rows
 from pinq.public.parts import Part
 from pinq.public.specs import Axis, Partition
 
@@ -33,8 +33,6 @@ __all__ = ["Descent", "paths_down", "split_level"]
 NONE = np.iinfo(np.int32).min
 # Entries of one step's table of parts; what needs more takes several steps.
 MAX_VALUES = 2**20
-# Up to this code, what lies between edges is looked up in a table; beyond, it is searched.
-MAX_RANKED = 2**21
 # Children of one level that are numbered by a table; where there are more, those asked for are searched.
 MAX_SLOTS = 2**22
 
@@ -52,7 +50,7 @@ class _Lookup:
     """
 
     sources: tuple[Hashable, ...]
-    ranks: tuple[_Ranks | None, ...]
+    ranks: tuple[CodeTable | None, ...]
     column: np.ndarray
     offset: np.ndarray
     values: np.ndarray
@@ -315,30 +313,6 @@ def _size(partitions: Sequence[tuple[Axis, ...]]) -> int:
     return sum(len(axes) * _width(axes, _edges(axes)) for axes in _columns(partitions).values())
 
 
-@dataclass(frozen=True, eq=False)
-class _Ranks:
-    """Which of the intervals between edges a code is in: by a table, or by search."""
-
-    edges: np.ndarray
-    table: np.ndarray | None
-
-    @classmethod
-    def of(cls, edges: np.ndarray) -> _Ranks:
-        """Edges 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5."""
-        if edges[-1] >= MAX_RANKED:
-            return cls(edges, None)
-        widths = np.diff(edges, prepend=0, append=edges[-1] + 1)
-        return cls(edges, np.repeat(np.arange(len(widths), dtype=np.min_scalar_type(len(edges))), widths))
-
-    def __call__(self, codes: np.ndarray) -> np.ndarray:
-        """The interval of each code."""
-        if self.table is not None:
-            return self.table.take(codes, mode="clip")
-        # Edges 3 and 5: code 2 has rank 0, 3 and 4 have 1, 5 and all above have 2.
-        rank = np.searchsorted(self.edges.astype(codes.dtype), codes, side="right")
-        return rank.astype(np.min_scalar_type(len(self.edges)))
-
-
 def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Lookup:
     """The tables of some partitions, numbered from ``low`` on, of ``count``."""
     axes_of = _columns(partitions)
@@ -363,7 +337,7 @@ def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Look
                 end += widths[source]
             column[position, number], offset[position, number] = source, known[key]
             stride *= axis.size
-    ranks = tuple(None if thresholds is None else _Ranks.of(thresholds) for thresholds in edges)
+    ranks = tuple(None if thresholds is None else CodeTable.of_edges(thresholds) for thresholds in edges)
     return _Lookup(tuple(sources), ranks, column, offset, np.concatenate(values).astype(np.int32))
 
 

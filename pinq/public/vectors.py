@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class RowVectors(ABC):
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> JointVectors:
         """The same vectors, looked up in the cells of joint tables where those have the axes."""
-        return JointVectors(self, tuple(joint))
+        return JointVectors(self, self.scores.over(joint))
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The vectors of rows, int64, shape (width, rows).
@@ -83,16 +83,11 @@ class JointVectors:
 
     Attributes:
         vectors: The function of a row.
-        joint: The axes of tables whose cells are known of each row.
+        scores: Its scores over tables whose cells are known of each row: finished before rows are read.
     """
 
     vectors: RowVectors
-    joint: tuple[tuple[Axis, ...], ...]
-
-    @cached_property
-    def scores(self) -> RowScores:
-        """The scores over these tables; not made before rows are looked up, for they are large."""
-        return self.vectors.scores.over(self.joint)
+    scores: RowScores
 
     @property
     def cells(self) -> tuple[tuple[Axis, ...], ...]:

@@ -37,7 +37,7 @@ from pinq.curator.work import COIN, NAMED, SHARD, UNIT, checking_work
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.measures import measure_of
-from pinq.engine.rows import Rows
+from pinq.engine.rows import Rows, code_tables
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
@@ -260,9 +260,9 @@ def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkey
         return places(rows, axis)
 
     monkeypatch.setattr(Rows, "places", counted)
-    measured, checks = Rows.of(block).measured(measure), [0]
+    measured, checks = Rows.of(block, code_tables(measure.inputs)).measured(measure), [0]
     assert looked == []
-    words = measured.over(block, lambda: checks.append(1)).words()
+    words = measured.over(block, check=lambda: checks.append(1)).words()
     assert words is not None
     assert sum(looked) == 3 * 20
     assert len(checks) - 1 == -(-20 // max(1, at_once // 3))

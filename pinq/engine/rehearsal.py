@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts made-up rows, so that a question runs once, whole, before it is charged and the data is touched.
+
+The counting is that of the data: the same compiled request, taken through pickling as Spark's workers
+get it, and the same kernel. So a request on which counting or releasing fails shows it here, where
+an error tells of no row.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from pinq.engine.codes import RowBlock, kinds_of, smallest
+from pinq.engine.kernel import CountRequest, count, count_request
+from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
+from pinq.public.parts import Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis
+
+__all__ = ["Rehearsal"]
+
+SAMPLED_PARTS = 8  # of a request's parts, so that a question of a million parts rehearses as fast as one of eight
+
+
+class Rehearsal:
+    """An ``Engine`` over rows that are made up for each request: public facts only.
+
+    The curator runs a prepared question through two of them, ``filled=False`` and ``filled=True``,
+    before it charges: a question that raises on either is refused. Its answers are thrown away. What
+    was compiled and went well once goes well again, so the outcome may be remembered by it.
+
+    Args:
+        schema: Of the table.
+        filled: Whether there are rows: one with the first code of each column, one with the last,
+            one in each asked part (of many parts, in a public sample), and one in no part of each
+            axis that leaves codes out. Else there is no row.
+    """
+
+    def __init__(self, schema: Schema, *, filled: bool) -> None:
+        self.schema, self._filled = schema, filled
+
+    def tabulate(
+        self,
+        parts: PartSet,
+        tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+        measure: Measure | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> list[Table]:
+        """Counts the made-up rows as the request would count the data; see ``Engine.tabulate``."""
+        counted: list[Table] = []
+        # Large tables stay in this process, or are sent by workers: occupied cells are kept by either rule.
+        for at_home in (False, True) if any(table.form == "sparse" for table in tables) else (True,):
+            made = count_request(parts, tables, measure, schema=self.schema, at_home=at_home)
+            request: CountRequest = pickle.loads(pickle.dumps(made))
+            counted = count(self._rows(parts, request), request).condensed().tables()
+        return counted
+
+    def problem(self) -> str:
+        """Nothing keeps it from counting."""
+        return ""
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def _rows(self, parts: PartSet, request: CountRequest) -> RowBlock:
+        sizes: dict[Hashable, int] = {name: column.codes for name, column in self.schema.columns.items()}
+        sizes |= {source: source[2] for source in request.shards()}
+        kinds = {source: smallest(size) for source, size in sizes.items()} | kinds_of(self.schema)
+        rows = list(self._made(parts, request, sizes)) if self._filled else []
+        columns = {source: np.array([row.get(source, 0) for row in rows], dtype=kinds[source]) for source in sizes}
+        return RowBlock(columns, len(rows))
+
+    def _made(
+        self, parts: PartSet, request: CountRequest, sizes: Mapping[Hashable, int]
+    ) -> Iterator[dict[Hashable, int]]:
+        """Yields rows: the code of each column, 0 where none is named."""
+        last = {source: size - 1 for source, size in sizes.items()}
+        yield {}
+        yield last
+        sampled = np.unique(np.linspace(0, len(parts) - 1, SAMPLED_PARTS).astype(np.int64))
+        for part in map(parts.at, sampled.tolist()):
+            inside = self._inside(part)
+            if inside is not None:
+                yield inside
+                yield last | inside
+        for axis in request.places:
+            if axis.lookup is not None and axis.slots > axis.size:
+                yield {axis.source: int(np.argmin(axis.lookup))}
+
+    def _inside(self, part: Part) -> dict[Hashable, int] | None:
+        """The codes that a row of a part needs; None where no row can be in it."""
+        # Below 30 and of the cut at 40: whichever codes of age are left to the part, the first of them.
+        codes: dict[Hashable, int] = {}
+        for axis, place in _places(part):
+            if axis.column is None:
+                if codes.setdefault(axis.source, place) != place:
+                    return None
+            elif axis.column not in codes:
+                left = np.flatnonzero(part.values_left(axis.column, self.schema.columns[axis.column].codes))
+                if not len(left):
+                    return None
+                codes[axis.column] = int(left[0])
+        return codes
+
+
+def _places(part: Part) -> Iterable[tuple[Axis, int]]:
+    """The place of a part along each axis on its path."""
+    return (pair for partition, index in part.steps() for pair in partition.positions(index))
