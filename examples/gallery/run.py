@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the notebooks of the gallery and keeps what their cells show: ``python examples/gallery/run.py``.
+"""Runs the notebooks of the gallery without Jupyter: ``python examples/gallery/run.py``.
 
-Each runs in a copy of what it uses, so that no ledger is left. It needs no Jupyter: a cell is Python
-whose last expression is shown, or lines ``!pinq ...`` that run the command. ``--html FOLDER`` writes
-pages to look at.
+A cell is Python whose last expression is shown, or lines ``!pinq ...`` that run the command. The
+notebooks as they ran, and pages of HTML, go to ``build/gallery``; ``--keep`` writes what their cells
+showed into the notebooks themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from html import escape
@@ -40,16 +39,16 @@ def notebooks() -> list[Path]:
 
 @contextlib.contextmanager
 def workshop() -> Iterator[None]:
-    """Works in a folder with the Adult data and its policy."""
-    before = Path.cwd()
+    """Works where the notebooks lie; the copies that they make of policy and data go at the end."""
+    before, temporary = Path.cwd(), tempfile.tempdir
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("policies", "data"):
-            shutil.copytree(ROOT / name, Path(folder) / name)
-        os.chdir(folder)
+        tempfile.tempdir = folder
+        os.chdir(HERE)
         try:
             yield
         finally:
             os.chdir(before)
+            tempfile.tempdir = temporary
 
 
 def executed(notebook: Notebook) -> Notebook:
@@ -151,17 +150,17 @@ def _html(output: Output) -> str:
 
 
 def main() -> None:
-    """Runs all, and keeps what they show."""
+    """Runs all, and writes what they show."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--html", type=Path, help="a folder for pages to look at")
-    folder = parser.parse_args().html
+    parser.add_argument("--keep", action="store_true", help="write it into the notebooks too")
+    keep, folder = parser.parse_args().keep, ROOT / "build" / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
     for file in notebooks():
         with workshop():
             done = executed(json.loads(file.read_text(encoding="utf-8")))
-        file.write_text(json.dumps(done, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        if folder:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{file.stem}.html").write_text(page(done), encoding="utf-8")
+        for place in (folder, HERE) if keep else (folder,):
+            (place / file.name).write_text(json.dumps(done, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / f"{file.stem}.html").write_text(page(done), encoding="utf-8")
         print(f"{file.name}: {sum(cell['cell_type'] == 'code' for cell in done['cells'])} cells")
 
 

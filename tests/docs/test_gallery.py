@@ -42,3 +42,16 @@ def test_a_notebook_runs_and_shows_what_it_keeps(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"/tmp/|/home/|/root|pinq_[\w-]{20,}", text)
     assert "<h" in RUNNER["page"](done) or "<pre" in RUNNER["page"](done)
+
+
+def test_a_run_changes_nothing_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a notebook nor a ledger beside the data; pages to look at go elsewhere."""
+    before = {file: file.read_bytes() for file in NOTEBOOKS}
+    left = set((ROOT / "data").iterdir())
+    monkeypatch.setitem(RUNNER["main"].__globals__, "ROOT", tmp_path)
+    monkeypatch.setitem(RUNNER["main"].__globals__, "notebooks", lambda: NOTEBOOKS[:1])
+    monkeypatch.setattr("sys.argv", ["run.py"])
+    RUNNER["main"]()
+    assert {file: file.read_bytes() for file in NOTEBOOKS} == before
+    assert set((ROOT / "data").iterdir()) == left
+    assert (tmp_path / "build" / "gallery" / "1-provider.html").exists()
