@@ -101,7 +101,6 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
     import pinq
     from pinq.provider.local import open_ledger
     from pinq.public.epsilon import Epsilon
-    from tests.handles import engine_of, ledger_of
 
     opened: list[PrivateQueryable] = []
 
@@ -117,8 +116,7 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
 
     yield make
     for handle in opened:
-        ledger_of(handle).close()
-        engine_of(handle).close()
+        handle.close()
 
 
 @pytest.fixture

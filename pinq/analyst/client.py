@@ -14,13 +14,14 @@ import ssl
 import time
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.session import Closed
 from pinq.analyst.tokens import find_token
 from pinq.errors import PinqError, QueryError, Unavailable, unspent
 from pinq.public.checks import is_number
@@ -65,8 +66,9 @@ def connect(
             0600.
         verify: True for the system's certificate authorities, or a file of the provider's own. It
             cannot be switched off.
-        timeout: Seconds until an unanswered request is given up, retries included. Opening gives up
-            after five where nobody listens at all.
+        timeout: Seconds until an unanswered request is given up, retries included, and waits for a
+            server that is busy or asks for a slower pace (429). Opening gives up after five where
+            nobody listens at all.
         insecure_http: Allow ``http://`` to a server on this very machine.
 
     Raises:
@@ -94,7 +96,7 @@ class RemoteSession:
         }
         # A proxy of the environment must never see a token in the clear.
         patience = httpx.Timeout(timeout, connect=min(timeout, 10.0))
-        self._client = httpx.Client(
+        self._client: httpx.Client | Any = httpx.Client(
             base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None
         )
         try:
@@ -137,6 +139,7 @@ class RemoteSession:
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()
+        self._client = Closed()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -18,7 +18,7 @@ from pinq.analyst.frames import keys_of
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length
 from pinq.analyst.session import Session
 from pinq.analyst.verbs import Verbs, divided, joined
-from pinq.errors import QueryError, unspent
+from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Asked, Budget
@@ -133,7 +133,11 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
     def __repr__(self) -> str:
         part = self._parts.at(0)
         where = "" if part.depth == 0 else f", {part}"
-        return f"PrivateQueryable({self._session.name}{where}; {len(self.schema.columns)} columns, {self.budget!r})"
+        try:
+            left = repr(self.budget)
+        except PinqError as error:  # closed, or its server is gone
+            left = str(error)
+        return f"PrivateQueryable({self._session.name}{where}; {len(self.schema.columns)} columns, {left})"
 
     def _repr_html_(self) -> str:
         head = f"<p><b>{escape(self._session.name)}</b>, {escape(str(self._parts.at(0)))}</p>"

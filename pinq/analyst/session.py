@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from fractions import Fraction
+from typing import NoReturn, Protocol
 
+from pinq.errors import QueryError
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["Forwarding", "Session"]
+__all__ = ["Closed", "Forwarding", "Session"]
 
 
 class Session(Protocol):
@@ -37,6 +39,18 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Frees what it holds."""
+
+
+class Closed:
+    """Stands where a session had its way to the data, once it is closed; it refuses all but that."""
+
+    def __getattr__(self, _: str) -> NoReturn:
+        error = QueryError("this handle is closed; open it again.")
+        error.charged = Fraction(0)
+        raise error
+
+    def close(self) -> None:
+        """It is."""
 
 
 class Forwarding:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.session import Closed
 from pinq.curator.meter import Meter
 from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK
@@ -36,7 +37,8 @@ class LocalSession:
 
     def __init__(self, name: str, analyst: str, curator: Curator) -> None:
         self.name, self.schema = name, Schema.model_validate_json(curator.schema.model_dump_json(by_alias=True))
-        self._analyst, self._curator = analyst, curator
+        self._analyst = analyst
+        self._curator: Curator | Any = curator
 
     def ask(self, request: Request) -> Answer:
         """The answer of the curator."""
@@ -64,6 +66,7 @@ class LocalSession:
     def close(self) -> None:
         """Frees the encoded copy and the ledger's connections."""
         self._curator.close()
+        self._curator = Closed()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -257,6 +257,14 @@ def test_timeouts_are_checked(timeout: Any) -> None:
         pinq.connect("https://host/adult", token="pinq_t", timeout=timeout)
 
 
+def test_a_closed_remote_handle_refuses(connect: Callable[..., Any]) -> None:
+    handle, _ = connect([])
+    handle.close()
+    with pytest.raises(pinq.QueryError, match=r"this handle is closed; open it again\. Nothing was spent"):
+        handle.noisy_count(epsilon=0.1)
+    handle.close()
+
+
 def test_a_remote_handle_is_not_pickled(connect: Callable[..., Any]) -> None:
     """It would carry its token elsewhere; and no text that it shows of itself holds the token."""
     handle, _ = connect([lambda _: httpx.Response(200, text='{"epsilon": "1", "spent": "0", "remaining": "1"}')] * 3)
