@@ -63,7 +63,7 @@ class Encoder:
             kind = types[self._unit.column]
             # The same person must have the same text in every file: 5 and '5' have, 5 and 5.0 have not.
             self.unit_kind = "whole numbers or text" if _WHOLE_OR_TEXT.fullmatch(kind) else kind
-            self._select.append(f"md5({self._key} || CAST({quoted(self._unit.column)} AS VARCHAR)) AS unit")
+            self._select.append(f"md5({self._key} || {_unit_text(quoted(self._unit.column), kind)}) AS unit")
 
     def tried(self, source: str) -> str:
         """A query for the codes of all rows, NULL where a value cannot be encoded."""
@@ -148,6 +148,13 @@ def candidate_columns(policy: Policy) -> dict[str, str]:
     """The columns that ``Encoder.encoded`` gives where there is a privacy unit, and their types."""
     codes = {f"c{number}": unsigned(column.codes) for number, column in enumerate(policy.columns.values())}
     return codes | {"unit": "VARCHAR"}
+
+
+def _unit_text(value: str, kind: str) -> str:
+    """SQL for the text by which a unit is known: one text for all values that are equal."""
+    # 0.0 and -0.0 are one number of two texts: one person would be two, and keep twice the rows.
+    number = f"CASE WHEN {value} = 0 THEN 0 ELSE {value} END" if kind in ("DOUBLE", "FLOAT") else value
+    return f"CAST({number} AS VARCHAR)"
 
 
 def unsigned(count: int) -> str:

@@ -101,6 +101,7 @@ class _Source:
         if not self.files:
             return None
         try:
+            CodesFile.sweep()
             kept = CodesFile(self.policy)
             if not self.large:
                 kept.forget()

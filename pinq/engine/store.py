@@ -14,12 +14,16 @@ import hashlib
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import duckdb
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 from pinq.engine.codes import RowBlock
 from pinq.engine.mapped import FileCodes, MappedCodes, map_codes, write_codes
@@ -28,8 +32,7 @@ from pinq.public.policy import Policy
 
 __all__ = ["CodesFile", "digest_of", "fingerprints"]
 
-# No writer pauses for so long.
-ABANDONED_SECONDS = 86_400
+PART = ".part"  # ends the name of a file that is being written
 
 
 def digest_of(*folders: Path) -> str:
@@ -82,8 +85,11 @@ class CodesFile:
     def make_folder(self) -> bool:
         """Makes the folder where there is none; says whether others cannot write there."""
         folder = self.path.parent
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for above in reversed((folder, *folder.parents)):
+            above.mkdir(exist_ok=True, mode=0o700)
         facts = folder.stat()
+        if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
+            folder.chmod(0o700)
         return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022 and os.access(folder, os.W_OK)
 
     def mapped(self) -> MappedCodes | None:
@@ -105,8 +111,7 @@ class CodesFile:
             unchanged: Called when all is written; where it raises, the file is not kept.
             units: Whether units' hashes are among the columns.
         """
-        self._sweep()
-        descriptor, name = tempfile.mkstemp(prefix=f"{self.path.name}.", dir=self.path.parent)
+        descriptor, name = self._part()
         with os.fdopen(descriptor, "w+b") as file:
             try:
                 write_codes(file, blocks, files, units=units)
@@ -117,16 +122,35 @@ class CodesFile:
                 Path(name).unlink(missing_ok=True)
         return mapped
 
-    def _sweep(self) -> None:
-        """Deletes what processes that were killed while they wrote have left behind."""
-        for file in self.path.parent.glob(f"{self.path.name}.*"):
-            with suppress(FileNotFoundError):  # another writer sweeps too
-                if file.lstat().st_mtime < time.time() - ABANDONED_SECONDS:
-                    file.unlink()
+    def _part(self) -> tuple[int, str]:
+        """Makes and locks a file with a name of its own to be written."""
+        while True:
+            descriptor, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=PART, dir=self.path.parent)
+            _lock(descriptor)
+            if Path(name).exists():  # else it was swept before it was locked
+                return descriptor, name
+            os.close(descriptor)
+
+    @staticmethod
+    def sweep() -> None:
+        """Deletes what processes that were killed while they wrote codes of any source have left behind.
+
+        A file is locked while it is written, and the system takes a lock from a process that ends.
+        """
+        for file in state_folder().glob(f"*{PART}"):
+            with suppress(OSError), file.open("rb") as left:  # being written, or swept by somebody else
+                _lock(left.fileno(), fails=True)
+                file.unlink()
 
     def forget(self) -> None:
         """Deletes codes that are of no use any more."""
         self.path.unlink(missing_ok=True)
+
+
+def _lock(descriptor: int, *, fails: bool = False) -> None:
+    """Locks a file until it is closed. Where another process has it locked it waits, or ``fails``: ``OSError``."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if fails else 0))
 
 
 def _named(policy: Policy) -> str:

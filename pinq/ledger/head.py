@@ -28,7 +28,8 @@ class Head:
     def write(self, seq: int, chained: str) -> None:
         """Names the last event, after its commit: the head may lag, but never runs ahead."""
         if self._open is None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            for folder in reversed(self.file.parents):  # a new one is its owner's alone: heads are named after ledgers
+                folder.mkdir(exist_ok=True, mode=0o700)
             self._open = os.open(self.file, os.O_CREAT | os.O_WRONLY, 0o600)
         # Every line is of one length, so each covers the whole of the one before.
         os.pwrite(self._open, f"{seq:020d} {chained}\n".encode(), 0)

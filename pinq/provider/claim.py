@@ -90,7 +90,8 @@ def _claim(files: list[Path], held: str, policy: Policy) -> None:
     """
     if not any(file.exists() for file in files):
         claim = next((file for file in files if os.access(file.parent, os.W_OK)), files[-1])
-        claim.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(claim.parents):  # a new one is its owner's alone
+            folder.mkdir(exist_ok=True, mode=0o700)
         # Written whole under another name and then linked: of two processes one link succeeds, and
         # nobody ever reads half a claim.
         fresh = claim.with_name(f"{claim.name}.{os.getpid()}")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinq.engine import Moments
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 from pinq.public.specs import Cross, Shards, Values, bind
@@ -167,6 +168,48 @@ def test_rows_without_a_unit_are_left_out(opener: Opener) -> None:
     engine, report = opener(policy, data=frame, salt=b"", report=True)
     assert report is not None
     assert (engine.rows(), report.over_unit) == (2, 3)
+    engine.close()
+
+
+@every_engine
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.int64(), pa.string()])
+def test_equal_units_are_one_unit(opener: Opener, kind: pa.DataType) -> None:
+    """0.0 and -0.0 are equal numbers, so one person; 1 is another. As text the two are two people."""
+    who = ["0.0", "-0.0", "0.0"] if kind == pa.string() else pa.array([0.0, -0.0, 0.0]).cast(kind)
+    data = pa.table({"who": pa.chunked_array([pa.array(who, kind), pa.array([1]).cast(kind)]), "v": ["a"] * 4})
+    columns = {"v": {"type": "categorical", "values": ["a"]}}
+    policy = Policy(dataset="u", cap=1, max_rows=9, columns=columns, privacy_unit={"column": "who", "max_rows": 1})
+    engine, _ = opener(policy, data=data.to_pandas(), salt=b"salt")
+    assert engine.rows() == (3 if kind == pa.string() else 2)
+    engine.close()
+
+
+@every_engine
+def test_only_what_was_clamped_is_counted(opener: Opener) -> None:
+    """Values far out, tiny, and of columns that are named like the encoding's own, or like what they are derived from.
+
+    A bound holds for the column that it is declared of: neither the raw value, nor a column of the source that has a
+    derived one's name, comes past it.
+    """
+    values = [1e308, -1e308, math.inf, 5e-324, -5e-324, -0.0, 3e-45, 9.999999999999999, 10.0, 4.0]
+    frame = pd.DataFrame({"c0": values, "c1": [-value for value in values], "derived_0": values, "unit": [*range(10)]})
+    numeric = {"type": "numeric", "lower": 0, "upper": 10, "integer": True}
+    columns: dict[str, Any] = {
+        "c1": numeric,
+        "c0": numeric,
+        "derived_0": {**numeric, "upper": 7, "from": "c0", "formula": '"c0" / 2'},
+        "number": {"type": "categorical", "values": ["0", "4", "10"], "other": "10", "from": "c0"},
+    }
+    policy = Policy(dataset="c", cap=1, max_rows=99, columns=columns, privacy_unit={"column": "unit", "max_rows": 1})
+    engine, _ = opener(policy, data=frame, salt=b"salt")
+    sums = {
+        name: np.asarray(engine.tabulate(WHOLE, measure=Moments(name))[0]).tolist()
+        for name in ("c0", "c1", "derived_0")
+    }
+    raw = {"c0": frame["c0"], "c1": frame["c1"], "derived_0": frame["c0"] / 2}
+    assert sums == {name: [[10, int(policy.columns[name].encode(raw[name]).sum())]] for name in raw}
+    assert max(total for ((_, total),) in sums.values()) <= 10 * 10
+    assert np.asarray(engine.tabulate(WHOLE.split(bind(Values("number"), policy.schema_)))[0]).tolist() == [1, 1, 8]
     engine.close()
 
 

@@ -26,6 +26,7 @@ from pinq.engine.encoding import Encoder
 from pinq.engine.mapped import blocks_of
 from pinq.engine.pieces import OpenSource, Piece
 from pinq.errors import InternalError, PolicyError
+from pinq.ledger.head import Head
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Cross, Shards, Values, bind
@@ -284,16 +285,32 @@ def test_a_file_that_could_not_be_finished_is_taken_away(
     assert kept(tmp_path) == []
 
 
-def test_what_a_killed_writer_left_is_swept_up(large: Policy, tmp_path: Path) -> None:
-    """A part of a file stays as long as somebody may be writing it, and goes with the next file that is written."""
+def test_what_a_killed_writer_left_is_swept_up(
+    large: Policy, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any start of any dataset deletes it, at once; a file that somebody is writing stays."""
     rows(large)
     (file,) = kept(tmp_path)
-    left = [file.with_name(f"{file.name}.{process}") for process in ("1", "2")]
-    for part in left:
-        part.write_bytes(b"codes")
-    os.utime(left[0], (0, 0))
-    rows(large, b"other")
-    assert kept(tmp_path) == [file, left[1]]
+    written, left = store.CodesFile(large)._part(), file.with_name("other.codes.1.part")
+    left.write_bytes(b"codes")
+    rows(large)  # whose codes are there: nothing is written
+    assert kept(tmp_path) == sorted([file, Path(written[1])])
+    os.close(written[0])  # as the system does where a process was killed
+    frame.to_parquet(tmp_path / "small.parquet")
+    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 2**30)
+    rows(large.model_copy(update={"dataset": "small", "source": "small.parquet"}))
+    assert kept(tmp_path) == [file]
+
+
+def test_folders_of_the_state_are_their_owners_alone(large: Policy, tmp_path: Path) -> None:
+    """Those that codes, heads and claims make, and one that others could read before."""
+    Head(tmp_path / "state" / "pinq" / "heads" / "h").write(1, "")
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in (tmp_path / "state").rglob("*") if folder.is_dir()} == {
+        0o700
+    }
+    (tmp_path / "state" / "pinq").chmod(0o755)
+    rows(large)
+    assert stat.S_IMODE((tmp_path / "state" / "pinq").stat().st_mode) == 0o700
 
 
 def test_a_kill_leaves_nothing_raw(tmp_path: Path) -> None:
