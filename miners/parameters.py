@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pinq.errors import QueryError
-from pinq.public.spelling import closest
+from pinq.public.checks import closest
 
 __all__ = ["HasParams", "Kind", "Parameterised", "cloned"]
 

@@ -116,7 +116,7 @@ __all__ = sorted(set(_HOME) - {"open"})  # a star import must not hide the built
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'pinq' has no attribute {name!r}")
-    from pinq.public.extras import optional
+    from pinq.public.plugins import optional
 
     value = getattr(optional(f"pinq.{_HOME[name]}", "provider", f"pinq.{name} needs the provider's side"), name)
     globals()[name] = value

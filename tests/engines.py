@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pinq.engine import open_engine
-from pinq.public.packing import Packing
+from pinq.public.derivatives import Packing
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis

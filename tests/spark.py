@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from pinq.engine import open_engine
-from pinq.public.packing import Packing
+from pinq.public.derivatives import Packing
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis
 from tests.checkout import ROOT

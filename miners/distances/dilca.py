@@ -29,12 +29,11 @@ from miners.fitted.model_card import ModelCard, model_card
 from miners.fitted.route import encode
 from miners.parameters import Parameterised
 from pinq.errors import QueryError, unspent
+from pinq.public.checks import closest, text_of
 from pinq.public.epsilon import Loss
-from pinq.public.extras import optional
+from pinq.public.plugins import optional
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values, bind
-from pinq.public.spelling import closest
-from pinq.public.texts import text_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

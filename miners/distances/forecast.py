@@ -9,9 +9,8 @@ from miners.budget.noise import count_scale
 from miners.budget.plan import Plan, PlanLine, rows_text
 from miners.distances.task import ContextTask
 from pinq.public.accuracy import standard_deviation
-from pinq.public.entropy import ENTROPY_BITS
 from pinq.public.epsilon import Epsilon
-from pinq.public.scores import MutualInformation
+from pinq.public.scores import ENTROPY_BITS, MutualInformation
 
 __all__ = ["forecast"]
 

@@ -15,11 +15,10 @@ from miners.budget.schedule import spread
 from miners.estimator import whole_number
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
-from pinq.public.checks import is_listing
+from pinq.public.checks import closest, is_listing
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
-from pinq.public.spelling import closest
 
 __all__ = ["METHODS", "ContextTask", "Pair", "make_task"]
 

@@ -40,10 +40,9 @@ from miners.federated.source import (
     unknown_holder,
 )
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
-from pinq.public.checks import is_listing, is_number
+from pinq.public.checks import closest, is_listing, is_number
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

@@ -12,13 +12,13 @@ import numpy as np
 
 from miners.budget.plan import Priced, loss_text
 from pinq.errors import QueryError
+from pinq.public.checks import closest
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Cuts, Spec, Values
-from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

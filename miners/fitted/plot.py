@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from miners.fitted.sketch import NodeCard, Sketch, colour, shorten
-from pinq.public.extras import optional
+from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

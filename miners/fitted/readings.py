@@ -15,8 +15,8 @@ import numpy as np
 
 from miners.fitted.sketch import part_names
 from miners.fitted.target import as_array
+from pinq.public.checks import text_of
 from pinq.public.specs import Cuts, Groups, Values
-from pinq.public.texts import text_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.extras import optional
+from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

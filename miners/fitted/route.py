@@ -14,9 +14,9 @@ import numpy as np
 
 from miners.fitted.node import Node
 from pinq.errors import QueryError
+from pinq.public.checks import closest
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Axis, bind
-from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
     import pandas as pd

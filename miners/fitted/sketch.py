@@ -16,10 +16,9 @@ import numpy as np
 from miners.fitted.node import Node
 from miners.fitted.target import Target
 from pinq.errors import QueryError
-from pinq.public.checks import is_whole
+from pinq.public.checks import is_whole, text_of
 from pinq.public.schema import Schema
 from pinq.public.specs import Groups, bind
-from pinq.public.texts import text_of
 
 __all__ = ["COLOURS", "NodeCard", "Sketch", "colour", "shorten", "sketch"]
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from pinq.public.checks import text_of
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.texts import text_of
 
 __all__ = ["ENDS", "ClassTarget", "MeanTarget", "Target", "as_array", "target_of"]
 

@@ -19,10 +19,9 @@ from miners.fitted.node import Split
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, is_whole
 from pinq.public.columns import CutPoint
-from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.parts import Part
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Values
+from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Groups, Values
 
 __all__ = ["BINS", "MAX_BINS", "Attribute", "Ways", "attribute_of", "even_edges"]
 

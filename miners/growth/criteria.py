@@ -8,11 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.entropy import ENTROPY_BITS
+from pinq.public.checks import closest
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-from pinq.public.scores import GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
-from pinq.public.spelling import closest
+from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
 
 __all__ = [
     "CRITERIA",

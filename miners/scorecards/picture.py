@@ -16,7 +16,7 @@ import numpy as np
 from miners.scorecards.card import DOUBLES, Card, Term
 from miners.scorecards.view import cell_labels, heading
 from pinq.public.columns import CutPoint
-from pinq.public.extras import optional
+from pinq.public.plugins import optional
 from pinq.public.specs import Cuts
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from miners.tables.columns import ALL
 from pinq.errors import QueryError
-from pinq.public.extras import optional
+from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from miners.tables.arguments import required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.extras import optional
+from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,10 +29,10 @@ from miners.growth.pause import cycle_search_paused
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError
+from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS
-from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pinq.public.epsilon import Loss
-from pinq.public.extras import install_line
-from pinq.public.plugins import plugin
+from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:

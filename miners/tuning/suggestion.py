@@ -36,7 +36,7 @@ from miners.tuning.simulated import simulated
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
-from pinq.public.extras import optional
+from pinq.public.plugins import optional
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from miners.growth.attribute import Ways
 from miners.growth.candidates import attribute_names, random_split
 from pinq.errors import QueryError
 from pinq.public.checks import is_number, is_whole
-from pinq.public.extras import optional
 from pinq.public.parts import Part
+from pinq.public.plugins import optional
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import bind
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pinq.errors import QueryError
+from pinq.public.checks import closest
 from pinq.public.schema import Schema
-from pinq.public.spelling import closest
 
 __all__ = ["LESSONS", "Lesson", "lesson_of_columns", "lesson_of_length", "lesson_of_name", "lesson_of_rows"]
 

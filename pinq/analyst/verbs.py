@@ -20,8 +20,7 @@ from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import PartSet
-from pinq.public.queries import Preview, Request, WireParts, candidate, candidate_lists, new_id
-from pinq.public.questions import ChoiceQuestion
+from pinq.public.queries import ChoiceQuestion, Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
 from pinq.public.specs import Cross, Spec, bind

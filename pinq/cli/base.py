@@ -17,7 +17,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from pinq.errors import PinqError
 from pinq.provider.report.text import printable
-from pinq.public.extras import extra_of, install_line
+from pinq.public.plugins import extra_of, install_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,10 +19,9 @@ from __future__ import annotations
 import math
 
 from pinq.errors import QueryError
-from pinq.public.expressions import Expression
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_PARTS
+from pinq.public.specs import MAX_PARTS, Expression
 
 __all__ = ["CELL", "COIN", "MAX_WORK", "NOISE", "PART", "ROW", "SHARD", "checking_work", "require_work", "units"]
 

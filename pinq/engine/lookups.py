@@ -18,9 +18,9 @@ import duckdb
 
 from pinq.engine.raw import literal, quoted
 from pinq.errors import PolicyError
-from pinq.public.derived_from import Lookup
+from pinq.public.checks import closest
+from pinq.public.columns import Lookup
 from pinq.public.policy import Policy
-from pinq.public.spelling import closest
 
 __all__ = ["with_lookups"]
 

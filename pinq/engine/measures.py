@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from pinq.engine.tables import MAX_SUM, JointSums, Measure, Moments, RowSums
-from pinq.public.packing import Packing
+from pinq.public.derivatives import Packing
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 

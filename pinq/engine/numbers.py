@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import duckdb
 
+from pinq.public.dates import DAY, MOMENT_FORM
 from pinq.public.dialect import Dialect
-from pinq.public.moments import DAY, MOMENT_FORM
 
 __all__ = ["define_readings", "moment_number", "other_spelling"]
 

@@ -9,7 +9,7 @@ import duckdb
 
 from pinq.engine.numbers import moment_number
 from pinq.engine.raw import quoted
-from pinq.public.moments import MINUTE
+from pinq.public.dates import MINUTE
 
 __all__ = ["ColumnProfile", "count_rows", "date_range", "largest_group", "profile"]
 

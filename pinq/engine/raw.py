@@ -21,9 +21,9 @@ from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.numbers import define_readings, other_spelling
 from pinq.engine.sources import missing_path, source_dialect, source_files, source_path
 from pinq.errors import PolicyError
+from pinq.public.checks import closest
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
-from pinq.public.spelling import closest
 
 __all__ = [
     "RawTable",

@@ -44,8 +44,8 @@ from pinq.engine.spark_work import (
 )
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest, require_open
 from pinq.errors import PolicyError
-from pinq.public.extras import install_line
 from pinq.public.parts import PartSet
+from pinq.public.plugins import install_line
 from pinq.public.policy import Policy
 
 __all__ = ["SparkEngine", "SparkFrame", "is_spark_frame", "open_spark", "spark_frame"]

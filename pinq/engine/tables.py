@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from pinq.errors import InternalError
-from pinq.public.packing import Packing
+from pinq.public.derivatives import Packing
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 

@@ -18,14 +18,13 @@ from pinq.errors import InternalError, PolicyError
 from pinq.provider.identifiers import FEW, Unit, is_identifier, is_quantity, may_be_unit
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposed_yaml import HEAD_LIKE, Proposed, lost_lines_remark, to_yaml, unit_key
+from pinq.public.checks import closest, text_of
 from pinq.public.columns import REAL_CELLS, round_up
+from pinq.public.dates import DAY, write_moment
 from pinq.public.dialect import Dialect
-from pinq.public.moments import DAY, write_moment
 from pinq.public.plain_yaml import plain_number, read_yaml
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical
-from pinq.public.spelling import closest
-from pinq.public.texts import text_of
 
 if TYPE_CHECKING:
     import duckdb

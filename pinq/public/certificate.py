@@ -17,8 +17,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pinq.errors import QueryError
-from pinq.public.queries import Answer, Request
-from pinq.public.questions import Choose, Question, Vote
+from pinq.public.queries import Answer, Choose, Question, Request, Vote
 from pinq.public.schema import Schema
 
 __all__ = ["Certificate", "Release", "digest_of"]

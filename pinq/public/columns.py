@@ -4,6 +4,10 @@
 A category's code is its position in ``values``. A number's code is its cell in a public grid of
 width ``step`` after clamping to ``[lower, upper]``. In a nullable column a missing value has one
 more code, the last. Encoding looks at one value at a time, so it is a row-wise map: stability 1.
+
+A column that the source does not have is made of others, by a formula or a table (``DerivedFrom``).
+The formula is SQL over one row, which ``pinq/engine/formulas.py`` checks and runs. Both sides know
+it: analysts read what a column means, and a column that is made otherwise is another one.
 """
 
 from __future__ import annotations
@@ -15,18 +19,96 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, PlainSerializer, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from pinq.errors import QueryError
-from pinq.public.declared import FiniteDecimal, derived
-from pinq.public.derived_from import DerivedFrom
-from pinq.public.spelling import closest
-from pinq.public.texts import require_text, text_of, text_of_any
+from pinq.public.checks import closest, require_text, text_of, text_of_any
+from pinq.public.declared import Declared, FiniteDecimal, derived
 
-__all__ = ["REAL_CELLS", "Categorical", "CutPoint", "Numeric", "Value", "round_up"]
+__all__ = ["REAL_CELLS", "Categorical", "CutPoint", "Lookup", "Numeric", "Value", "round_up"]
+
+MAX_FORMULA = 1000  # characters: what one row's value may cost is bounded
+
+
+class Lookup(Declared):
+    """A public table in which each value is looked up: postcodes to regions."""
+
+    file: str = Field(min_length=1, description="a CSV or Parquet file, relative to the policy")
+    key: str = Field(min_length=1, description="its column of values to find")
+    value: str = Field(min_length=1, description="its column of values to take")
+    digest: str | None = Field(default=None, description="of its pairs; filled in when the policy is read")
+
+
+def _listed(names: object) -> object:
+    return (names,) if isinstance(names, str) else names
+
+
+class DerivedFrom(Declared):
+    """The part of a column's declaration that says how the source gives it."""
+
+    sources: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        default=(), alias="from", description="the source's columns that it is made of; by default the one of its name"
+    )
+    formula: str | None = Field(
+        default=None,
+        max_length=MAX_FORMULA,
+        description="SQL over one row of these columns; by default their one value",
+    )
+    lookup: Lookup | None = Field(default=None, description="a public table in which the value is looked up")
+
+    @field_validator("sources")
+    @classmethod
+    def _named_once(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        if len({name.casefold() for name in sources}) < len(sources) or "" in sources:
+            raise ValueError("a column of `from` stands twice, or has no name")
+        return sources
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if not self.sources and (self.formula is not None or self.lookup is not None):
+            raise ValueError("`from` is missing; it names the source's columns that the formula or lookup reads")
+        if len(self.sources) > 1 and self.formula is None:
+            raise ValueError("`formula` is missing; it says how one value is made of several columns")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leaves out what a plain column does not say, so that its digest is what it always was."""
+        fields: dict[str, object] = dump(self)
+        sources = fields.pop("sources", fields.pop("from", ()))
+        origin = {"from": sources} if sources else {}
+        return origin | {name: value for name, value in fields.items() if name not in UNSAID or value is not None}
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the source does not have it as it is."""
+        return bool(self.sources)
+
+    @property
+    def as_given(self) -> Self:
+        """The same domain, as a column that the source has."""
+        return self.model_copy(update={"sources": (), "formula": None, "lookup": None})
+
+    @property
+    def made_of(self) -> str:
+        """What it is made of, as the end of a line."""
+        return f", from {', '.join(self.sources)}" if self.sources else ""
+
+
+UNSAID = ("formula", "lookup", "other")
+"""Keys that are left out of a declaration's dump where nothing is said."""
+
 
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1

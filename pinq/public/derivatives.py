@@ -14,27 +14,342 @@ Privacy:
     and not from where in an array the row stands (privacy.md 8). Held by:
     tests/privacy/test_derivative_sums.py, exhaustively on small schemas.
 
-To add a loss: its class here, its vectors (``vectors.py``), and its entry of ``AnyDerivatives``.
+Order: whole numbers side by side in words of 64 bits, where one addition adds all of a word; the
+vectors row by row; the losses as an analyst declares them. To add a loss: its vectors, its class,
+and its entry of ``AnyDerivatives``.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Hashable
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, cast
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.expressions import Expression
+from pinq.public.checks import TupleOf
 from pinq.public.points import POINTS, Points, RowScores
 from pinq.public.schema import Schema, Value
-from pinq.public.specs import Axis, Values, bind
-from pinq.public.untrusted import TupleOf
-from pinq.public.vectors import UNIT, LogisticVectors, ResidualVectors, RowVectors, SoftmaxVectors
+from pinq.public.specs import Axis, Expression, Values, bind
 
-__all__ = ["LARGEST_RESIDUAL", "AnyDerivatives", "Derivatives", "Logistic", "Residuals", "Softmax"]
+__all__ = [
+    "LARGEST_RESIDUAL",
+    "AnyDerivatives",
+    "Derivatives",
+    "Logistic",
+    "Packing",
+    "Residuals",
+    "RowVectors",
+    "Softmax",
+    "clipped",
+]
+
+WORD_BITS = 64
+# How many words may be added up before their numbers are taken apart: the one of the two with which a
+# row has fewer words; the more where both have as many.
+ROWS = (2**16, 2**15)
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where a number stands in a word.
+
+    Attributes:
+        number: Which of a row's numbers.
+        bits: How many bits it has.
+        signed: Whether it may be below 0.
+    """
+
+    number: int
+    bits: int
+    signed: bool
+
+    @classmethod
+    def of(cls, number: int, least: int, most: int, rows: int) -> Field:
+        """Room for a number from ``least`` to ``most``, added up of so many rows."""
+        signed = least < 0
+        return cls(number, (max(-least, most) * rows).bit_length() + signed, signed)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where each of a row's numbers stands in its words.
+
+    Sums are exact: a number has bits for what it may add up to, and its range is public.
+
+    Attributes:
+        rows: How many words may be added up before they are taken apart.
+        fields: For each word what it holds, from its lowest bits on.
+    """
+
+    rows: int
+    fields: tuple[tuple[Field, ...], ...]
+
+    @classmethod
+    def of(cls, ranges: Sequence[tuple[int, int]]) -> Packing:
+        """Packs numbers by their least and most, of sizes below 2^40."""
+        return min((cls._first_fit(ranges, rows) for rows in ROWS), key=lambda packing: packing.words)
+
+    @classmethod
+    def _first_fit(cls, ranges: Sequence[tuple[int, int]], rows: int) -> Packing:
+        # From -65,514 to 65,514 needs 33 bits of 65,536 rows, from 0 to 16,384 31: they share a
+        # word. What may be below 0 goes first, to the top; one bit of the top is for its sign.
+        fields = [Field.of(number, *own, rows) for number, own in enumerate(ranges)]
+        words: list[list[Field]] = []
+        for place in sorted(fields, key=lambda place: not place.signed):
+            fits = (word for word in words if sum(own.bits for own in (place, *word)) < WORD_BITS + word[-1].signed)
+            word = next(fits, None)
+            if word is None:
+                words.append([place])
+            else:
+                word.insert(0, place)
+        return cls(rows, tuple(map(tuple, words)))
+
+    @property
+    def words(self) -> int:
+        """How many words a row has."""
+        return len(self.fields)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a row has."""
+        return sum(map(len, self.fields))
+
+    def packed(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers of shape (numbers, ...), int64, as words of shape (words, ...)."""
+        words = np.zeros((self.words, *numbers.shape[1:]), dtype=np.int64)
+        for word, fields in zip(words, self.fields, strict=True):
+            start = 0
+            for place in fields:
+                word += numbers[place.number] << start
+                start += place.bits
+        return words
+
+    def unpacked(self, words: np.ndarray) -> np.ndarray:
+        """The numbers in words, or in sums of at most ``rows`` words; inverse to ``packed``."""
+        numbers = np.empty((self.numbers, *words.shape[1:]), dtype=np.int64)
+        for number, own in self.apart(words):
+            numbers[number] = own
+        return numbers
+
+    def apart(self, words: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields each number's position and what ``unpacked`` has there."""
+        for word, fields in zip(words, self.fields, strict=True):
+            # In 8 bits beside 2, 255 may mean -1: 2 * 256 - 1 is 511, of which the low bits are 255
+            # and the others 1; without -1 they are 2.
+            rest = word
+            for place in fields[:-1]:
+                unused = WORD_BITS - place.bits
+                own = (rest << unused) >> unused if place.signed else rest & (2**place.bits - 1)
+                rest = (rest - own if place.signed else rest) >> place.bits
+                yield place.number, own
+            yield fields[-1].number, rest
+
+
+UNIT = 2**16  # of derivatives of a probability
+STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
+ODDS_BITS = 30
+AT_ONCE = 2**16  # numbers that are computed together: they fit into a core's cache
+
+
+class RowVectors(ABC):
+    """The vectors of derivatives under a schema: a function of a row's parts along some axes.
+
+    Args:
+        scores: The model's scores.
+        target: The axis of what it predicts.
+        ranges: The least and the most that each entry of a vector may be.
+
+    Attributes:
+        inputs: The axes.
+        width: Entries of a vector.
+        steps: How many look-ups and additions it takes for a row.
+        packing: How a vector stands in words.
+        bound: No vector has a larger L1 norm, in whole units.
+        gradient_bound: The same of its gradient alone, in the units of ``Derivatives.gradients``.
+    """
+
+    bound: int
+    gradient_bound: int
+
+    def __init__(self, scores: RowScores, target: Axis, ranges: Sequence[tuple[int, int]]) -> None:
+        self.scores, self.target = scores, target
+        self.inputs, self.width = (*scores.axes, target), len(ranges)
+        self.steps, self.packing = scores.steps + 2 * self.width, Packing.of(ranges)
+
+    @abstractmethod
+    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The packed vectors of rows, int64, shape (words, rows).
+
+        Args:
+            scores: Each row's scores, int64, shape (scores, rows). They may be changed.
+            target: Its place along the axis of the target, shape (rows,).
+        """
+
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> JointVectors:
+        """The same vectors, looked up in the cells of joint tables where those have the axes."""
+        return JointVectors(self, self.scores.over(joint))
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows, int64, shape (width, rows).
+
+        Args:
+            places: Each row's place along each of ``inputs``, shape (rows,) each, below
+                ``axis.slots``: where an axis has a slot more than parts, it is for rows in none.
+        """
+        alone, (*inner, target) = self.over(()), places
+        return self.packing.unpacked(alone.of([*alone.scores.cells(inner), target]))
+
+
+@dataclass(frozen=True, eq=False)
+class JointVectors:
+    """Vectors of which the scores are looked up in cells of joint tables.
+
+    Attributes:
+        vectors: The function of a row.
+        scores: Its scores over tables whose cells are known of each row: finished before rows are read.
+    """
+
+    vectors: RowVectors
+    scores: RowScores
+
+    @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+        """The axes of each table in which a row's cell has to be known."""
+        return (*(term.axes for term in self.scores.terms), (self.vectors.target,))
+
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        """The packed vectors of rows, int64, shape (words, rows), some rows at a time.
+
+        Args:
+            cells: Each row's cell in each of the tables ``cells``, shape (rows,) each.
+        """
+        rows, step = len(cells[-1]), AT_ONCE // self.vectors.width
+        if rows <= step:
+            return self._of_few(cells)
+        words = np.empty((self.vectors.packing.words, rows), dtype=np.int64)
+        for start in range(0, rows, step):
+            block = slice(start, start + step)
+            words[:, block] = self._of_few([own[block] for own in cells])
+        return words
+
+    def _of_few(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        *inner, target = cells
+        return self.vectors.words(self.scores.added(inner, len(target)), target)
+
+
+class LogisticVectors(RowVectors):
+    """Looks the vectors up in a table of shape (2, classes, scores)."""
+
+    def __init__(self, scores: RowScores, target: Axis, positive: np.ndarray, limit: int) -> None:
+        table = _logistic_table(limit)
+        sizes = np.abs(table)
+        super().__init__(scores, target, [(int(line.min()), int(line.max())) for line in table])
+        self.bound, self.gradient_bound = int(sizes.sum(axis=0).max()), int(sizes[0].max())
+        # The table's lines of both classes are end to end: score 0 is in the middle of each.
+        self._table = self.packing.packed(table.reshape(self.width, -1))
+        self._middle = positive * table.shape[-1] + STEEPEST
+
+    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The packed vectors of rows."""
+        entry = np.clip(scores[0], -STEEPEST, STEEPEST, out=scores[0])
+        entry += self._middle.take(target)
+        return self._table.take(entry, axis=1)
+
+
+@lru_cache(maxsize=8)
+def _logistic_table(limit: int) -> np.ndarray:
+    """Tabulates ``Logistic``: (gradient, hessian) by class and score, shape (2, 2, scores)."""
+    # At score 0, p is .5: a row of the class adds (.5, .25), another one (-.5, .25), both of norm
+    # .75.
+    p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
+    vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
+    table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit).reshape(vectors.shape)
+    table.flags.writeable = False
+    return table
+
+
+class SoftmaxVectors(RowVectors):
+    """Computes the vectors in whole numbers, from a table of odds, and clips them."""
+
+    def __init__(self, scores: RowScores, target: Axis, hessian: bool, limit: int) -> None:
+        classes = len(scores.base)
+        super().__init__(scores, target, [(-UNIT, UNIT)] * classes + [(0, UNIT // 4)] * classes * hessian)
+        self._hessian = hessian
+        self.bound = self.gradient_bound = limit
+
+    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The packed vectors of rows."""
+        table = _odds_table()
+        # Only gaps to the largest score count, so no exponential is above 1.
+        odds = table.take(np.clip(scores.max(axis=0) - scores, 0, len(table) - 1))
+        total = odds.sum(axis=0)
+        # Scores 0 and -256 are odds of 2^30 and 2^30 / e: shares of 47,911 and 17,625 of 2^16.
+        share = (2 * UNIT * odds + total) // (2 * total)
+        gradient = -share
+        gradient[target, np.arange(len(target))] += UNIT
+        vectors = gradient
+        if self._hessian:
+            vectors = np.concatenate([gradient, (share * (UNIT - share) + UNIT // 2) // UNIT])
+        return self.packing.packed(clipped(vectors, self.bound))
+
+
+@lru_cache(maxsize=1)
+def _odds_table() -> np.ndarray:
+    """exp(-gap / 256) in units of 2^-30, for each gap to the largest score; 0 from the last on."""
+    gaps = np.arange(math.ceil((ODDS_BITS + 1) * math.log(2) * POINTS) + 1)
+    table = np.rint(2**ODDS_BITS * np.exp(-gaps / POINTS)).astype(np.int64)
+    table.flags.writeable = False
+    return table
+
+
+class ResidualVectors(RowVectors):
+    """Clamps and bins in integers.
+
+    A residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512.
+    """
+
+    def __init__(self, scores: RowScores, target: Axis, cells: int, limit: int, rows: bool) -> None:
+        super().__init__(scores, target, [(0, 2 * limit)] * 2 if rows else [(-2 * limit, 2 * limit)])
+        self._cells, self._rows, self._limit = cells, rows, limit
+        self.bound = self.gradient_bound = 2 * limit
+
+    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The packed vectors of rows."""
+        # A row in cell 12 with a score of 10 cells: 2 cells, 512 of 1/256. Clamped at 256, its
+        # entries are 512 and 0 of 1/512; at 1,024 they are 1,536 and 512.
+        residual = target.astype(np.int64) * POINTS - scores[0]
+        residual = np.clip(residual, -self._limit, self._limit)
+        entries = [self._limit + residual, self._limit - residual] if self._rows else [2 * residual]
+        return self.packing.packed(np.stack(entries) * (target < self._cells))
+
+
+def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
+    """Shortens vectors whose L1 norm passes a limit, in proportion; in whole numbers.
+
+    Example:
+        With limit 10, (9, -6) of norm 15 becomes (9 * 10 // 15, -(6 * 10 // 15)) = (6, -4).
+
+    Args:
+        vectors: int64, shape (width, vectors); entries below 2^31 in size.
+        limit: At most 2^31.
+
+    Returns:
+        Vectors of norm at most ``limit``: each entry is rounded towards 0, so they add up to no
+        more than limit * norm / norm.
+    """
+    # A vector that is no longer than the limit is multiplied by it and divided by it: it stays.
+    sizes = np.abs(vectors)
+    longest = np.maximum(sizes.sum(axis=0), limit)
+    sizes *= limit
+    sizes //= longest
+    sizes *= np.sign(vectors)
+    return sizes
+
 
 LARGEST_BOUND = 2**24
 LARGEST_RESIDUAL = (LARGEST_BOUND - 1) / (2 * POINTS)  # grid cells: the largest limit of ``Residuals``

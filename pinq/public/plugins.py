@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``plugin`` loads what a package registered under a name, so that its user need not import it.
+"""Code that may be absent: ``plugin`` loads what a package registered, ``optional`` what an extra has.
 
 The provider's side and the miners may not import each other. What one needs of the other is an
 entry point:
@@ -12,17 +12,22 @@ entry point:
   the provider's ``pinq selftest`` fits
 - ``odometer`` in the group ``pinq.provider``: a class like ``pinq.ledger.odometer.Odometer``, for
   parties that price their sums
+
+The base install is what an analyst needs; each extra of ``pyproject.toml`` brings the modules
+listed here, and an error names the line that installs it.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any
 
 from pinq.errors import QueryError
 
-__all__ = ["plugin"]
+__all__ = ["extra_of", "install_line", "optional", "plugin"]
 
 
 @cache
@@ -49,3 +54,49 @@ def plugin(group: str, name: str, missing: str) -> Any:
             f"several installed packages register `{name}` in the group `{group}`: {homes}. Keep one of them."
         )
     return registered[0].load()
+
+
+EXTRAS = {
+    "provider": ("duckdb", "opendp", "sqlalchemy", "yaml", "pyarrow", "scipy"),
+    "server": ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client", "starlette", "jinja2"),
+    "secure": ("mpyc", "gmpy2"),
+    "spark": ("pyspark",),
+    "postgresql": ("psycopg",),
+    "plot": ("matplotlib", "scipy"),
+    "arrow": ("pyarrow",),
+    "sklearn": ("sklearn",),
+}
+
+
+def optional(module: str, extra: str, need: str) -> ModuleType:
+    """Imports a module that an extra brings.
+
+    Args:
+        module: Its name, ``matplotlib.pyplot``.
+        extra: The extra that brings it where this is needed.
+        need: What needs what, the beginning of the error: "drawing a tree needs matplotlib".
+
+    Raises:
+        ModuleNotFoundError: It is not installed; the error says which line installs it.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if _package(error.name) not in EXTRAS[extra]:
+            raise
+        raise ModuleNotFoundError(f"{need}: {install_line(extra)}", name=error.name) from None
+
+
+def extra_of(module: str | None) -> str | None:
+    """Returns the first extra that brings a module's package; None for one that no extra brings."""
+    return next((extra for extra, packages in EXTRAS.items() if _package(module) in packages), None)
+
+
+def install_line(extra: str) -> str:
+    """Returns the line that installs an extra."""
+    return f"pip install 'pinq-miners[{extra}]'"
+
+
+def _package(module: str | None) -> str:
+    """Returns the first part of a module's name, empty where there is none."""
+    return (module or "").partition(".")[0]

@@ -20,11 +20,9 @@ from typing import Literal
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.checks import require_kind
-from pinq.public.expressions import Expression
+from pinq.public.checks import TupleOf, require_kind
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Partition, Spec, Splitting, bind
-from pinq.public.untrusted import TupleOf
+from pinq.public.specs import Axis, Expression, Partition, Spec, Splitting, bind
 
 __all__ = ["POINTS", "Points", "RowScores"]
 

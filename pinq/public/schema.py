@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from pinq.errors import QueryError
+from pinq.public.checks import closest, require_text
 from pinq.public.columns import Categorical, Numeric, Value
 from pinq.public.dates import Date, DateTime
 from pinq.public.declared import Declared, derived
-from pinq.public.spelling import closest
-from pinq.public.texts import require_text
 
 __all__ = [
     "Adjacency",

@@ -14,29 +14,31 @@ Privacy:
     proofs of each row, 2.5). Floors are taken cell by cell of a monotone quantity with an integer
     bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
 
-A new score is a class here, or in a file beside it, and an entry of ``AnyScore``; ``pinq/__init__``
-exports it. Its sensitivity passes ``pinq.provider.testing.search_sensitivity`` first.
+A new score is a class here and an entry of ``AnyScore``; ``Score`` lists what it answers, and
+``pinq/__init__`` exports it. Its sensitivity passes ``pinq.provider.testing.search_sensitivity``
+first.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from abc import abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
+from functools import lru_cache, reduce
 from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.balance import Balance
-from pinq.public.checks import is_whole
-from pinq.public.entropy import ENTROPY_BITS, monotone_step_table, step_sums
-from pinq.public.expressions import Expression
-from pinq.public.gradient import Gradient
+from pinq.public.checks import is_number, is_whole, require_kind
+from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
 from pinq.public.schema import Schema
-from pinq.public.score import Score, over_last
-from pinq.public.specs import Cuts, Values
+from pinq.public.specs import Axis, Cuts, Expression, Values
 
 __all__ = [
+    "ENTROPY_BITS",
     "PATH_LOSS",
     "AbsoluteError",
     "AnyScore",
@@ -51,8 +53,281 @@ __all__ = [
     "Score",
     "SquaredError",
     "monotone_step_table",
+    "over_last",
     "require_score",
 ]
+
+FEW_POSITIONS = 16
+
+
+class Score(Expression):
+    """A quality function of candidates.
+
+    Attributes:
+        measure: What a table holds beside its cells: counts of ``classes``, ``rows``,
+            ``moments`` of the target, or sums of ``vectors`` of the rows.
+        monotone: Whether a row moves all candidates' scores in one direction.
+    """
+
+    measure: ClassVar[Literal["classes", "rows", "moments", "vectors"]] = "classes"
+    monotone: ClassVar[bool] = True
+
+    @property
+    def unit(self) -> int | Fraction:
+        """How many of the score's integer units make one of its natural ones."""
+        return 1
+
+    @abstractmethod
+    def sensitivity(self, schema: Schema) -> int:
+        """Largest change of a candidate's score when one row comes or goes."""
+
+    @abstractmethod
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, measure)."""
+
+    def span(self, schema: Schema) -> int:
+        """Largest change of the difference between two candidates' scores."""
+        return self.sensitivity(schema) * (1 if self.monotone else 2)
+
+    def classes(self, schema: Schema) -> Values | Cuts | None:
+        """The split whose parts are the classes; None for a score of another measure."""
+        return None
+
+    def shift(self, schema: Schema) -> int:
+        """Low bits of the target's codes that its moments leave out."""
+        return 0
+
+    def vectors(self, schema: Schema) -> RowVectors | None:
+        """What each row adds to a table, for a score of vectors."""
+        return None
+
+    def targets(self) -> set[str]:
+        """The columns that a candidate may not split by."""
+        return self.columns()
+
+    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
+        """``QueryError`` where the score is not defined for the cells of a candidate."""
+
+
+def over_last(combine: np.ufunc, values: np.ndarray) -> np.ndarray:
+    """Combines the last axis of integers, such as ``np.add`` or ``np.maximum`` of all classes.
+
+    numpy's own reduction goes along each row, which takes several times as long where rows are
+    short: few positions are combined one after the other instead, each for all rows at once.
+    """
+    if not 0 < values.shape[-1] <= FEW_POSITIONS:
+        combined: np.ndarray = combine.reduce(values, axis=-1)
+        return combined
+    exact = values if values.dtype == object else values.astype(np.int64, copy=False)
+    return reduce(combine, np.moveaxis(exact, -1, 0))
+
+
+ENTROPY_BITS = 20
+
+
+@lru_cache(maxsize=8)
+def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """φ as a nondecreasing step function on 0 .. max_rows - 1, and its running sum.
+
+    Exact to 2^-20 below 2^16, then 2^12 steps an octave (relative width 2^-12, error below 4e-4
+    bits).
+
+    Returns:
+        ``starts`` (first i of each step), ``steps`` (φ there, in 2^-20), ``sums`` (Σ of φ below
+        each start); shape (steps,) each.
+    """
+    fine = 2**16
+    starts = np.arange(min(max_rows, fine), dtype=np.int64)
+    octave = fine
+    # From 2^16 on a step is 16 numbers wide, from 2^17 on 32.
+    while octave < max_rows:
+        starts = np.concatenate([starts, octave + np.arange(2**12, dtype=np.int64) * (octave >> 12)])
+        octave *= 2
+    starts = starts[starts < max_rows]
+    i = starts.astype(np.float64)
+    # φ(i) = lg(i+1) + i lg(1 + 1/i), stable for large i.
+    phi = np.log2(i + 1) + np.where(i > 0, i * np.log1p(1 / np.maximum(i, 1)) / math.log(2), 0)
+    steps = np.maximum.accumulate(np.floor(phi * 2**ENTROPY_BITS).astype(np.int64))
+    # A step of width 16 adds 16 times its value to what is below the next one.
+    sums = np.concatenate([[0], np.cumsum(steps[:-1] * np.diff(starts))]).astype(np.int64)
+    return starts, steps, sums
+
+
+def step_sums(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """F(x) = Σ_{i<x} φ(i); beyond the cap φ stays at its last step."""
+    if starts[-1] < 2**16:  # every step is one wide: its number is the number itself
+        step = np.minimum(counts, len(starts) - 1)
+    else:
+        # 2^16 + 20 is in the second wide step, which begins at 2^16 + 16: what is summed below
+        # that, and four times its own φ.
+        step = np.searchsorted(starts, counts, side="right") - 1
+    return sums[step] + (counts - starts[step]) * steps[step]
+
+
+SHARE = re.compile(r"[0-9]{1,20}/[0-9]{1,20}|[0-9]{0,20}\.?[0-9]{0,20}(e-?[0-9]{1,2})?")
+MAX_DENOMINATOR = 10**6  # of a share: its product with any number of rows fits 64 bits
+
+
+@dataclass(frozen=True)
+class Balance(Score):
+    """Scores how close a candidate of two cells comes to a share of the rows in its first cell.
+
+    With n0 rows in cell 0, n1 in cell 1 and a share q = a/b in lowest terms, the score is the
+    integer -|(b - a) n0 - a n1| = -b |n0 - q (n0 + n1)|. Without a share, q = 1/2, it is -|n0 - n1|:
+    the median, the even bipartition. Among the cuts of a column it finds the q-quantile.
+
+    Attributes:
+        share: q, exact: a text like ``"1/4"``, or a number, whose decimal digits count. None is a
+            half. Kept as text in lowest terms.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: sensitivity max(a, b - a), that is b max(q, 1 - q);
+        not monotone, so the span is twice that.
+        Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down by a,
+        and an absolute value moves by no more than what is inside. A row can bring one cut closer
+        to balance and take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 - q) is
+        attained. Where one row is substituted the inside moves by 0 or b, at most twice max(a, b -
+        a): so much as two rows (the schema's distance, by which epsilon is divided) are allowed.
+        Exact: integers. Held by: tests/contract/test_every_score.py,
+        tests/privacy/test_sensitivity.py, tests/privacy/test_selections.py.
+
+    References:
+        Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
+        algorithm 2 (quantiles by the exponential mechanism).
+    """
+
+    share: str | float | None = None
+    kind: Literal["balance"] = field(default="balance", repr=False)
+
+    measure = "rows"
+    monotone = False
+
+    def __post_init__(self) -> None:
+        share = _share_of(self.share)
+        object.__setattr__(self, "share", None if share == Fraction(1, 2) else str(share))
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        """By which integers the rows of the two cells are multiplied: b - a and a."""
+        share = _share_of(self.share)
+        return share.denominator - share.numerator, share.numerator
+
+    @property
+    def unit(self) -> Fraction:
+        """Half of b: the natural unit is that of |n0 - n1|, whatever the share."""
+        return Fraction(sum(self.weights), 2)
+
+    def columns(self) -> set[str]:
+        """None: it counts rows."""
+        return set()
+
+    def check(self, schema: Schema) -> None:
+        """Needs nothing of the schema."""
+
+    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
+        """``QueryError`` unless there are two cells, a third for missing values aside."""
+        if len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2:
+            raise QueryError(f"Balance compares two parts, and {candidate!r} does not have two.")
+
+    def sensitivity(self, schema: Schema) -> int:
+        return max(self.weights)
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, 1). A third cell (missing values) does not count."""
+        # A quarter has the weights 3 and 1: 10 rows below and 30 above score 0, 20 and 20 score
+        # -40.
+        below, above = self.weights
+        return -np.abs(below * table[..., 0, 0] - above * table[..., 1, 0])
+
+
+def _share_of(share: object) -> Fraction:
+    """Reads the share of ``Balance``: None is a half. ``QueryError`` unless it is in (0, 1)."""
+    text = "1/2" if share is None else str(share)
+    try:
+        exact = Fraction(text if SHARE.fullmatch(text) else 0)
+    except (ValueError, ZeroDivisionError):
+        exact = Fraction(0)
+    if not 0 < exact < 1 or exact.denominator > MAX_DENOMINATOR:
+        allowed = f"between 0 and 1, both excluded, with a denominator of at most {MAX_DENOMINATOR:,}: 0.25 or '1/3'"
+        raise QueryError(f"is {share!r}", parameter="share", allowed=allowed)
+    return exact
+
+
+MAX_THRESHOLD = 2**40
+
+
+@dataclass(frozen=True)
+class Gradient(Score):
+    """Σ_j max(|G_j| - ``threshold``, 0): what splitting here would mend of a model's loss.
+
+    G_j is the sum of the loss's gradients; the sum is over cells and classes.
+
+    Privacy:
+        A row adds its gradient to one cell of a candidate, and each summand follows G_j at most one
+        to one; so the sensitivity is the largest L1 norm of a row's gradient. A candidate's score
+        may rise or fall, so the span is twice that (privacy.md 8.3).
+
+    Attributes:
+        derivatives: The loss: ``Logistic``, ``Softmax`` or ``Residuals``.
+        threshold: What noise will hide, public: the scale of the noise of the sums that follow, in
+            rows (in grid cells of the target for ``Residuals``).
+    """
+
+    derivatives: Logistic | Softmax | Residuals
+    threshold: float = 0.0
+    kind: Literal["gradient"] = field(default="gradient", repr=False)
+
+    measure = "vectors"
+    monotone = False
+
+    def __post_init__(self) -> None:
+        needed = f"Gradient takes Logistic, Softmax or Residuals, not {self.derivatives!r}."
+        require_kind([self.derivatives], Derivatives, needed)
+        if not is_number(self.threshold, 0, MAX_THRESHOLD):
+            allowed = f"a number from 0 to {MAX_THRESHOLD:,}"
+            raise QueryError(f"is {self.threshold!r}", parameter="threshold", allowed=allowed)
+        object.__setattr__(self, "threshold", float(self.threshold))
+
+    @property
+    def unit(self) -> int:
+        """That of the derivatives."""
+        return self.derivatives.unit
+
+    @property
+    def target(self) -> str:
+        """What the model predicts."""
+        return self.derivatives.target
+
+    def columns(self) -> set[str]:
+        """The target, and what the model's points look at."""
+        return self.derivatives.columns()
+
+    def inner(self) -> tuple[Expression, ...]:
+        """Those of the model's points."""
+        return self.derivatives.inner()
+
+    def targets(self) -> set[str]:
+        """The target: a model may look again at what its points know."""
+        return {self.target}
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the derivatives mean something."""
+        self.derivatives.check(schema)
+
+    def vectors(self, schema: Schema) -> RowVectors | None:
+        """Those of the derivatives."""
+        return self.derivatives.vectors(schema)
+
+    def sensitivity(self, schema: Schema) -> int:
+        return max(1, self.derivatives.vectors(schema).gradient_bound)
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, width) of sums of vectors."""
+        # Cells with gradients of 90 and -10 rows score 70 at a threshold of 20: noise would hide
+        # the second.
+        excess = np.abs(self.derivatives.gradients(table)) - round(self.threshold * self.unit)
+        return np.maximum(excess, 0).sum(axis=(-1, -2))
+
 
 GINI_UNIT = 2**10
 SQUARED_ERROR_LEVELS = 2**10
@@ -271,7 +546,7 @@ class AbsoluteError(_OfNumbers):
 
 
 # What an analyst writes as a score, and what is a question of its own: nothing is chosen among
-# candidates (pinq/public/questions.py).
+# candidates (pinq/public/queries.py).
 
 
 @dataclass(frozen=True)

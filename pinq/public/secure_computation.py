@@ -17,8 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from pinq.public.extras import install_line
-from pinq.public.plugins import plugin
+from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
 

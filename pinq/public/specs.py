@@ -5,31 +5,41 @@ A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``
 it is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md
 1.1). A *family* stands for many specs, of which ``exp_mech`` chooses one.
 
-A new spec of one axis is a class in ``factors.py``, any other one here; both are entries of
-``Spec``. A new family is a class here, an entry of ``Candidate``, and the file that scores its
-members (``pinq/curator/candidates``).
+Two partitions of the same part are *the same* exactly when they send every possible row to the same
+place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with
+the domains of its columns: the order of two ``Groups`` or another spelling of a cut makes another
+key only where parts are numbered differently.
+
+Order: what specs, families and scores share (``Expression``), partitions, specs of one axis
+(``Values``, ``Cuts``, ``Groups``, ``Calendar``, ``Shards``), specs of several, families. A new spec
+is a class beside its like and an entry of ``Spec``. A new family is a class here, an entry of
+``Candidate``, and the file that scores its members (``pinq/curator/candidates``).
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from typing import ClassVar, Literal, cast
+from weakref import ref
 
 import numpy as np
+from pydantic import ConfigDict
 
 from pinq.errors import QueryError
-from pinq.public.checks import is_whole, require_kind
-from pinq.public.expressions import Expression
-from pinq.public.factors import MAX_PARTS, Calendar, Cuts, Factor, Groups, OfColumn, Shards, Splitting, Values, bind
-from pinq.public.groupings import sides_of
-from pinq.public.partitions import Axis, Partition
-from pinq.public.schema import Schema, Value
-from pinq.public.untrusted import TupleOf
+from pinq.public.checks import TupleOf, closest, is_whole, require_kind, text_of
+from pinq.public.columns import CutPoint, Numeric, Value
+from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
+from pinq.public.schema import Schema
 
 __all__ = [
+    "MAX_GROUPINGS",
     "MAX_PARTS",
     "AnyCross",
     "AnyCut",
@@ -39,6 +49,8 @@ __all__ = [
     "Candidate",
     "Cross",
     "Cuts",
+    "Expression",
+    "Factor",
     "Family",
     "Groups",
     "Partition",
@@ -47,7 +59,600 @@ __all__ = [
     "Splitting",
     "Values",
     "bind",
+    "sides_of",
 ]
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # what nearly all members are
+
+
+class Expression(ABC):
+    """A spec, a family of candidates, or a score: a frozen dataclass with a ``kind``.
+
+    Whoever handles an expression asks it, and never looks at its class; so a new class cannot be
+    forgotten anywhere.
+    """
+
+    # On the wire the number 1 is neither true nor 1.0 nor "1", and a field that the class does not
+    # have is no request.
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    kind: str
+
+    @abstractmethod
+    def columns(self) -> set[str]:
+        """The columns that it names: what a grant's terms are compared with."""
+
+    @abstractmethod
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless it means something under this schema."""
+
+    @property
+    def as_spec(self) -> Splitting | None:
+        """Itself where it is a spec, which splits parts; None for a family and for a score."""
+        return None
+
+    def named(self) -> int:
+        """How many cut points and values it lists: what to check it takes grows with them."""
+        return 0
+
+    def inner(self) -> tuple[Expression, ...]:
+        """The specs that it looks at rows through, beside those that it is asked with."""
+        return ()
+
+    @cached_property
+    def identity(self) -> Hashable:
+        """The kind and all values with their types.
+
+        For Python ``True == 1``, but a column can have both as values.
+        """
+        identity = (self.kind, *[_tagged(getattr(self, name)) for name in _names(type(self))])
+        try:
+            hash(identity)
+        except TypeError:
+            raise QueryError(f"{self!r} holds something that is not a plain value.") from None
+        return identity
+
+
+@lru_cache(maxsize=64)
+def _names(kind: type[Expression]) -> list[str]:
+    """The fields of a class that tell its values apart."""
+    return [field.name for field in fields(kind) if field.name != "kind"]  # type: ignore[arg-type]
+
+
+def _tagged(value: object) -> Hashable:
+    kind = type(value)
+    if kind not in _PLAIN:
+        if isinstance(value, Expression):
+            return value.identity
+        if isinstance(value, tuple):
+            return tuple([_tagged(member) for member in value])
+    return kind.__name__, value
+
+
+Label = Value | float | tuple[Value | None, ...] | None
+"""What a part along an axis is called."""
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """How one column (or coin) says which part a row belongs to.
+
+    Attributes:
+        column: The encoded column; None for a shard.
+        size: Number of parts.
+        labels: What each part is called; empty where there are too many to list.
+        thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a
+            missing code is the last threshold.
+        lookup: For groups: the part of each code, -1 for none; shape (codes,).
+        shard_key: For shards: the key of their coins.
+    """
+
+    column: str | None
+    size: int
+    labels: tuple[Label, ...]
+    thresholds: tuple[int, ...] | None = None
+    lookup: np.ndarray | None = None
+    shard_key: int | None = None
+
+    @cached_property
+    def source(self) -> Hashable:
+        """What a row's code is read from: the column, or the shards of this key and number."""
+        return self.column if self.shard_key is None else ("shards", self.shard_key, self.size)
+
+    @cached_property
+    def identity(self) -> tuple[str, int, tuple[int, ...], bytes]:
+        """What tells axes of one schema apart."""
+        lookup = b"" if self.lookup is None else self.lookup.tobytes()
+        return (repr(self.source), self.size, self.thresholds or (), lookup)
+
+    @cached_property
+    def slots(self) -> int:
+        """Parts, and one more where a row can be in none."""
+        return self.size + int(self.lookup is not None and bool((self.lookup < 0).any()))
+
+    def parts_of(self, codes: np.ndarray) -> np.ndarray:
+        """The part of each code (-1 for none), shape like ``codes``; the row-wise map itself."""
+        if self.thresholds is not None:
+            return np.where(codes < 0, -1, np.searchsorted(np.array(self.thresholds), codes, side="right"))
+        if self.lookup is not None:
+            return np.where(codes < 0, -1, self.lookup[codes])
+        return codes
+
+    def codes_of(self, part: int, column: Numeric) -> tuple[int, int]:
+        """Returns the cells [first, end) that a part holds; none for missing values."""
+        if self.thresholds is None:
+            return (part, part + 1) if part < column.cells else (0, 0)
+        edges = (0, *self.thresholds, column.cells)
+        return edges[part], edges[part + 1]
+
+    def describe(self, part: int) -> str:
+        """Says what a part is, for people: ``sex = Female``, ``age < 30``."""
+        label, name = self.labels[part], self.column if self.column is not None else "shard"
+        if label is None:
+            return f"{name} missing"
+        if self.thresholds is not None:
+            return f"{name} {label}"
+        if isinstance(label, tuple):
+            members = ("missing" if value is None else text_of(value) for value in label)
+            return f"{name} in {{{', '.join(members)}}}"
+        return f"{name} = {label}"
+
+    def find(self, label: object) -> int:
+        """Finds the part with this label, or of this number where no label is a whole number.
+
+        ``QueryError`` where there is none.
+        """
+        # Of labels 10, 20 and 30 the part 10 is found by its label, and 0 is no part. Of labels "a"
+        # and "b", 0 is the first part.
+        wanted = label.item() if isinstance(label, np.generic) else label
+        for part, known in enumerate(self.labels):
+            if type(known) is type(wanted) and known == wanted:
+                return part
+        # A bool is an int to Python: where True and False are the labels, 0 and 1 are no numbers of
+        # parts.
+        numbered = not any(isinstance(known, int) for known in self.labels)
+        if numbered and type(wanted) is int and 0 <= wanted < self.size:
+            return wanted
+        listed = ", ".join(repr(known) for known in self.labels[:12]) + (", ..." if self.size > 12 else "")
+        meant = closest(str(wanted), self.labels)
+        raise QueryError(f"there is no part {wanted!r}{meant}; the parts are {listed}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A spec bound to a schema.
+
+    Attributes:
+        spec: What was bound.
+        axes: A part of the partition is one part along each axis.
+        key: Identifies the map from rows to numbered parts, 16 bytes.
+    """
+
+    spec: Spec
+    axes: tuple[Axis, ...]
+    key: bytes
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Parts along each axis."""
+        return tuple(axis.size for axis in self.axes)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of parts."""
+        return math.prod(map(int, self.shape))
+
+    def positions(self, index: int) -> list[tuple[Axis, int]]:
+        """Returns which part along each axis part ``index`` is."""
+        if len(self.axes) == 1:
+            return [(self.axes[0], index)]
+        return list(zip(self.axes, map(int, np.unravel_index(index, self.shape)), strict=True))
+
+    def labels(self, index: int) -> tuple[Label, ...]:
+        """Returns what part ``index`` is called along each axis.
+
+        It is a value, an interval's text, a group, or a shard's number.
+        """
+        return tuple(axis.labels[part] for axis, part in self.positions(index))
+
+    def describe(self, index: int) -> str:
+        """Says what part ``index`` is, for people."""
+        return ", ".join(axis.describe(part) for axis, part in self.positions(index))
+
+    def find(self, label: object) -> int:
+        """Finds the part of a label, or of its number. ``QueryError`` where there is none."""
+        labels = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
+        if len(labels) != len(self.axes):
+            raise QueryError(
+                f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
+            )
+        positions = [axis.find(own) for axis, own in zip(self.axes, labels, strict=True)]
+        return int(np.ravel_multi_index(positions, self.shape))
+
+
+MAX_PARTS = 2**20
+KEPT_PARTITIONS, KEPT_PARTS = 10_000, 2**17  # that a schema remembers
+CODES_OF_A_PART = 25  # so many codes of a lookup take the memory of a part
+
+
+class Splitting(Expression):
+    """A spec: it names the parts of a table."""
+
+    @property
+    def as_spec(self) -> Splitting:
+        """Itself."""
+        return self
+
+    @property
+    @abstractmethod
+    def factors(self) -> tuple[Factor, ...]:
+        """The specs whose joint parts these are."""
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless it binds."""
+        bind(self, schema)
+
+    def max_parts(self, schema: Schema) -> int:
+        """How many parts it makes."""
+        return bind(self, schema).size
+
+
+class Factor(Splitting):
+    """A spec of one axis.
+
+    Attributes:
+        is_finest: Whether each part has a single value, so that the column splits none of them again.
+    """
+
+    is_finest: ClassVar[bool] = False
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """This spec alone."""
+        return (self,)
+
+    @abstractmethod
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """Binds to a schema: the axis, and what identifies it (kind, column, domain, parts)."""
+
+
+@dataclass(frozen=True)
+class OfColumn:
+    """What is said of one column."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str):
+            raise QueryError(f"is {self.column!r}", parameter="column", allowed="the name of a column")
+
+    def columns(self) -> set[str]:
+        """The column that it names."""
+        return {self.column}
+
+
+@dataclass(frozen=True)
+class Values(OfColumn, Factor):
+    """One part for each declared value, or each grid cell of a numeric column; missing last."""
+
+    is_finest = True
+    kind: Literal["values"] = field(default="values", repr=False)
+
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """A part for each code."""
+        column = schema.column(self.column)
+        return Axis(self.column, column.codes, column.labels_up_to(MAX_PARTS)), [self.kind, self.column, column.digest]
+
+
+@dataclass(frozen=True)
+class Cuts(OfColumn, Factor):
+    """``len(points) + 1`` parts of numbers or dates, from below the first point; missing last.
+
+    Dates are cut at dates: ``Cuts("born", ["1950-01-01", date(1970, 1, 1)])``.
+    """
+
+    points: TupleOf[CutPoint]
+    kind: Literal["cuts"] = field(default="cuts", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        points = (self.points,) if isinstance(self.points, (int, float, str)) else self.points
+        try:
+            object.__setattr__(self, "points", tuple(map(_point, points)))
+        except TypeError:
+            wrong = f"the cuts of `{self.column}` must be a list of numbers or dates, not {points!r}"
+            raise QueryError(f"{wrong}.") from None
+
+    def named(self) -> int:
+        """Its points."""
+        return len(self.points)
+
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """A part for each interval of codes; a missing code is beyond one more threshold."""
+        column = schema.numeric(self.column)
+        thresholds = tuple(column.threshold(point, self.column) for point in self.points)
+        if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
+            needed = f"must increase and lie in different grid cells (width {float(column.width):g})"
+            raise QueryError(f"the cuts of `{self.column}` {needed}; they are {list(self.points)}.")
+        edges = [column.text(column.edge(threshold)) for threshold in thresholds]
+        between = (f"{low} to < {high}" for low, high in itertools.pairwise(edges))
+        labels: tuple[str | None, ...] = (f"< {edges[0]}", *between, f">= {edges[-1]}")
+        # A cut at 30 of 100 cells, and missing values: thresholds 30 and 100, for 100 is their
+        # code.
+        if column.nullable:
+            labels, thresholds = (*labels, None), (*thresholds, column.cells)
+        identity = [self.kind, self.column, column.digest, thresholds]
+        return Axis(self.column, len(labels), labels, thresholds=thresholds), identity
+
+
+@dataclass(frozen=True)
+class Groups(OfColumn, Factor):
+    """One part for each listed group of values; ``None`` names the missing value.
+
+    Rows in no group go nowhere.
+    """
+
+    groups: TupleOf[TupleOf[Value | None]]
+    kind: Literal["groups"] = field(default="groups", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            groups = tuple((group,) if isinstance(group, (str, int)) else tuple(group) for group in self.groups)
+        except TypeError:
+            wrong = f"the groups of `{self.column}` must be a list of lists of values"
+            raise QueryError(f"{wrong}.") from None
+        object.__setattr__(self, "groups", groups)
+
+    def named(self) -> int:
+        """The values of its groups."""
+        return sum(map(len, self.groups))
+
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """A part for each group, by a table from codes to groups."""
+        column = schema.categorical(self.column)
+        # Values a, b, c in the groups (a, c) and (b): 0 1 0. In (c) alone: -1 -1 0.
+        lookup = [-1] * column.codes
+        for number, group in enumerate(self.groups):
+            if not group:
+                raise QueryError(f"group {number} of `{self.column}` is empty.")
+            for value, code in zip(group, column.codes_of_values(group, self.column), strict=True):
+                if lookup[code] >= 0:
+                    raise QueryError(f"the value {value!r} of `{self.column}` stands in two groups.")
+                lookup[code] = number
+        if not self.groups:
+            raise QueryError(f"Groups of `{self.column}` has no group.")
+        identity = [self.kind, self.column, column.digest, lookup]
+        return Axis(self.column, len(self.groups), self.groups, lookup=np.array(lookup, dtype=np.int64)), identity
+
+
+@dataclass(frozen=True)
+class Calendar(OfColumn, Factor):
+    """One part for each year, quarter, month or weekday of a column of dates; missing last.
+
+    Years, quarters and months are those that the declared bounds reach, one after the other. A date
+    belongs to the period in which its grid cell begins.
+    """
+
+    period: Period
+    kind: Literal["calendar"] = field(default="calendar", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.period not in PERIODS:
+            raise QueryError(f"is {self.period!r}", parameter="period", allowed=f"one of {', '.join(PERIODS)}")
+
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """A part for each period: an interval of codes, or the codes of a weekday."""
+        column, missing = schema.dated(self.column), schema.column(self.column).nullable
+        identity = [self.kind, self.column, column.digest, self.period]
+        if self.period == "weekday":
+            # A grid of days from Saturday on: 5 6 0 1 2 3 4 5 ..., and 7 for missing.
+            lookup = np.append(column.weekdays(self.column), np.full(int(missing), len(WEEKDAYS)))
+            labels: tuple[Value | None, ...] = (*WEEKDAYS, *[None] * missing)
+            return Axis(self.column, len(labels), labels, lookup=lookup), identity
+        names, starts = column.periods(self.period)
+        thresholds = tuple(column.threshold(start, self.column) for start in starts)
+        if any(a >= b for a, b in itertools.pairwise(thresholds)):
+            raise QueryError(f"a cell of `{self.column}` holds more than a {self.period}; take a longer period.")
+        labels = names
+        if missing:
+            labels, thresholds = (*names, None), (*thresholds, column.cells)
+        return Axis(self.column, len(labels), labels, thresholds=thresholds), identity
+
+
+@dataclass(frozen=True)
+class Shards(Factor):
+    """``count`` random disjoint parts: one keyed coin for each row, steady across sessions.
+
+    Another ``key``, other coins.
+    """
+
+    count: int
+    key: int = 0
+    kind: Literal["shards"] = field(default="shards", repr=False)
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
+            value = getattr(self, name)
+            if not is_whole(value, low, high):
+                allowed = f"a whole number from {low} to {high}"
+                raise QueryError(f"`{name}` of Shards is {value!r}; it must be {allowed}.")
+            object.__setattr__(self, name, int(value))
+
+    def columns(self) -> set[str]:
+        """None: the coins are drawn beside the columns."""
+        return set()
+
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """A part for each face of the coin."""
+        return Axis(None, self.count, tuple(range(self.count)), shard_key=self.key), [self.kind, self.count, self.key]
+
+
+@dataclass
+class Kept:
+    """The partitions that a schema remembers, by their specs' identities and by the specs.
+
+    An identity is as long as its spec. Who binds an object again finds it by its number, which no
+    other object has as long as it lives.
+
+    Attributes:
+        partitions: By identity.
+        specs: Objects that were bound, and what they mean, by the objects' numbers.
+        room: How much memory the partitions take, in parts.
+    """
+
+    partitions: dict[Hashable, Partition] = field(default_factory=dict)
+    specs: dict[int, tuple[ref[Splitting], Partition]] = field(default_factory=dict)
+    room: int = 0
+
+    def of(self, spec: Splitting) -> Partition | None:
+        """The partition of this very object."""
+        known = self.specs.get(id(spec))
+        return None if known is None or known[0]() is not spec else known[1]
+
+    def note(self, spec: Splitting, partition: Partition) -> None:
+        """Notes that an object means one of these partitions."""
+        if len(self.specs) >= KEPT_PARTITIONS:
+            self.specs = {}
+        self.specs[id(spec)] = ref(spec), partition
+
+    def add(self, identity: Hashable, partition: Partition) -> None:
+        """Keeps a partition, alone where those so far take too much memory."""
+        # A cut of a hundred thousand points takes 20 MB: of such, two are kept; of small ones, thousands.
+        if len(self.partitions) >= KEPT_PARTITIONS or self.room >= KEPT_PARTS:
+            self.partitions, self.specs, self.room = {}, {}, 0
+        self.partitions[identity] = partition
+        self.room += _room(partition)
+
+
+def _room(partition: Partition) -> int:
+    """How much memory a partition takes, in parts of about 200 bytes."""
+    # Two groups of 50,000 values each take as much as 100,000 parts, and the codes of these values
+    # as 4,000 more.
+    parts = sum(axis.size for axis in partition.axes)
+    codes = sum(len(axis.lookup) for axis in partition.axes if axis.lookup is not None)
+    return max(parts, partition.spec.named()) + codes // CODES_OF_A_PART
+
+
+def bind(spec: Splitting, schema: Schema) -> Partition:
+    """Binds a spec to a schema.
+
+    Raises:
+        QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
+    """
+    kept = cast(Kept, schema.kept().get("bind") or schema.kept().setdefault("bind", Kept()))
+    known = kept.of(spec)
+    if known is not None:
+        return known
+    wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
+    require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
+    partition = kept.partitions.get(spec.identity)
+    if partition is None:
+        partition = _bind(spec, schema)
+        kept.add(spec.identity, partition)
+    kept.note(spec, partition)
+    return partition
+
+
+def _bind(spec: Splitting, schema: Schema) -> Partition:
+    bound = [factor.axis(schema) for factor in spec.factors]
+    columns = [axis.column for axis, _ in bound if axis.column is not None]
+    if len(set(columns)) != len(columns):
+        raise QueryError(f"a column stands twice in {spec!r}.")
+    identity: list[object] = [key for _, key in bound]
+    if len(columns) < len(bound) or schema.privacy_unit != "row":
+        # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under
+        # another encoding a row could fall into another part, so it is another partition.
+        identity.append(schema.row_digest)
+    key = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
+    partition = Partition(cast("Spec", spec), tuple(axis for axis, _ in bound), key)
+    if partition.size > MAX_PARTS:
+        raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
+    return partition
+
+
+def _point(value: object) -> CutPoint:
+    """Reads a cut point: a date is kept as text, for it is a number only to its column."""
+    text = moment_text(value)
+    return _number(value) if text is None else text
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or (not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple")):
+        raise QueryError(f"the cut {value!r} is neither a number nor a date.")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = float("inf")
+    if number != number or number in (float("inf"), float("-inf")):
+        raise QueryError(f"the cut {value!r} is not finite.")
+    return number
+
+
+MAX_GROUPINGS = 4096
+KEPT_VALUES = 64  # of no more values bipartitions are kept, 256 kB of them a column and seed
+
+
+def sides_of(column: str, seed: int, count: int) -> np.ndarray:
+    """Draws bipartitions of ``count`` values, as rows of truth values.
+
+    Value i is in the first group where bit i is set.
+    """
+    return _kept(column, seed, count) if count <= KEPT_VALUES else _sides(column, seed, count)
+
+
+@lru_cache(maxsize=64)
+def _kept(column: str, seed: int, count: int) -> np.ndarray:
+    return _sides(column, seed, count)
+
+
+def _sides(column: str, seed: int, count: int) -> np.ndarray:
+    if count < 2:
+        return np.zeros((0, count), dtype=bool)
+    # The last value is always in the second group, so that no bipartition appears twice.
+    if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
+        # Three values: the numbers 1, 2 and 3 are the groups {a}, {b} and {a, b}.
+        octets = np.arange(1, 2 ** (count - 1), dtype="<u2").view(np.uint8).reshape(-1, 2)[:, : (count + 7) // 8]
+    else:
+        octets = _drawn(column, seed, count)
+    sides = np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(bool)
+    sides.flags.writeable = False
+    return sides
+
+
+def _drawn(column: str, seed: int, count: int) -> np.ndarray:
+    """Draws ``MAX_GROUPINGS`` different bipartitions, as bits of octets, lowest first.
+
+    Draw i is the hash of column, seed and i, a number of which the lowest ``count - 1`` bits count.
+    """
+    start, length = f"{column}\x00{seed}\x00".encode(), (count + 7) // 8
+    masks, drawn = np.zeros((0, length), dtype=np.uint8), 0
+    while len(masks) < MAX_GROUPINGS:
+        more = 64 + (MAX_GROUPINGS - len(masks)) * 9 // 8  # some are 0, or there already
+        hashes = b"".join(
+            hashlib.shake_256(b"%s%d" % (start, number)).digest(length) for number in range(drawn, drawn + more)
+        )
+        new = np.frombuffer(hashes, dtype=np.uint8).reshape(-1, length)[:, ::-1].copy()
+        # Of 10 values 9 bits count: all of the first octet, the lowest of the second.
+        new[:, -1] &= 2 ** ((count - 1) % 8) - 1
+        every = np.concatenate([masks, new[new.any(axis=1)]])
+        # Draws 5, 3, 5, 9: the third is there already; those kept stay in the order drawn, so that
+        # more draws change none.
+        _, first = np.unique(_numbers(every), return_index=True)
+        masks, drawn = every[np.sort(first)], drawn + more
+    return masks[:MAX_GROUPINGS]
+
+
+def _numbers(octets: np.ndarray) -> np.ndarray:
+    """Returns a value for each row of octets, equal where rows are; up to eight make an integer."""
+    count, length = octets.shape
+    if length > 8:
+        return octets.view(f"V{length}").ravel()
+    padded = np.zeros((count, 8), dtype=np.uint8)
+    padded[:, :length] = octets
+    return padded.view(np.uint64).ravel()
+
 
 MAX_SEED = 2**64
 MAX_MEMBERS = 100_000

@@ -163,7 +163,7 @@ FAULTS = (
     ),
     Fault(
         "vectors are not clipped to their bound",
-        "pinq/public/vectors.py",
+        "pinq/public/derivatives.py",
         "self.packing.packed(clipped(vectors, self.bound))",
         "self.packing.packed(vectors)",
         (SAMPLERS, LOSSES),

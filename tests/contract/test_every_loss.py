@@ -12,12 +12,11 @@ import pytest
 
 from pinq.errors import NotAllowed, QueryError
 from pinq.ledger.terms import Terms
-from pinq.public.derivatives import AnyDerivatives
+from pinq.public.derivatives import AnyDerivatives, RowVectors
 from pinq.public.points import Points
 from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import AnyCut, Cuts, Values
-from pinq.public.vectors import RowVectors
 from tests.catalogue import DERIVATIVES, losses_on
 from tests.handles import engine_of, ledger_of, simulated
 

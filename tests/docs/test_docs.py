@@ -25,7 +25,7 @@ from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
 from pinq.engine.sources import source_path
 from pinq.provider.local import open_ledger
-from pinq.public.derived_from import Lookup
+from pinq.public.columns import Lookup
 from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import DatabaseTable, Policy

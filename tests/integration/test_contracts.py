@@ -90,7 +90,7 @@ def test_the_analysts_face_loads_no_provider_side() -> None:
     """Specs, scores, handles and miners work where nothing that an extra brings can be imported."""
     code = (
         "import sys\n"
-        "from pinq.public.extras import EXTRAS\n"
+        "from pinq.public.plugins import EXTRAS\n"
         "for packages in EXTRAS.values(): sys.modules.update(dict.fromkeys(packages))\n"
         "import pinq.analyst.queryable, pinq.public.queries\n"
         "from pinq import Values, Cuts, Gini, Schema, PrivateQueryable, QueryError\n"
@@ -110,7 +110,7 @@ def test_importing_a_miner_loads_no_engine_and_no_pictures() -> None:
 import sys
 from itertools import chain
 import miners
-from pinq.public.extras import EXTRAS
+from pinq.public.plugins import EXTRAS
 assert dir(miners) == miners.__all__
 assert not {"pandas", "numpy"} & set(sys.modules)
 for name in miners.__all__:

@@ -19,13 +19,12 @@ from pinq.engine import TableRequest, arrays, open_engine, shards
 from pinq.engine.kernel import CountRequest
 from pinq.engine.trie import Descent
 from pinq.errors import PolicyError
-from pinq.public.derivatives import Logistic
+from pinq.public.derivatives import Logistic, RowVectors
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
-from pinq.public.vectors import RowVectors
 from tests.handles import engine_over
 from tests.noted import noting
 

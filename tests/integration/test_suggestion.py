@@ -150,7 +150,7 @@ def test_means_are_read_off_a_monotone_curve() -> None:
 def test_without_the_providers_side_it_says_what_to_install() -> None:
     code = (
         "import sys\n"
-        "from pinq.public.extras import EXTRAS\n"
+        "from pinq.public.plugins import EXTRAS\n"
         "for packages in EXTRAS.values(): sys.modules.update(dict.fromkeys(packages))\n"
         "from miners import DiffPID3, suggest\n"
         "from pinq import Schema\n"

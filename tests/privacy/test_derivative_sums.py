@@ -24,13 +24,13 @@ from hypothesis.extra.numpy import arrays
 
 import pinq.curator.mechanisms
 from pinq.curator.verbs import prepare
+from pinq.public.derivatives import clipped
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
-from pinq.public.questions import SumDerivatives
+from pinq.public.queries import SumDerivatives
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cross, Cuts, Groups, Values, bind
-from pinq.public.vectors import clipped
 from tests.catalogue import DERIVATIVES, losses_on
 from tests.handles import engine_of, simulated
 from tests.laws import interval_of, law_is, noise_law

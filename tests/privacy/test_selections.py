@@ -23,7 +23,7 @@ from pinq.public.derivatives import Logistic
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
-from pinq.public.questions import Vote
+from pinq.public.queries import Vote
 from pinq.public.schema import Schema
 from pinq.public.scores import (
     AbsoluteError,

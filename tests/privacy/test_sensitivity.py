@@ -11,7 +11,6 @@ import pytest
 
 from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
 from pinq.public.derivatives import Logistic
-from pinq.public.gradient import Gradient
 from pinq.public.points import Points
 from pinq.public.schema import Schema
 from pinq.public.scores import (
@@ -20,6 +19,7 @@ from pinq.public.scores import (
     Balance,
     ClassCount,
     Gini,
+    Gradient,
     InfoGain,
     MaxClass,
     MutualInformation,

@@ -18,7 +18,7 @@ from miners.fitted.reliability import determination
 from miners.parameters import NotLearnedError, Parameterised, cloned
 from miners.tuning.suggestion import _monotone
 from pinq.errors import QueryError
-from pinq.public.extras import EXTRAS, extra_of, install_line, optional
+from pinq.public.plugins import EXTRAS, extra_of, install_line, optional
 from tests.catalogue import MINERS
 
 MIXINS = {

@@ -27,7 +27,7 @@ import numpy as np
 from miners.secure.mpc.mpyc_types import NativeRuntime, RuntimeModule, Runtimes, SecureArray
 from miners.secure.mpc.runtime import Connection, Runtime, Shares
 from pinq.errors import QueryError
-from pinq.public.extras import install_line
+from pinq.public.plugins import install_line
 
 __all__ = [
     "MPyCRuntime",

@@ -47,9 +47,8 @@ from pinq.analyst.verbs import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.extras import install_line
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.plugins import plugin
+from pinq.public.plugins import install_line, plugin
 from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
 

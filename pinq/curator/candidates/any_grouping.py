@@ -10,9 +10,8 @@ import numpy as np
 from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer, no_runs
 from pinq.curator.counted import Counted
 from pinq.curator.work import CELL
-from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.schema import Value
-from pinq.public.specs import AnyGrouping, Spec
+from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
 
 __all__ = ["AnyGroupingScorer"]
 

@@ -5,7 +5,7 @@
 looks at public facts alone: it refuses what cannot be asked, and says what to tabulate, how exact
 an answer will be, and how exact tables become a noisy release. The curator charges between the two.
 
-To add a question: its class (``pinq/public/questions.py``), its file here, and its line in
+To add a question: its class (``pinq/public/queries.py``), its file here, and its line in
 ``PREPARE``.
 """
 
@@ -18,7 +18,7 @@ from pinq.curator.verbs import average, choose, count, derivatives, stop, vote
 from pinq.curator.verbs import sum as total
 from pinq.curator.verbs.prepared import PreparedQuery
 from pinq.public.parts import PartSet
-from pinq.public.questions import Average, Choose, Count, Question, Stop, Sum, SumDerivatives, Vote
+from pinq.public.queries import Average, Choose, Count, Question, Stop, Sum, SumDerivatives, Vote
 from pinq.public.schema import Schema
 
 __all__ = ["PREPARE", "prepare"]

@@ -18,7 +18,7 @@ from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import Moments
 from pinq.public.parts import PartSet
-from pinq.public.questions import Average
+from pinq.public.queries import Average
 from pinq.public.schema import Schema
 
 __all__ = ["prepare"]

@@ -12,8 +12,7 @@ from pinq.curator.counted import Counted
 from pinq.curator.verbs.prepared import NUMBER_BYTES, Noise, PreparedQuery, Released, about
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
-from pinq.public.queries import MAX_CANDIDATES
-from pinq.public.questions import Choose
+from pinq.public.queries import MAX_CANDIDATES, Choose
 from pinq.public.schema import Schema
 from pinq.public.scores import Score, require_score
 

@@ -11,7 +11,7 @@ from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.public.accuracy import laplace_interval
 from pinq.public.parts import PartSet
-from pinq.public.questions import Count
+from pinq.public.queries import Count
 from pinq.public.schema import Schema
 
 __all__ = ["prepare"]

@@ -15,7 +15,7 @@ from pinq.engine.tables import TableRequest
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
 from pinq.public.parts import PartSet
-from pinq.public.questions import SumDerivatives
+from pinq.public.queries import SumDerivatives
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind
 

@@ -22,7 +22,7 @@ from pinq.curator.mechanisms import choose
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.errors import QueryError
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.questions import Stop
+from pinq.public.queries import Stop
 from pinq.public.schema import Schema
 from pinq.public.scores import PATH_LOSS, EnoughRows
 

@@ -22,7 +22,7 @@ from pinq.engine.tables import MAX_SUM, Moments
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
 from pinq.public.parts import PartSet
-from pinq.public.questions import Sum
+from pinq.public.queries import Sum
 from pinq.public.schema import Numeric, Schema
 
 __all__ = ["prepare"]

@@ -12,7 +12,7 @@ from pinq.curator.verbs.choose import within
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.engine.tables import TableRequest
 from pinq.public.parts import PartSet
-from pinq.public.questions import Vote
+from pinq.public.queries import Vote
 from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 

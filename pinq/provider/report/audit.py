@@ -28,9 +28,9 @@ from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.line import Line, line_of
 from pinq.provider.report.period import Period
+from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy
-from pinq.public.spelling import closest
 
 __all__ = ["Audit", "Replay", "audit", "replay"]
 

@@ -14,10 +14,9 @@ from pinq import AnyGrouping, Cuts, Gini, Groups, Values
 from pinq.curator.candidates import selection
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.counted import Counted
-from pinq.public.factors import KEPT_PARTS, Kept
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import bind
+from pinq.public.specs import KEPT_PARTS, Kept, bind
 
 SCHEMA = Schema(
     max_rows=100,
@@ -69,7 +68,7 @@ def test_a_schema_remembers_partitions_of_so_many_parts() -> None:
 @pytest.mark.parametrize(("named", "most"), [(500, 2), (1, 48)])
 def test_a_schema_counts_the_values_and_codes_of_groups(named: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of 500 values take the room of 520 parts and one group of a value that of 21: 20 are for 500 codes."""
-    monkeypatch.setattr("pinq.public.factors.KEPT_PARTS", 1000)
+    monkeypatch.setattr("pinq.public.specs.KEPT_PARTS", 1000)
     values = tuple(f"v{number}" for number in range(500))
     schema = Schema(columns={"a": {"type": "categorical", "values": values}}, max_rows=9)
     kept = []

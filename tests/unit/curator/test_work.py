@@ -41,12 +41,11 @@ from pinq.engine.rows import Rows, code_tables
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
-from pinq.public.groupings import sides_of
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import Candidate, Request, WireParts
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Spec, bind
+from pinq.public.specs import Axis, Spec, bind, sides_of
 
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},

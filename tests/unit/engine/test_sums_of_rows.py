@@ -17,7 +17,7 @@ from pinq.engine.codes import Codes, RowBlock, kinds_of
 from pinq.engine.cores import thread_count
 from pinq.engine.kernel import Counts, count, count_request
 from pinq.engine.tables import Moments, Sparse, TableRequest
-from pinq.public import packing
+from pinq.public import derivatives
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -70,7 +70,7 @@ def engine() -> Iterator[ArrayEngine]:
         small.setattr(arrays, "BLOCK_ROWS", 1)
         small.setattr(arrays, "PIECE_ROWS", 16)
         small.setattr(tallies, "SORTED_ROWS", 40)
-        small.setattr(packing, "ROWS", (4,))
+        small.setattr(derivatives, "ROWS", (4,))
         small.setattr("os.cpu_count", lambda: 2)
         opened = ArrayEngine(Codes(blocks, SCHEMA), SCHEMA, b"salt")
         assert thread_count() == 2

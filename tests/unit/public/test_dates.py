@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pinq import Calendar, Cuts, Date, DateTime, QueryError, Schema, Values
 from pinq.analyst.answers import NoisyDate, noisy
-from pinq.public.moments import microseconds_of, moment_text
+from pinq.public.dates import microseconds_of, moment_text
 from pinq.public.queries import Answer
 from pinq.public.specs import bind
 

@@ -18,8 +18,7 @@ from pinq.curator.verbs import PREPARE, prepare
 from pinq.ledger.composition import Demand
 from pinq.ledger.requests import LoggedQuestion
 from pinq.public.epsilon import Epsilon, to_nano
-from pinq.public.queries import Answer, Request
-from pinq.public.questions import UNSAID, Question
+from pinq.public.queries import UNSAID, Answer, Question, Request
 from pinq.public.schema import Schema
 from tests.asking import requests
 from tests.handles import ledger_of

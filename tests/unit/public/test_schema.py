@@ -15,9 +15,9 @@ import pytest
 from pydantic import ValidationError
 
 from pinq.errors import QueryError
+from pinq.public.checks import closest
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, unit_text
 from pinq.public.specs import Values, bind
-from pinq.public.spelling import closest
 
 SEX = Categorical(values=("f", "m"), nullable=True)
 

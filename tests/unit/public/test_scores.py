@@ -10,13 +10,14 @@ import pytest
 
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
-from pinq.public.score import FEW_POSITIONS, over_last
 from pinq.public.scores import (
+    FEW_POSITIONS,
     AbsoluteError,
     Gini,
     InfoGain,
     MaxClass,
     SquaredError,
+    over_last,
     require_score,
 )
 from pinq.public.specs import bind
