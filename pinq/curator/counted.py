@@ -19,7 +19,7 @@ from typing import cast
 
 import numpy as np
 
-from pinq.curator.turn import Turn
+from pinq.curator.work import Turn
 from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Sparse, Table, TableRequest
 from pinq.public.parts import Part, PartSet
 

@@ -24,17 +24,16 @@ Privacy:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from pinq.curator.key_locks import KeyLocks
-from pinq.curator.meter import Meter, WorkMeter
-from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import Noise, PreparedQuery
-from pinq.curator.work import MAX_WORK, checking_work, require_work
+from pinq.curator.work import MAX_WORK, Meter, Stopped, Turn, WorkMeter, checking_work, require_work
 from pinq.engine.tables import Engine
 from pinq.errors import EngineError, QueryError, Refusal, unspent
 from pinq.ledger.ledger import Ledger
@@ -43,7 +42,40 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.queries import Answer, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["Curator"]
+__all__ = ["Curator", "KeyLocks"]
+
+
+@dataclass
+class _Lock:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+
+
+class KeyLocks:
+    """A lock for each key, kept while anybody holds it or waits for it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: dict[Hashable, _Lock] = {}
+
+    @contextmanager
+    def take(self, key: Hashable) -> Iterator[None]:
+        """Waits until nobody else is inside with this key."""
+        with self._guard:
+            held = self._locks.setdefault(key, _Lock())
+            held.users += 1
+        try:
+            with held.lock:
+                yield
+        finally:
+            with self._guard:
+                held.users -= 1
+                if not held.users:
+                    del self._locks[key]
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
 
 _log = logging.getLogger("pinq.curator.monitor")
 

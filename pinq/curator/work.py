@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request costs in work, known before it is charged, and the limit of one request.
+"""What a request costs in work, known before it is charged, and the limits of one and of a minute.
 
 Epsilon does not bound work: a choice among a hundred thousand families may be asked at the least
 epsilon there is. So work has a price of its own, in units of about a millisecond of one core. It is
 made in two steps: what checking a request takes follows from the request alone and is known before
 anything is bound to the schema; what counting and releasing take, from what was prepared.
 
+``Turn`` says how a request may run: with how much work, and until when. A worker looks at it
+between two steps (blocks of rows, slices of parts, candidates), so work ends soon after it is told
+to: its time is over, its client has gone, its grant has ended, the server stops. ``WorkMeter``
+counts the work of each analyst's last minute, against what the grant allows.
+
 Privacy:
     Both prices are functions of the request, the schema and the declared ``max_rows``: no row can
-    change a refusal. Held by: tests/unit/curator/test_work.py.
+    change a refusal, and ``admit`` compares such a price. That a turn ends after the charge is told
+    by the text of every failure after a charge, and the charge stays, so the text tells nothing.
+    That it ended rather than answered tells that the work took long, and so does the time of any
+    answer: time is outside the guarantee. With ``padding`` a turn ends at the end of a time bucket
+    only, so it tells no more than the bucket does. Held by: tests/unit/curator/test_work.py,
+    tests/unit/curator/test_turn.py.
 
 Example: 400 ``AnyGrouping`` of a column of 16 values are 400 x 4,096 bipartitions. To draw, score
 and choose among so many takes 10,000 units, ten seconds; one of a column of 3 values takes one.
@@ -17,13 +27,34 @@ and choose among so many takes 10,000 units, ten seconds; one of a column of 3 v
 from __future__ import annotations
 
 import math
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Protocol
 
-from pinq.errors import QueryError
+from pinq.errors import NotAllowed, QueryError, TooManyRequests
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, Expression
 
-__all__ = ["CELL", "COIN", "MAX_WORK", "NOISE", "PART", "ROW", "SHARD", "checking_work", "require_work", "units"]
+__all__ = [
+    "CELL",
+    "COIN",
+    "MAX_WORK",
+    "NOISE",
+    "PART",
+    "ROW",
+    "SHARD",
+    "Meter",
+    "Stopped",
+    "TooHeavy",
+    "Turn",
+    "WorkMeter",
+    "checking_work",
+    "require_work",
+    "units",
+]
 
 MAX_WORK = 600_000
 """Units that one request may need where the policy names no other limit: ten minutes of a core."""
@@ -71,3 +102,115 @@ def require_work(price: int, limit: int) -> None:
             f"this would take {price:,} units of work, each about a millisecond of one core; the policy allows "
             f"{limit:,} for one request. Ask fewer parts or candidates, or coarser ones."
         )
+
+
+class Stopped(Exception):
+    """The turn is over: no error of the request's, and nothing that its asker is told."""
+
+
+class TooHeavy(Exception):
+    """The request needs more work than this turn may take; nothing was charged."""
+
+
+class Turn:
+    """A request's turn; by default without an end.
+
+    Args:
+        seconds: How long it lasts from now.
+        most: The units of work that it may take.
+        clock: Monotonic seconds.
+        token: Digest of the token by which its analyst was let in, at which the charge looks again;
+            empty for none.
+    """
+
+    def __init__(
+        self,
+        seconds: float = math.inf,
+        most: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+        token: str = "",
+    ) -> None:
+        self.most, self.token, self._clock = most, token, clock
+        self._end = clock() + seconds
+
+    @property
+    def end(self) -> float:
+        """The moment of its clock at which it ends."""
+        return self._end
+
+    def stop(self, moment: float = -math.inf) -> None:
+        """Ends it at a moment of its clock, at once where that is past; never later than before."""
+        self._end = min(self._end, moment)
+
+    def admit(self, units: int) -> None:
+        """``TooHeavy`` where so many units of work are more than it may take."""
+        if units > self.most:
+            raise TooHeavy()
+
+    def check(self) -> None:
+        """``Stopped`` once it is over."""
+        if self._clock() >= self._end:
+            raise Stopped()
+
+
+MINUTE = 60.0
+
+
+class Meter(Protocol):
+    """Counts the work of a dataset's analysts."""
+
+    def take(self, analyst: str, units: int, most: int | None) -> None:
+        """Counts work that is about to be done, as ``WorkMeter`` does."""
+
+
+class WorkMeter:
+    """Units of work by analyst, on a clock that never jumps.
+
+    Each of several processes counts its own, against an equal share of what a grant allows: so all
+    together never allow more.
+
+    Args:
+        clock: Monotonic seconds.
+        processes: How many count.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, processes: int = 1) -> None:
+        self._clock, self._processes, self._lock = clock, processes, threading.Lock()
+        self._taken: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
+
+    def take(self, analyst: str, units: int, most: int | None) -> None:
+        """Counts work that is about to be done.
+
+        Args:
+            analyst: Whose.
+            units: How much.
+            most: What the grant allows within any sixty seconds; None for as much as there is.
+
+        Raises:
+            NotAllowed: More than it ever allows.
+            TooManyRequests: More than what it leaves now.
+        """
+        if most is None:
+            return
+        shared = "" if self._processes == 1 else f", of which each of {self._processes} processes has a share"
+        price = f"this takes {units:,} units of work, and this grant allows {most:,} a minute{shared}"
+        if most < self._processes:
+            raise NotAllowed(
+                f"this grant allows {most:,} units of work a minute, and {self._processes} processes share them: none "
+                "of them has any to give. The data provider can allow more (pinq terms), or serve by fewer processes."
+            )
+        most //= self._processes
+        if units > most:
+            raise NotAllowed(f"{price}. Ask fewer parts or candidates. The data provider can change it (pinq terms).")
+        with self._lock:
+            taken, moment = self._taken[analyst], self._clock()
+            while taken and taken[0][0] <= moment - MINUTE:
+                taken.popleft()
+            if sum(work for _, work in taken) + units > most:
+                # Until the oldest work is a minute old; what is asked may have to wait for more
+                # than that.
+                wait = taken[0][0] + MINUTE - moment
+                raise TooManyRequests(
+                    f"{price}, of which too little is left. Try again in {max(1, round(wait))} s.", wait
+                )
+            taken.append((moment, units))

@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
-from pinq.curator.meter import Meter
 from pinq.curator.monitor import Curator
-from pinq.curator.work import MAX_WORK
+from pinq.curator.work import MAX_WORK, Meter
 from pinq.engine import Engine, open_engine
 from pinq.errors import QueryError, unspent
 from pinq.ledger.ledger import Ledger

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinq.curator.meter import Meter, WorkMeter
 from pinq.curator.monitor import Curator
+from pinq.curator.work import Meter, WorkMeter
 from pinq.engine import Engine, open_engine
 from pinq.engine.sources import FileFacts, source_facts
 from pinq.errors import LedgerError, NotAuthorised, PolicyError

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from pinq.analyst.tokens import digest
-from pinq.curator.meter import WorkMeter
-from pinq.curator.turn import Stopped, TooHeavy, Turn
+from pinq.curator.work import Stopped, TooHeavy, Turn, WorkMeter
 from pinq.errors import EngineError, InternalError, NotAuthorised, PinqError, TooManyRequests, Unavailable
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import FREE, Terms

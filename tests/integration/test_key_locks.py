@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pinq.curator.key_locks import KeyLocks
+from pinq.curator.monitor import KeyLocks
 from pinq.errors import EngineError
 from pinq.public.queries import Request
 

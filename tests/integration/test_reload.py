@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request as HTTPRequest
 
-from pinq.curator.turn import Turn
+from pinq.curator.work import Turn
 from pinq.engine import open_engine
 from pinq.errors import NotAuthorised, PolicyError
 from pinq.provider.policy_file import load_policy

@@ -11,7 +11,7 @@ import pandas as pd
 import pinq
 import pinq.curator.candidates.any_cross
 from pinq.curator.monitor import Curator
-from pinq.curator.turn import Turn
+from pinq.curator.work import Turn
 from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.requests import LoggedQuestion
 from pinq.ledger.state import Account

@@ -15,8 +15,7 @@ import numpy as np
 
 from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer
 from pinq.curator.counted import Counted
-from pinq.curator.turn import Turn
-from pinq.curator.work import CELL, ROW
+from pinq.curator.work import CELL, ROW, Turn
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.scores import Score

@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
-from pinq.curator.turn import Turn
-from pinq.curator.work import CELL, COIN, NOISE, PART, ROW, SHARD, units
+from pinq.curator.work import CELL, COIN, NOISE, PART, ROW, SHARD, Turn, units
 from pinq.engine.shards import KEPT_SHARDS
 from pinq.engine.tables import Engine, ListRequest, Measure, TableRequest
 from pinq.errors import QueryError

@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pinq.analyst.tokens import MAX_TOKEN, digest
-from pinq.curator.turn import Stopped
+from pinq.curator.work import Stopped
 from pinq.errors import (
     LedgerError,
     NotAuthorised,

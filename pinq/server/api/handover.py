@@ -21,7 +21,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from weakref import WeakKeyDictionary
 
-from pinq.curator.turn import Stopped
+from pinq.curator.work import Stopped
 from pinq.errors import PinqError, Unavailable
 from pinq.public.wire import Failure
 from pinq.server.api.sibling import SIGNALS, Facts, Metered, Outcome, Task, Unfit, Verdict, Wanted

@@ -31,7 +31,7 @@ from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
 
-from pinq.curator.turn import TooHeavy, Turn
+from pinq.curator.work import TooHeavy, Turn
 from pinq.engine.cores import roam
 from pinq.errors import LedgerError
 from pinq.server.api.limits import Settings, Share

@@ -38,7 +38,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
 
-from pinq.curator.turn import Stopped, TooHeavy, Turn
+from pinq.curator.work import Stopped, TooHeavy, Turn
 from pinq.engine.sources import FileFacts
 from pinq.errors import NotAuthorised, PinqError, PolicyError
 from pinq.ledger.ledger import Ledger

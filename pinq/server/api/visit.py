@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pinq.curator.turn import Turn
+from pinq.curator.work import Turn
 from pinq.ledger.terms import Grant
 from pinq.server.datasets import Dataset
 

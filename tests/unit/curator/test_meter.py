@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
-from pinq.curator.meter import WorkMeter
-from pinq.curator.turn import Turn
+from pinq.curator.work import Turn, WorkMeter
 from pinq.ledger.terms import EVENT_BYTES, Terms
 from pinq.public.queries import Request
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinq import AnyCut, AnyGrouping, ClassCount, EngineError, InfoGain, Values
-from pinq.curator.turn import Stopped, TooHeavy, Turn
+from pinq.curator.work import Stopped, TooHeavy, Turn
 from pinq.public.queries import Request
 
 

@@ -31,9 +31,8 @@ from pinq.curator.candidates.scorer import SCORING
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import DRAWN_AT_ONCE, laplace
 from pinq.curator.monitor import Curator
-from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
-from pinq.curator.work import COIN, NAMED, SHARD, UNIT, checking_work
+from pinq.curator.work import COIN, NAMED, SHARD, UNIT, Stopped, Turn, checking_work
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.measures import measure_of

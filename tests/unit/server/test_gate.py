@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from pinq.curator.turn import Turn
+from pinq.curator.work import Turn
 from pinq.errors import NotAuthorised
 from pinq.server.api.gate import _job
 from pinq.server.api.visit import Visit

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from pinq.curator.turn import Stopped
+from pinq.curator.work import Stopped
 from pinq.errors import LedgerError, QueryError
 from pinq.server.api.lanes import READERS, Job, Lanes
 from pinq.server.api.limits import Settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pinq.curator.turn import Stopped
+from pinq.curator.work import Stopped
 from pinq.server.api import sibling
 from pinq.server.api.sibling import Sibling, Task, _Turn
 from pinq.server.api.visit import Visit
