@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from miners.budget.plan import Priced, loss_text, warn_before_fit
-from pinq.analyst.recording import recording
-from pinq.analyst.reuse import reusing
+from pinq.analyst.reuse import recording, reusing
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
 from pinq.public.epsilon import Epsilon, Exact
 

@@ -1,34 +1,392 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's face: five verbs on one part (``PrivateQueryable``) or many (``Parts``).
 
-It holds no data and no secrets. The verbs themselves are in ``verbs.py``.
+It holds no data and no secrets. Every call is one request, one pass and one charge, over however
+many parts. ``Verbs`` has the four verbs and the preview that one part and many share; the fifth
+verb, partition, makes many of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, NoReturn, Self, overload
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
-from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt
-from pinq.analyst.frames import keys_of
-from pinq.analyst.lessons import lesson_of_columns, lesson_of_length
+from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, keys_of, noisy
+from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Session
-from pinq.analyst.verbs import Verbs, divided, joined
-from pinq.errors import PinqError, QueryError, unspent
+from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.public.checks import is_whole
+from pinq.public.derivatives import Derivatives
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import Asked, Budget
-from pinq.public.schema import Value
-from pinq.public.specs import Shards, Spec, bind
+from pinq.public.queries import (
+    Asked,
+    Budget,
+    ChoiceQuestion,
+    Preview,
+    Request,
+    WireParts,
+    candidate,
+    candidate_lists,
+    new_id,
+)
+from pinq.public.schema import Numeric, Schema, Value
+from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
+from pinq.public.specs import Cross, Shards, Spec, bind
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["Parts", "PrivateQueryable", "Verbs"]
 
-__all__ = ["Parts", "PrivateQueryable"]
+# What the verbs answer: of one part a number, of many an array.
+Count = TypeVar("Count", NoisyInt, NoisyArray)
+Number = TypeVar("Number", NoisyFloat, NoisyArray)
+OfOne: TypeAlias = "Verbs[NoisyInt, NoisyFloat]"
+OfMany: TypeAlias = "Verbs[NoisyArray, NoisyArray]"
+
+
+class Verbs(Generic[Count, Number]):
+    """The five verbs; the parts' shape says whether answers are arrays or single values."""
+
+    def __init__(self, session: Session, parts: PartSet) -> None:
+        self._session, self._parts = session, parts
+
+    if not TYPE_CHECKING:  # to a type checker an attribute that is not there is an error, as it was
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Teaches what a data frame's method is called here; all others are not there."""
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            known = [known for known in dir(self) if not known.startswith("_")]
+            raise lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), known=known)
+
+    @property
+    def schema(self) -> Schema:
+        """The public columns."""
+        return self._session.schema
+
+    @property
+    def depth(self) -> int:
+        """Splits above these parts; of parts at different depths the least."""
+        return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
+
+    def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Count:
+        """Counts the rows of each part, plus discrete Laplace noise of scale 1/epsilon.
+
+        The answer can be negative.
+
+        Args:
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
+        Returns:
+            An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and
+            ``interval(0.95)``, whose ends are whole numbers too.
+
+        Raises:
+            QueryError: Malformed.
+            BudgetExceeded: More than what remains.
+            EngineError: The charge stands.
+        """
+        return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
+
+    @overload
+    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number: ...
+
+    @overload
+    def noisy_sum(
+        self, column: Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+    ) -> NoisyArray: ...
+
+    def noisy_sum(
+        self, column: str | Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+    ) -> Number | NoisyArray:
+        """Adds up a numeric column over each part.
+
+        Values are clamped to the declared bounds, missing ones left out.
+
+        Args:
+            column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``):
+                then the vectors of its derivatives are added up.
+            by: With a loss: specs, each of whose cells gets a sum of its own. They overlap, so
+                epsilon is shared among the specs.
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
+        Returns:
+            A float, or a float64 array of the parts' shape, in the column's units; with
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a loss an array whose last axis are
+            the vectors' entries, in rows (``Residuals``: in grid cells), and with ``by`` the axis
+            before it the cells of the first spec, of the second, ... Errors as in ``noisy_count``.
+        """
+        return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
+
+    def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
+        """Averages a column of numbers or dates over each part, within its declared bounds.
+
+        Of an empty part it is about their middle.
+
+        Args:
+            column: A numeric column.
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
+        Returns:
+            A float, or a float64 array of the parts' shape, in the column's units; with
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a column of dates a date, or an array
+            of datetime64, with the same. Errors as in ``noisy_count``.
+        """
+        request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
+        return self._numbers(request, np.float64, self.schema.numeric(column))
+
+    @overload
+    def exp_mech(
+        self: OfOne,
+        candidates: tuple[()] = ...,
+        *,
+        score: ClassCount,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> Value | None: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany,
+        candidates: tuple[()] = ...,
+        *,
+        score: ClassCount,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> list[Value | None]: ...
+
+    @overload
+    def exp_mech(
+        self: OfOne,
+        candidates: tuple[()] = ...,
+        *,
+        score: EnoughRows,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> int: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany,
+        candidates: tuple[()] = ...,
+        *,
+        score: EnoughRows,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> list[int]: ...
+
+    @overload
+    def exp_mech(
+        self: OfOne, candidates: object, *, score: Score, epsilon: Loss, textbook: bool = ..., reuse: bool = ...
+    ) -> Spec | None: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany, candidates: object, *, score: Score, epsilon: Loss, textbook: bool = ..., reuse: bool = ...
+    ) -> list[Spec | None]: ...
+
+    @overload
+    def exp_mech(
+        self: OfOne,
+        candidates: object,
+        *,
+        score: Score,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+        each: Literal[True],
+    ) -> list[Spec | None]: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany,
+        candidates: object,
+        *,
+        score: Score,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+        each: Literal[True],
+    ) -> list[list[Spec | None]]: ...
+
+    def exp_mech(
+        self,
+        candidates: object = (),
+        *,
+        score: object,
+        epsilon: Loss,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
+    ) -> object:
+        """Chooses a candidate for each part, better ones more likely.
+
+        Args:
+            candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and
+                families (``AnyCut``, ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of
+                such lists, one for each part. None with ``ClassCount`` and ``EnoughRows``.
+            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``,
+                ``SquaredError``, ``AbsoluteError``, ``MutualInformation``, ``Gradient`` or
+                ``EnoughRows``.
+            epsilon: Loss of all choices together.
+            textbook: Select by the exponential mechanism with its general factor 2, as papers do;
+                for reproducing them. Costs the same and is never better.
+            each: Choose a member of every candidate (the median of each of several columns, say)
+                instead of one candidate. All these choices of a part share epsilon evenly.
+            reuse: As in ``noisy_count``.
+
+        Returns:
+            The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts'
+            flat order; None for a part that its own splits leave nothing to choose from. With
+            ``each`` a list of choices where there would be one: in the order of the candidates, and
+            as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of
+            trees, and the answer is how many splits of its path are left above each. Errors as in
+            ``noisy_count``.
+        """
+        request = self._request(
+            "exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse
+        )
+        if not len(self._parts):
+            return []
+        question = cast(ChoiceQuestion, request.question)
+        answer = self._session.ask(request)
+        with reading():
+            chosen: list[object] = list(question.read(answer.values, answer.chosen, self.schema))
+        if each:
+            # Two parts, three candidates: the choices 0 to 2 are the first part's, 3 to 5 the
+            # second's.
+            choices = len(chosen) // len(self._parts)
+            chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
+        return chosen[0] if self._parts.shape == () else chosen
+
+    @unspent()
+    def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
+        """Says what a call would cost and how exact it would be. Costs nothing.
+
+        With ``reuse=True`` a question that was paid for costs 0.
+
+        Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
+        """
+        build = {
+            "noisy_count": ("epsilon", "reuse"),
+            "noisy_sum": ("column", "epsilon", "by", "reuse"),
+            "noisy_avg": ("column", "epsilon", "reuse"),
+            "exp_mech": ("candidates", "epsilon", "score", "textbook", "each", "reuse"),
+        }
+        if verb not in build:
+            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}.")
+        if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
+            raise TypeError(f"preview({verb!r}) takes {build[verb][0]} and keywords")
+        # `preview("noisy_sum", "age", epsilon=.1)`: the one argument without a name is `column`.
+        named = dict(zip(build[verb][:1], args, strict=False)) | kwargs
+        wrong = set(named) - set(build[verb])
+        if wrong or "epsilon" not in named:
+            raise TypeError(f"preview({verb!r}) takes {', '.join(build[verb])}")
+        return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
+
+    @unspent()
+    def _request(
+        self,
+        verb: str,
+        epsilon: Loss,
+        *,
+        column: str | Derivatives | None = None,
+        by: Sequence[Spec] | None = None,
+        candidates: object = (),
+        score: object = None,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
+    ) -> Request:
+        loss = Epsilon.of(epsilon)
+        lists, which = candidate_lists(candidates, len(self._parts))
+        if verb == "exp_mech":
+            require_score(score, self.schema)
+        request = Request.model_construct(
+            id=new_id(),
+            verb=verb,
+            epsilon=str(loss),
+            parts=WireParts.of(self._parts),
+            column=column,
+            by=None if by is None else tuple(joined((spec,)) for spec in by),
+            score=score,
+            candidates=lists,
+            which=which,
+            textbook=bool(textbook),
+            each=True if each else None,
+            reuse=True if reuse else None,
+        )
+        # Refused here, where it is written, rather than after a way over the wire.
+        request.question.check(self.schema)
+        _ = request.question.shape(self.schema)
+        return request
+
+    def _numbers(self, request: Request, kind: type[np.int64 | np.float64], averaged: Numeric | None = None) -> Any:
+        shape = self._parts.shape + request.question.shape(self.schema)
+        if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
+            empty = np.zeros(shape, dtype=kind)
+            return empty if averaged is None else averaged.shown(empty)
+        answer = self._session.ask(request)
+        with reading():
+            return noisy(answer, shape, kind, averaged, self._parts)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Reads an answer that was charged: whatever goes wrong inside, it was spent."""
+    try:
+        yield
+    except (QueryError, ValueError, LookupError, ArithmeticError) as error:
+        raise InternalError(
+            "The answer came, was charged, and cannot be read here: both sides understand the schema differently. "
+            f"The ledger keeps it. Please report this: {error}"
+        ) from error
+
+
+def joined(specs: Sequence[object]) -> Spec:
+    """One spec of several; a tuple counts as its members."""
+    flat = [member for spec in specs for member in (spec if isinstance(spec, tuple) else (spec,))]
+    if not flat:
+        raise QueryError("partition needs at least one spec.")
+    if len(flat) == 1:
+        if isinstance(flat[0], str):
+            raise QueryError(
+                f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])?"
+            )
+        if isinstance(flat[0], list):
+            raise QueryError(
+                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one "
+                "spec for each part."
+            )
+        single = candidate(flat[0])
+        if single.as_spec is None:
+            raise QueryError(f"{single!r} is a family of candidates; let exp_mech choose a member first.")
+        return cast(Spec, single)
+    return Cross(tuple(factor for spec in flat for factor in getattr(spec, "factors", (spec,))))
+
+
+def divided(parts: PartSet, specs: Sequence[object], schema: Schema) -> PartSet:
+    """Cuts each part: all by the same spec(s), or, given one list, each by its own.
+
+    None in the list leaves a part as it is.
+    """
+    if len(specs) != 1 or not isinstance(specs[0], (list, np.ndarray)):
+        return parts.split(bind(joined(specs), schema))
+    return parts.split_each([None if spec is None else bind(joined((spec,)), schema) for spec in specs[0]])
+
 
 MOST_LINES = 10**12
 
@@ -84,8 +442,6 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
             refusal), ``spent`` (float64, the total after it), ``outcome`` and ``answer``.
             ``budget`` has the total as an exact fraction.
         """
-        from pinq.analyst.history import History
-
         if not is_whole(start, 0, MOST_LINES):
             raise QueryError(f"is {start!r}", parameter="start", allowed=f"a whole number from 0 to {MOST_LINES:,}")
         return History.of((line, self._answered(line)) for line in self._session.history(start))
@@ -250,3 +606,55 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
         more = f"<li>... and {len(self) - 20} more</li>" if len(self) > 20 else ""
         listed = "".join(f"<li>{escape(text)}</li>" for text in shown)
         return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{listed}{more}</ol>"
+
+
+NARROWEST = 12  # characters of a question or an answer on a small terminal
+FIXED = 62  # characters of the row number, time, losses and outcome
+
+
+class History(pd.DataFrame):
+    """A row for each charge and refusal, oldest first; what is computed from it is a plain frame.
+
+    Columns: ``at`` (datetime64, UTC), ``asked``, ``epsilon`` and ``spent`` (float64; no epsilon
+    where the request was refused), ``outcome``, ``answer``.
+    """
+
+    @classmethod
+    def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
+        """Builds the frame of lines of the log, each with its answer in the schema's values."""
+        lines = list(lines)
+        asked = [line for line, _ in lines]
+        texts = pd.Series([line.at for line in asked], dtype=object)
+        at = pd.to_datetime(texts, utc=True, format="ISO8601", errors="coerce")
+        return cls(
+            {
+                "at": at.dt.as_unit("ms"),
+                "asked": pd.Series([line.about for line in asked], dtype=object),
+                "epsilon": pd.Series([line.epsilon for line in asked], dtype=object).astype("float64"),
+                "spent": pd.Series([line.spent for line in asked], dtype=object).astype("float64"),
+                "outcome": pd.Series([line.outcome for line in asked], dtype=object),
+                "answer": pd.Series([answer for _, answer in lines], dtype=object),
+            }
+        )
+
+    def __repr__(self) -> str:
+        """Writes the frame as wide as the terminal, no column left out.
+
+        Long questions and answers are cut.
+        """
+        # A terminal of 120 columns leaves 58: 38 for questions and 19 for answers.
+        room = get_terminal_size((120, 24)).columns - FIXED
+        widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
+        short = {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}
+        rows = {name: pd.get_option(f"display.{name}") for name in ("max_rows", "min_rows")}
+        text: str = pd.DataFrame(short, index=self.index).to_string(**rows)
+        return text
+
+
+def _short(value: object, width: int | None) -> str:
+    if isinstance(value, pd.Timestamp):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, float) and width is None:
+        return "" if value != value else f"{value:g}"
+    text = "" if value is None else str(value)
+    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"

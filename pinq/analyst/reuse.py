@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``reusing``: the same handle, whose questions are answered again at no cost where they were paid.
+"""The same handle, whose answers are found again (``reusing``) or noted (``recording``).
 
-A verb with ``reuse=True`` finds the last answer to the same question. Whoever asks many questions,
-a fit, may ask one of them twice and wants two answers, each with noise of its own, the same two when
-all is asked again. So each question gets an id that follows from what it is and how often it was
-asked before: sha256 of ``reuse``, its identity (the digest of schema and question that the ledger
-logs) and that number. The ledger answers an id that it has charged as it did the first time.
+A verb with ``reuse=True`` finds the last answer to the same question. A fit asks many questions; it
+may ask one of them twice and wants two answers, each with noise of its own, the same two when all
+is asked again. So each question gets an id that follows from what it is and how often it was asked
+before: sha256 of ``reuse``, its identity (the digest of schema and question that the ledger logs)
+and that number. The ledger answers an id that it has charged as it did the first time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections.abc import Callable
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Forwarding, Session
+from pinq.public.certificate import Release
 from pinq.public.queries import Answer, Request
 
-__all__ = ["Reusing", "reusing"]
+__all__ = ["recording", "reusing"]
 
 
 class Reusing(Forwarding):
@@ -72,3 +73,28 @@ def reusing(handle: PrivateQueryable, before_first: Callable[[], None]) -> Priva
 
 def _key(identity: str, number: int) -> str:
     return hashlib.sha256(f"reuse {identity} {number}".encode()).hexdigest()[:32]
+
+
+class Recording(Forwarding):
+    """A session that notes each answer.
+
+    Args:
+        session: Who answers.
+        noted: Where the answers are noted, in their order.
+    """
+
+    def __init__(self, session: Session, noted: list[Release]) -> None:
+        super().__init__(session)
+        self._noted = noted
+
+    def ask(self, request: Request) -> Answer:
+        """Passes a request on, and notes its answer."""
+        answer = super().ask(request)
+        self._noted.append(Release.of(request, answer, self.schema))
+        return answer
+
+
+def recording(handle: PrivateQueryable) -> tuple[PrivateQueryable, list[Release]]:
+    """Returns a handle on the same part, and the list that fills as it is asked."""
+    noted: list[Release] = []
+    return handle.through(lambda session: Recording(session, noted)), noted

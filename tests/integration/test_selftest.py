@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pinq.curator.mechanisms
-from pinq.analyst.verbs import Verbs
+from pinq.analyst.queryable import Verbs
 from pinq.cli.main import app
 from pinq.errors import EngineError
 from pinq.provider.selftest import Report, selftest

@@ -43,7 +43,7 @@ from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.sums.additions import MOST_UNITS, Addition, Units, addition_of, require_sums
 from miners.secure.sums.histogram import simulate_noisy_sums
 from miners.secure.sums.own_rows import OwnRows
-from pinq.analyst.verbs import divided
+from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss

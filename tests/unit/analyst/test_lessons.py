@@ -17,7 +17,7 @@ import pytest
 import pinq
 from pinq import Parts, PrivateQueryable, QueryError, Values
 from pinq.analyst.lessons import LESSONS, LINES
-from pinq.analyst.verbs import Verbs
+from pinq.analyst.queryable import Verbs
 from tests.people import SCHEMA
 
 WORDS = [
