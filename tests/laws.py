@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from pinq.curator.mechanisms import Weighted
-from pinq.provider.selftest.laws import chi_square, flip_law, interval_of, noise_law
+from pinq.provider.selftest.run import chi_square, flip_law, interval_of, noise_law
 
 __all__ = [
     "ALMOST_NEVER",

@@ -12,7 +12,7 @@ import typer
 
 from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option, print_json
 from pinq.errors import LedgerError
-from pinq.provider.report.text import printable, when
+from pinq.provider.report.audit import printable, when
 
 if TYPE_CHECKING:
     from pinq.ledger.signature import Signature

@@ -10,7 +10,7 @@ import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, guarded, option, print_json
 from pinq.cli.text import Decimal, Delimiter, Encoding, Header, MaxUnreadable, Quote, Thousands, dialect_of
-from pinq.provider.report.text import printable
+from pinq.provider.report.audit import printable
 
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport

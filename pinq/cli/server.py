@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pinq.cli.base import argument, guarded, option
-from pinq.provider.report.text import printable
+from pinq.provider.report.audit import printable
 
 __all__ = ["commands"]
 

@@ -20,10 +20,9 @@ from pinq.cli.main import app
 from pinq.errors import EngineError
 from pinq.provider.selftest import Report, selftest
 from pinq.provider.selftest.claims import CLAIMS, EPSILON, Claim
-from pinq.provider.selftest.doors import in_process, through_a_server
-from pinq.provider.selftest.measure import LESS_NOISE, Time, measure_canary, measure_claim, measure_laws
 from pinq.provider.selftest.report import Canary, Check, Finding, Law
-from pinq.provider.selftest.worlds import publish
+from pinq.provider.selftest.run import LESS_NOISE, Time, measure_canary, measure_claim, measure_laws
+from pinq.provider.selftest.worlds import in_process, publish, through_a_server
 from pinq.public.plugins import plugin
 from pinq.public.scores import AnyScore
 from tests.checkout import ROOT

@@ -2,7 +2,8 @@
 """Reports from the log alone: who was granted what, who asked what, at what cost, who ran out when.
 
 The log is replayed through the same recursion that charged it, after its chain was verified. No
-data source is opened. How a report is drawn is in ``terminal.py``, ``html.py`` and ``chart.py``.
+data source is opened. A line of a report is an event of the log, and where the budgets stood after
+it. How a report is drawn is in ``terminal.py``, ``html.py`` and ``chart.py``.
 """
 
 from __future__ import annotations
@@ -12,27 +13,226 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
-from datetime import date
+from datetime import UTC, date, datetime, time
 
 from pinq.errors import LedgerError, QueryError
-from pinq.ledger.composition import CapRule, Together
-from pinq.ledger.events import Event
+from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
+from pinq.ledger.composition import CAP_RULES, CapRule, Together
+from pinq.ledger.events import Event, Record
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.requests import Answered, Charged, SessionLogged
+from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
 from pinq.ledger.state import Account, LedgerState
+from pinq.ledger.terms import FREE
+from pinq.provider.arguments import parse_expiry
 from pinq.provider.claim import masked
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.line import Line, line_of
-from pinq.provider.report.period import Period
 from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy
 
-__all__ = ["Audit", "Replay", "audit", "replay"]
+__all__ = ["Audit", "Replay", "amount", "audit", "bar", "printable", "replay", "when"]
+
+
+def printable(text: str) -> str:
+    """Shows each character that does not print (controls, marks of direction) as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def when(moment: str | datetime) -> str:
+    """Shows a moment to the second, in UTC; the end of a day as that day."""
+    at = str(moment)
+    return at[:10] if at[11:19] == "23:59:59" else at[:19].replace("T", " ")
+
+
+def amount(loss: Epsilon | None) -> str:
+    """Shows a loss, or nothing where there is none."""
+    return "" if loss is None else str(loss)
+
+
+def bar(spent: Epsilon, limit: Epsilon, width: int = 10) -> str:
+    """Draws how much of a limit is used: ``━━━━──────``. Full only when nothing is left."""
+    used = 0 if not limit else min(width, spent.nano * width // limit.nano)
+    return "━" * used + "─" * (width - used)
+
+
+@dataclass(frozen=True)
+class Period:
+    """From a moment to another, both included; None is open."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, since: str | date | None, until: str | date | None) -> Period:
+        """Reads a period; a day begins at midnight UTC and is included to its end.
+
+        ``QueryError`` for what is no date.
+        """
+        return cls(_begin(since), parse_expiry(until, parameter="until"))
+
+    def holds(self, at: str) -> bool:
+        """Whether a moment, as the log writes it, lies within."""
+        moment = datetime.fromisoformat(at)
+        return (self.since is None or self.since <= moment) and (self.until is None or moment <= self.until)
+
+    def __str__(self) -> str:
+        since = f"since {when(self.since)}" if self.since else ""
+        until = f"until {when(self.until)}" if self.until else ""
+        return f"{since} {until}".strip()
+
+
+def _begin(day: str | date | None) -> datetime | None:
+    """Reads where a period begins: a day's first moment, not its last."""
+    moment = parse_expiry(day, parameter="since")
+    if moment is not None and len(str(day).strip()) == len("2030-01-31"):
+        return datetime.combine(moment.date(), time(), UTC)
+    return moment
+
+
+MAX_REASONS = 400  # characters of a line that say why values were reviewed
+
+__all__ = ["Line", "line_of"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One event, and where the budgets stood after it. Losses are None where they do not apply.
+
+    Attributes:
+        about: The question, by public facts; for a change, what changed.
+        outcome: ``answered``, ``charged, not answered``, ``refused (...)``, else empty.
+        epsilon: What each part was asked at.
+        cost: By how much ``spent`` grew.
+        asked: What a refused request would have cost.
+        remaining: What was left when it was refused.
+        scope: Which budget refused: ``analyst`` or ``cap``.
+        spent: The analyst's total.
+        joint: The total of all analysts together.
+        limit: The analyst's limit.
+        cap: The limit of all together.
+        by: Whose act a provider's change was; empty in logs of earlier releases.
+        because: Why, where a reason was given.
+    """
+
+    seq: int
+    at: str
+    kind: str
+    analyst: str
+    about: str = ""
+    outcome: str = ""
+    epsilon: Epsilon | None = None
+    cost: Epsilon | None = None
+    asked: Epsilon | None = None
+    remaining: Epsilon | None = None
+    scope: str = ""
+    spent: Epsilon | None = None
+    joint: Epsilon = ZERO
+    limit: Epsilon | None = None
+    cap: Epsilon = ZERO
+    expires: str = ""
+    request: str = ""
+    hash: str = ""
+    by: str = ""
+    because: str = ""
+
+    def to_dict(self) -> dict[str, str | int | float | None]:
+        """Returns plain values, for JSON; losses as decimal numbers."""
+        return {name: float(value) if isinstance(value, Epsilon) else value for name, value in vars(self).items()}
+
+
+def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> Line:
+    """Makes the line of an event that was just applied.
+
+    Args:
+        event: Which event.
+        state: The state after it.
+        spent: What its analyst had spent before it.
+        cap: The cap before it.
+    """
+    line = Line(
+        event.seq,
+        event.at,
+        event.kind,
+        event.analyst,
+        joint=state.together.spent,
+        cap=state.together.cap,
+        request=event.request,
+        hash=event.hash,
+        by=event.by.by if event.by else "",
+        because=event.by.because if event.by else "",
+    )
+    if not event.analyst:
+        return _of_nobody(line, event.record, cap)
+    account = state.accounts[event.analyst]
+    limit = account.limit if account.granted else None
+    line = replace(line, about=_about(event.record, account), spent=account.spent, limit=limit)
+    return _of_analyst(line, event.record, account.spent - spent)
+
+
+def _of_nobody(line: Line, record: Record, cap: Epsilon) -> Line:
+    """Adds what an event says that concerns nobody in particular."""
+    match record:
+        case Created():
+            return replace(line, about=f"ledger of {record.dataset}")
+        case Declared():
+            change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
+            rule = CAP_RULES[record.cap_rule]
+            reasons = "; ".join(f"{name}: {why}" for name, why in record.schema.get("reviewed", {}).items())
+            reviewed = f"; reviewed {reasons}"[:MAX_REASONS] if reasons else ""
+            return replace(line, about=f"{change}, which counts {rule}, schema {record.digest[:8]}{reviewed}")
+        case SessionLogged():
+            return replace(line, about=record.question.about, outcome="exact, no epsilon")
+    return line
+
+
+def _of_analyst(line: Line, record: Record, cost: Epsilon) -> Line:
+    """Adds what became of an analyst's request, or when a grant expires."""
+    match record:
+        case Charged():
+            return replace(line, epsilon=record.epsilon, cost=cost, outcome="charged, not answered")
+        case Refused():
+            outcome = f"refused ({record.reason})"
+            return replace(line, outcome=outcome, asked=record.asked, remaining=record.remaining, scope=record.scope)
+        case Granted(expires=datetime() as expires) | Extended(expires=datetime() as expires):
+            return replace(line, expires=expires.isoformat())
+    return line
+
+
+def _about(record: Record, account: Account) -> str:
+    """Says what an event changed for its analyst, or what was asked."""
+    match record:
+        case Granted():
+            return ", ".join(_granted(record))
+        case Extended():
+            more = [f"epsilon +{record.more}, now {account.limit}"] if record.more else []
+            return ", ".join([*more, *_until(record.expires)])
+        case TermsSet():
+            return str(record.terms)
+        case TokenSet():
+            return "another token; the old one ended"
+        case Revoked():
+            return f"{account.spent} of {account.limit} was spent"
+        case Charged() | Refused() | SessionLogged():
+            return record.question.about
+    return ""
+
+
+def _granted(record: Granted) -> Iterator[str]:
+    yield f"epsilon {record.limit}"
+    if record.terms != FREE:
+        yield str(record.terms)
+    yield from _until(record.expires)
+
+
+def _until(expires: datetime | None) -> list[str]:
+    return [] if expires is None else [f"until {when(expires)}"]
+
 
 CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke")
 

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from pinq.provider.report.audit import amount, when
 from pinq.provider.report.markup import Html, element, joined
-from pinq.provider.report.text import amount, when
 from pinq.public.epsilon import NANO, ZERO, Epsilon
 
 if TYPE_CHECKING:
-    from pinq.provider.report.audit import Audit
-    from pinq.provider.report.line import Line
+    from pinq.provider.report.audit import Audit, Line
 
 __all__ = ["chart_of_all", "charts_of_each"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from pinq.provider.report.text import printable
+from pinq.provider.report.audit import printable
 
 __all__ = ["Html", "element", "escaped", "joined"]
 

@@ -1,33 +1,317 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``selftest``: asks every claim, holds every law, fits every miner, and reports."""
+"""``selftest``: asks every claim, holds every law, fits every miner, and reports.
+
+Order: the exact laws that answers must follow, and the chi-square test of draws against them; the
+measurement of one claim, one law, one miner; the whole test.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from pinq import __version__
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.store import NoLedger
 from pinq.provider.check import check
+from pinq.provider.grants import grant
+from pinq.provider.local import open as open_here
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.selftest.claims import CLAIMS, Claim
-from pinq.provider.selftest.doors import Door, in_process, through_a_server
-from pinq.provider.selftest.measure import Guess, Time, measure_canary, measure_claim, measure_laws
+from pinq.provider.selftest.claims import CLAIMS, EPSILON, TEN, Claim
 from pinq.provider.selftest.report import Canary, Check, Finding, Law, Report
+from pinq.provider.selftest.worlds import ANALYST, LIMIT, Door, Pair, Row, World, in_process, publish, through_a_server
+from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.checks import is_number
+from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import plugin
 from pinq.public.policy import Policy
+from pinq.public.schema import Categorical, Column, Value
+from pinq.public.scores import MaxClass
+from pinq.public.specs import Spec, Values
 
-__all__ = ["Progress", "selftest"]
+__all__ = ["Progress", "chi_square", "flip_law", "interval_of", "noise_law", "selftest"]
+
+
+def noise_law(scale: float, edges: np.ndarray) -> np.ndarray:
+    """Returns the law of discrete Laplace noise over intervals; see ``interval_of``.
+
+    Args:
+        scale: In units of the noise.
+        edges: Where intervals end, increasing whole numbers, shape (n,).
+
+    Returns:
+        A probability for each interval and for what is beyond the last edge, shape (n + 1,).
+    """
+    a = math.exp(-1 / scale)
+    below = np.where(edges < 0, a ** np.abs(edges).astype(float) / (1 + a), 1 - a ** (edges + 1.0) / (1 + a))
+    return np.diff(below, prepend=0.0, append=1.0)
+
+
+def interval_of(noise: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Returns the interval that each noise lies in: 0 up to the first edge, and so on."""
+    return np.searchsorted(edges, noise, side="left")
+
+
+def flip_law(scores: Sequence[int], eta: float) -> np.ndarray:
+    """Returns the law of permute-and-flip, shape (candidates,).
+
+    Candidate r is visited at a uniform time t, everybody earlier was rejected, and it is accepted:
+    the integral over t of p_r times the product of 1 - p_s t over the others (McKenna & Sheldon
+    2020).
+
+    Args:
+        scores: Of each candidate.
+        eta: Epsilon over the span of the scores.
+    """
+    accept = np.exp(eta * (np.array(scores) - max(scores)))
+    law = np.zeros(len(scores))
+    for r in range(len(scores)):
+        product = np.polynomial.Polynomial([1.0])
+        for s in range(len(scores)):
+            if s != r:
+                # Of two candidates the better one has p = 1; beside it another wins with p times
+                # the integral of 1 - t, p / 2.
+                product *= np.polynomial.Polynomial([1.0, -accept[s]])
+        law[r] = accept[r] * product.integ()(1.0)
+    return law
+
+
+def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
+    """Returns how likely draws so far from a law are, by chi-square; 0 for impossible draws.
+
+    Args:
+        drawn: Outcomes 0, 1, ..., shape (draws,).
+        law: Their probabilities. Outcomes that are expected less than ten times are taken together.
+    """
+    from scipy import stats
+
+    counts, wanted = np.bincount(drawn, minlength=len(law)).astype(float), law * len(drawn)
+    if len(counts) > len(law) or counts[law == 0].sum() > 0:
+        return 0.0
+    rare = wanted < 10
+    if rare.any():
+        # Where 30, 6, 2, and 2 are wanted, the last three are one outcome, of which 10 are.
+        counts, wanted = np.append(counts[~rare], counts[rare].sum()), np.append(wanted[~rare], wanted[rare].sum())
+        if wanted[-1] < 1e-9:
+            counts, wanted = counts[:-1], wanted[:-1]
+    if len(counts) == 1:
+        return 1.0
+    return float(stats.chisquare(counts, wanted * counts.sum() / wanted.sum()).pvalue)
+
+
+Guess = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
+"""``miners.canaries.Fit``."""
+
+__all__ = ["ERROR", "Guess", "Time", "measure_canary", "measure_claim", "measure_laws"]
+
+ERROR = 1e-6  # how likely a right system is refuted by one claim
+LESS_NOISE = Fraction(85, 100)
+CANARIES = 1_000
+FIT_EPSILON = Fraction(2)
+# By MaxClass column a scores 4 of these five rows, b and c 3.
+SCORED = (("u", "u", "p"), ("u", "v", "p"), ("v", "u", "n"), ("v", "v", "n"), ("u", "v", "n"))
+
+
+@dataclass(frozen=True)
+class Time:
+    """How many draws are wanted from a table, and until when they may be taken (``monotonic``)."""
+
+    draws: int
+    end: float
+
+
+def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> tuple[Finding, Check]:
+    """Bounds a question's loss from below, at its epsilon and with noise that is 15 % too small.
+
+    To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed.
+    """
+    worlds = publish(claim.pair, folder, limit.draws)
+    with door(worlds) as handles:
+        spent = [handle.budget.spent for handle in handles]
+        pairs = [
+            [_Series(claim, world, handle, epsilon) for handle, world in zip(handles, worlds, strict=True)]
+            for epsilon in (EPSILON, EPSILON / LESS_NOISE)
+        ]
+        runs = _in_turns([series for pair in pairs for series in pair], limit)
+        # Both sides of a test need as many draws; a request that went wrong may give one side more.
+        bounds = [
+            epsilon_lower_bound(_first, before.outcomes, after.outcomes, runs=runs, error=ERROR)
+            for before, after in pairs
+        ]
+        wrong = [
+            _overcharge(handle.budget.spent - earlier, asked)
+            for handle, earlier, asked in zip(handles, spent, zip(*pairs, strict=True), strict=True)
+        ]
+    finding = Finding(claim.name, _neighbours(claim.pair), float(EPSILON), runs, *bounds)
+    return finding, _verified(worlds[0], claim.name, [each for each in wrong if each])
+
+
+class _Series:
+    """One table that is asked at one epsilon, again and again.
+
+    Attributes:
+        outcomes: One for each copy and request; what is refused or fails is an outcome too.
+        failed: Whether a request did, whose charge may stand or not.
+        charge: Of the requests that were answered.
+    """
+
+    def __init__(self, claim: Claim, world: World, handle: PrivateQueryable, epsilon: Fraction) -> None:
+        self._claim, self._world, self._epsilon = claim, world, epsilon
+        self._parts = handle.partition(world.partition)
+        self.outcomes: list[Hashable] = []
+        self.failed, self.charge = False, Fraction(0)
+
+    def ask(self) -> None:
+        """Asks all copies once more."""
+        try:
+            self.outcomes += self._claim.ask(self._parts, self._epsilon)
+            self.charge += Epsilon.of(self._epsilon).exact
+        except PinqError as error:
+            self.outcomes += [type(error).__name__] * self._world.cells
+            self.failed = True
+
+
+def _in_turns(series: Sequence[_Series], limit: Time) -> int:
+    """Asks all series until there are draws enough or the time is over; how many each has then.
+
+    In turns, for a bound is as sharp as the shortest series is long: one after another, the last
+    one would have what time the others left.
+    """
+    while True:
+        for each in series:
+            each.ask()
+        drawn = min(len(each.outcomes) for each in series)
+        if drawn >= limit.draws or time.monotonic() >= limit.end:
+            return drawn
+
+
+def _overcharge(charged: Fraction, asked: Sequence[_Series]) -> Fraction:
+    """Charged beyond what was asked, negative where less; 0 where a request failed."""
+    return Fraction(0) if any(each.failed for each in asked) else charged - sum(each.charge for each in asked)
+
+
+def _first(drawn: list[Hashable], runs: int) -> list[Hashable]:
+    return drawn[:runs]
+
+
+def _neighbours(pair: Pair) -> str:
+    rows = "a row" if pair.unit_rows is None else f"a person of {pair.unit_rows} rows"
+    return f"{rows} {'comes' if pair.adjacency == 'add-remove' else 'is replaced'}"
+
+
+def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
+    """Replays the ledger of a world; its total must be what was asked."""
+    if wrong:
+        return Check(f"ledger of {name}", False, f"charged {float(wrong[0]):g} more than was asked")
+    with closing(read_ledger(load_policy(world.policy))) as ledger:
+        try:
+            events = ledger.verify()
+        except PinqError as error:
+            return Check(f"ledger of {name}", False, str(error))
+    return Check(f"ledger of {name}", True, f"{events:,} events, chain and total verified")
+
+
+def measure_laws(folder: Path, door: Door, limit: Time) -> list[Law]:
+    """Holds noise of counts and choices of a column against their exact laws."""
+    scored = tuple(Row(a=a, b=b, y=y) for a, b, y in SCORED)
+    worlds = publish(Pair(TEN, scored), folder, limit.draws)
+    with door(worlds) as (plain, mixed):
+        counts: list[int] = []
+        parts = plain.partition(worlds[0].partition)
+        while len(counts) < limit.draws:
+            counts += parts.noisy_count(epsilon=EPSILON).tolist()
+        edges = np.arange(-6, 7)
+        noise = np.array(counts) - len(TEN)
+        chance = chi_square(interval_of(noise, edges), noise_law(1 / float(EPSILON), edges))
+        laws = [Law("noise of a count: discrete Laplace", len(counts), chance)]
+        # Scores 4, 3 and 3 of the five rows above: the law of the choice is known exactly.
+        columns: list[Spec] = [Values("a"), Values("b"), Values("c")]
+        chosen: list[int] = []
+        parts = mixed.partition(worlds[1].partition)
+        while len(chosen) < limit.draws:
+            specs = parts.exp_mech(columns, score=MaxClass("y"), epsilon=EPSILON)
+            chosen += [columns.index(spec) for spec in specs if spec is not None]
+        law = flip_law([4, 3, 3], float(EPSILON))
+        laws.append(Law("choice of a column: permute-and-flip", len(chosen), chi_square(np.array(chosen), law)))
+    return laws
+
+
+def measure_canary(name: str, fit: Guess, folder: Path) -> Canary:
+    """Guesses from one fitted model which of many rows were in its table.
+
+    Each of 1,000 values has a row of class p, and by a coin of its own a row of class n, its canary.
+    The half of the values that the model gives the larger share of n are guessed to have it. With a
+    loss of at most epsilon as many are right as of coins with probability e^eps / (1 + e^eps), or
+    fewer (Steinke, Nasr & Jagielski 2023, Theorem 5.2, for delta = 0): the bound is the least loss
+    with which so many are not too unlikely. Also of the quarter with the clearest shares.
+    """
+    results = []
+    for number, epsilon in enumerate((FIT_EPSILON, 10 * FIT_EPSILON)):
+        inside, shares = _fitted(fit, epsilon, folder / f"{name}-{number}")
+        # A hair of randomness puts equal shares in an order that says nothing.
+        order = np.argsort(shares + np.random.default_rng().uniform(0, 1e-9, CANARIES))
+        eighth = CANARIES // 8
+        sure = np.concatenate([order[:eighth], order[-eighth:]])
+        for taken in (order, sure):
+            guessed = np.arange(len(taken)) >= len(taken) // 2
+            right = int((guessed == inside[taken]).sum())
+            results.append((number, right, len(taken), _least_loss(right, len(taken))))
+    best = max((result for result in results if result[0] == 0), key=lambda result: result[3])
+    weaker = max(result[3] for result in results if result[0] == 1)
+    return Canary(name, float(FIT_EPSILON), best[2], best[1], best[3], weaker)
+
+
+def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Fits once; which canaries were in the table, and the model's share for each, (canaries,)."""
+    folder.mkdir()
+    inside = np.random.default_rng().integers(2, size=CANARIES).astype(bool)
+    here = np.flatnonzero(inside)
+    columns: dict[str, Column] = {
+        "value": Categorical(values=tuple(range(CANARIES))),
+        "y": Categorical(values=("n", "p")),
+    }
+    # Of values 0, 1 and 2 where 0 and 2 have a canary: rows 0 p, 1 p, 2 p, 0 n, 2 n.
+    table = {"value": np.append(np.arange(CANARIES), here), "y": ["p"] * CANARIES + ["n"] * len(here)}
+    pq.write_table(pa.table(table), folder / "canaries.parquet")
+    policy = Policy(
+        dataset="canaries",
+        source="canaries.parquet",
+        cap=Decimal(LIMIT),
+        max_rows=2 * CANARIES,
+        columns=columns,
+    )
+    file = folder / "canaries.yaml"
+    file.write_text(policy.to_yaml(), encoding="utf-8")
+    grant(file, ANALYST, LIMIT)
+    with open_here(file, analyst=ANALYST) as handle:
+        return inside, fit(handle, epsilon, "y", "value", range(CANARIES), "n")
+
+
+def _least_loss(right: int, guesses: int) -> float:
+    """Returns the largest loss that so many right guesses refute, at half of ``ERROR``."""
+    from scipy.stats import beta
+
+    # All of 250 guesses right: the probability of a right one is above .94 but for 5e-7, so the
+    # loss is above ln(.94 / .06) = 2.8.
+    share = float(beta.ppf(ERROR / 2, right, guesses - right + 1)) if right else 0.0
+    return max(0.0, math.log(share / (1 - share))) if 0 < share < 1 else 0.0
+
 
 DRAWS = 45_000  # from each table; enough to see noise 15 % too small
 FEWEST = 2_000

@@ -5,11 +5,18 @@ A question to all cells is one request and one charge. The answer of a cell depe
 that cell alone, and the noise of cells is independent, so one request is as many independent draws
 of the question on one copy. ``max_rows`` is declared for one copy: that is the table for which the
 claim is made.
+
+A ``Door`` is how such tables are asked: in this process, or through a server of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -19,12 +26,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pinq.analyst.client import connect
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.errors import Unavailable
 from pinq.provider.grants import grant
+from pinq.provider.local import open as open_here
 from pinq.public.policy import Policy
 from pinq.public.schema import Adjacency, Categorical, Column, Numeric, PrivacyUnit
 from pinq.public.specs import Values
 
-__all__ = ["ANALYST", "CELL", "Pair", "Row", "World", "publish"]
+__all__ = ["ANALYST", "Door", "Pair", "Row", "World", "in_process", "publish", "through_a_server"]
 
 ANALYST, CELL, PERSON = "selftest", "cell", "person"
 LIMIT = 10**6
@@ -146,3 +157,60 @@ def _table(rows: Sequence[Row], cells: int) -> pa.Table:
 
 def _kind(name: str) -> str:
     return "U1" if name in "abcgy" else "i8"
+
+
+Door = Callable[[tuple[World, ...]], AbstractContextManager[list[PrivateQueryable]]]
+"""Opens a handle on each world."""
+
+MAIN = "from pinq.cli.main import main; main()"
+STARTING = 60.0  # seconds
+
+
+@contextmanager
+def in_process(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryable]]:
+    """Opens each world in this process."""
+    handles = [open_here(world.policy, analyst=ANALYST) for world in worlds]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.close()
+
+
+@contextmanager
+def through_a_server(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryable]]:
+    """Serves all worlds by ``pinq serve`` on this machine, and connects to each."""
+    port = _free_port()
+    command = [sys.executable, "-c", MAIN, "serve", *(str(world.policy) for world in worlds)]
+    log = worlds[0].policy.with_suffix(".log")
+    with log.open("wb") as output:
+        server = subprocess.Popen([*command, "--port", str(port), "--insecure-http"], stdout=output, stderr=output)
+    try:
+        _wait(port, server, log)
+        root = f"http://127.0.0.1:{port}"
+        handles = [
+            connect(f"{root}/{world.policy.stem}", token=world.token, insecure_http=True, timeout=600.0)
+            for world in worlds
+        ]
+        yield handles
+        for handle in handles:
+            handle.close()
+    finally:
+        server.terminate()
+        server.wait(timeout=STARTING)
+
+
+def _wait(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + STARTING
+    while time.monotonic() < end and server.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise Unavailable(f"The server of the test did not start: {log.read_text(errors='replace')[-500:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
