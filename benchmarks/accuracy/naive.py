@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from miners.budget.noise import count_scale
-from miners.budget.schedule import spread
+from miners.budget.plan import count_scale
+from miners.budget.recipe import spread
 from miners.fitted.route import encode, encode_rows
 from miners.scorecards.cells import Grid, attribute_cells
 from miners.scorecards.posterior import log_shares

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan says what a miner is going to ask, at what cost and with how much noise.
+"""A plan says what a miner is going to ask, at what cost and with how much noise, which is public.
 
-It is known before anything is spent.
-``fit`` says aloud what ``plan`` would warn of, and what fitting the same object again is going to
-cost.
+It is known before anything is spent. ``fit`` says aloud what ``plan`` would warn of, and what
+fitting the same object again is going to cost.
 """
 
 from __future__ import annotations
@@ -17,8 +16,11 @@ from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
+from pinq.public.accuracy import standard_deviation
+from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, Epsilon, Loss
 from pinq.public.queries import Budget, Preview
+from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     from pinq.public.certificate import Release
@@ -28,11 +30,14 @@ __all__ = [
     "Plan",
     "PlanLine",
     "Priced",
+    "count_scale",
+    "count_variance",
     "loss_text",
     "lost_votes",
     "many",
     "remember_fit",
     "rows_text",
+    "sum_variance",
     "warn_before_fit",
 ]
 
@@ -211,3 +216,25 @@ def many(count: int, name: str) -> str:
 
 def _row(cells: Iterable[str], tag: str = "td") -> str:
     return "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def count_scale(schema: Schema, epsilon: Epsilon) -> float:
+    """Returns the scale of the noise in one count, in rows.
+
+    ``epsilon`` is in the policy's terms, hence the distance.
+    """
+    return float(1 / epsilon.per_row(schema.distance))
+
+
+def count_variance(scale: float) -> float:
+    """Returns the variance of the noise in one count, in rows squared.
+
+    It is at least 1e-12, for it is divided by.
+    """
+    return max(standard_deviation(scale) ** 2, 1e-12)
+
+
+def sum_variance(schema: Schema, loss: Derivatives, epsilon: Epsilon) -> float:
+    """Returns the variance of the noise in one sum of derivatives, in natural units."""
+    bound = loss.vectors(schema).bound / loss.unit
+    return 2 * (bound * count_scale(schema, epsilon)) ** 2

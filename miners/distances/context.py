@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from miners.budget.noise import count_scale
-from miners.budget.schedule import spread
+from miners.budget.plan import count_scale
+from miners.budget.recipe import spread
 from miners.distances.arithmetic import symmetric_uncertainty
 from miners.distances.task import ContextTask, Pair
 from pinq.public.epsilon import Epsilon

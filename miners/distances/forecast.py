@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from miners.budget.noise import count_scale
-from miners.budget.plan import Plan, PlanLine, rows_text
+from miners.budget.plan import Plan, PlanLine, count_scale, rows_text
 from miners.distances.task import ContextTask
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import Epsilon

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from miners.budget.schedule import spread
+from miners.budget.recipe import spread
 from miners.estimator import whole_number
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError

@@ -23,8 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from miners.budget.recipe import Recipe, Step
-from miners.budget.schedule import spread
+from miners.budget.recipe import Recipe, Step, spread
 from miners.federated.asking import Task, ask_leaves
 from miners.federated.held_node import HeldNode, branch, gather, pooled
 from miners.federated.split_finders import FoundSplit, SplitFinder

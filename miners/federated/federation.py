@@ -25,7 +25,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, get_args
 
-from miners.budget.noise import count_scale, count_variance, sum_variance
+from miners.budget.plan import count_scale, count_variance, sum_variance
 from miners.estimator import schema_of
 from miners.federated.columns import agreed_schema
 from miners.federated.source import (

@@ -20,8 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from miners.budget.recipe import Step, StepName, StepQuestion
-from miners.budget.schedule import spread
+from miners.budget.recipe import Step, StepName, StepQuestion, spread
 from miners.federated.asking import Task, ask_choices, ask_leaves
 from miners.federated.held_node import HeldNode, branch, gather
 from miners.federated.source import FederatedParts

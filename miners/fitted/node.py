@@ -26,7 +26,7 @@ class Node:
         children: Positions of its children in the tree's ``nodes``, in the order of the split's
             parts; empty at a leaf.
         size: Noisy number of rows, as released (it may be negative); None where it was not asked.
-        size_scale: Scale of the noise in ``size``; see ``miners.budget.noise``.
+        size_scale: Scale of the noise in ``size``; see ``miners.budget.plan``.
         counts: Noisy rows of each class, as released or estimated; of an inner node by default the
             sums over its children. Where the target is numeric, each row counts in parts for its
             two ends, by how near it is to each: the mean lies between them in proportion.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from miners.budget.noise import count_scale, count_variance
+from miners.budget.plan import count_scale, count_variance
 from miners.budget.recipe import DESCRIBING, Recipe, Step, StepName
 from miners.fitted.node import Split
 from miners.growth.open_node import OpenNode

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
-from miners.budget.noise import count_scale
+from miners.budget.plan import count_scale
 from miners.scorecards.posterior import Estimate
 from miners.scorecards.shares import Shares
 from pinq.public.derivatives import AnyDerivatives

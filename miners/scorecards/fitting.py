@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from miners.budget.noise import count_scale
-from miners.budget.plan import PlanLine
+from miners.budget.plan import PlanLine, count_scale
 from miners.scorecards.asking import Asking, Cells, HandleAsking
 from miners.scorecards.card import Card
 from miners.scorecards.objectives import Objective

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from miners.budget.noise import count_scale
+from miners.budget.plan import count_scale
 from miners.scorecards.asking import P
 from miners.scorecards.card import Card
 from miners.scorecards.cells import Grid

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from miners.budget.schedule import spread
+from miners.budget.recipe import spread
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miners.budget.noise import count_scale
-from miners.budget.plan import PlanLine
+from miners.budget.plan import PlanLine, count_scale
 from miners.tables.arguments import require_count, required_handle
 from miners.tables.noise import scale_of
 from pinq.analyst.queryable import Parts, PrivateQueryable

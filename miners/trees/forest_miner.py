@@ -16,10 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from miners.budget.noise import count_scale
-from miners.budget.plan import lost_votes
-from miners.budget.recipe import Recipe, StepName, StepQuestion
-from miners.budget.schedule import spread
+from miners.budget.plan import count_scale, lost_votes
+from miners.budget.recipe import Recipe, StepName, StepQuestion, spread
 from miners.estimator import whole_number
 from miners.growth.candidates import attribute_names, families
 from miners.growth.open_node import OpenNode

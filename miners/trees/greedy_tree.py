@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from miners.budget.noise import count_scale
-from miners.budget.plan import Plan, lost_votes, rows_text
+from miners.budget.plan import Plan, count_scale, lost_votes, rows_text
 from miners.budget.recipe import StepName
 from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.node import Node, Split

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from miners.budget.noise import count_scale
-from miners.budget.plan import many
+from miners.budget.plan import count_scale, many
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
 from miners.fitted.node import Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from miners.budget.noise import count_scale, count_variance
+from miners.budget.plan import count_scale, count_variance
 from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
 from miners.growth.candidates import CutsByColumn, multiway_splits

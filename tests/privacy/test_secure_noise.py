@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from miners.budget.noise import count_variance
+from miners.budget.plan import count_variance
 from miners.secure import SecureFederation
 from miners.secure.id3.rules import Budget, Noisy
 from miners.secure.id3.task import Task, hold

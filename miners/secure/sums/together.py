@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import numpy as np
 
-from miners.budget.noise import count_scale, count_variance
-from miners.budget.plan import Priced
+from miners.budget.plan import Priced, count_scale, count_variance
 from miners.federated.source import (
     Ability,
     Dropped,

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import dlaplace
 
-from miners.budget.noise import count_scale
-from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
-from miners.budget.schedule import spread
+from miners.budget.plan import count_scale
+from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval, standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon
