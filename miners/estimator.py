@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 
 from miners.budget.plan import Plan, loss_text
-from miners.fitted.certified import Certified
 from miners.fitted.forest import Forest
 from miners.fitted.json_form import param_out, read_stored
-from miners.fitted.model_card import ModelCard, model_card
+from miners.fitted.model_card import Certified, ModelCard, model_card
 from miners.fitted.reliability import Reliability, determination
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array

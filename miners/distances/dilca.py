@@ -23,9 +23,8 @@ from miners.distances.forecast import forecast
 from miners.distances.task import ContextTask, make_task
 from miners.distances.view import LIMITS, contexts_text, distances_frame, fitted_html
 from miners.estimator import public_schema, whole_number
-from miners.fitted.certified import Certified
 from miners.fitted.json_form import param_out, read_stored
-from miners.fitted.model_card import ModelCard, model_card
+from miners.fitted.model_card import Certified, ModelCard, model_card
 from miners.fitted.route import encode
 from miners.parameters import Parameterised
 from pinq.errors import QueryError, unspent

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sketch holds what every picture of a tree shows, in words and shares.
 
-Text, HTML, matplotlib and Graphviz only differ in how they draw it.
+Text, HTML, matplotlib and Graphviz only differ in how they draw it. All but matplotlib's
+(``plot.py``) are here.
+
+Graphviz: words of the schema stand in HTML-like labels, where they need XML's escapes, and in tips.
+In both a backslash begins an escape of Graphviz's own.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +25,7 @@ from pinq.public.checks import is_whole, text_of
 from pinq.public.schema import Schema
 from pinq.public.specs import Groups, bind
 
-__all__ = ["COLOURS", "NodeCard", "Sketch", "colour", "shorten", "sketch"]
+__all__ = ["COLOURS", "MAX_HTML_LINES", "NodeCard", "Sketch", "colour", "dot", "html", "shorten", "sketch", "text"]
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f", "#ff9da7", "#bab0ac")
 MIXED = 3  # classes that are named where there are more than two
@@ -286,3 +291,178 @@ def _digits(wide: float) -> int:
     An interval 3 wide has 1 digit, one 0.2 wide has 2, one 400 wide has none.
     """
     return min(6, max(0, math.ceil(1 - math.log10(wide)))) if wide > 0 else 3
+
+
+DOT_BAR, DOT_HIGH = 96, 9  # points
+CLASSES = 12  # that the legend names
+LABEL = 28  # characters
+INK, PALE, LINE, GREY = "#222222", "#6b6b6b", "#b5bcc7", "#dddddd"
+FONT = 'fontname="Helvetica,Arial,sans-serif"'
+
+
+def dot(picture: Sketch) -> str:
+    """Returns the tree as a directed graph whose nodes are small tables.
+
+    A table holds the branch that leads to the node, its classes as a bar, its question or vote, and
+    its rows. The branch stands in the node and not at its edge: in a wide fan nobody could tell
+    which edge a word belongs to.
+    """
+    lines = [
+        "digraph tree {",
+        "  graph [rankdir=LR, ordering=out, ranksep=0.7, nodesep=0.1, labelloc=t, labeljust=l, "
+        f'{FONT}, fontcolor="{INK}", label={_legend(picture)}];',
+        f'  node [shape=box, style="rounded,filled", fillcolor=white, color="{LINE}", margin="0.06,0.03", '
+        f'{FONT}, fontsize=11, fontcolor="{INK}"];',
+        f'  edge [arrowhead=none, color="{LINE}", tailport=e, headport=w];',
+    ]
+    whole = max(picture.cards[0].rows, 1.0)
+    for index in picture.walk():
+        card = picture.cards[index]
+        tip = _quoted(f"{card.meaning}: {card.size} rows, {card.mix}")
+        lines.append(f"  n{index} [label={_label(card)}, tooltip={tip}];")
+        if card.parent is not None:
+            wide = 0.8 + 7 * min(1.0, card.rows / whole) ** 0.7
+            lines.append(f"  n{card.parent} -> n{index} [penwidth={wide:.2f}, tooltip={_quoted(card.meaning)}];")
+    return "\n".join([*lines, "}", ""])
+
+
+def _legend(picture: Sketch) -> str:
+    """Returns the graph's label: its title, which colour is which class, and a note."""
+    boxes = [
+        f'<FONT COLOR="{colour(number)}">&#9632;</FONT>&nbsp;{_words(name)}'
+        for number, name in enumerate(picture.classes[:CLASSES])
+    ]
+    more = [f"and {len(picture.classes) - CLASSES} more"] if len(picture.classes) > CLASSES else []
+    meaning = "numbers are noisy row counts; &#177; holds the true one in 95 % of cases"
+    note = f'<FONT POINT-SIZE="10" COLOR="{PALE}">{meaning}</FONT>'
+    classes = f'<FONT POINT-SIZE="12">{"&nbsp;&nbsp;&nbsp;".join(boxes + more)}</FONT>'
+    title = f"<B>{_words(picture.title, 120)}</B>"
+    return "<" + "".join(f'{line}<BR ALIGN="LEFT"/>' for line in (title, classes, note)) + ">"
+
+
+def _label(card: NodeCard) -> str:
+    """Returns the table that stands in a node."""
+    if card.question is None:
+        answer = f'<FONT COLOR="{colour(card.best)}"><B>{_words(card.vote)}</B></FONT>'
+    else:
+        answer = f"<B>{_words(card.question)} ?</B>"
+    folded = f" &#8230; {card.hidden:,} leaves" if card.hidden else ""
+    rows = f'<FONT POINT-SIZE="9" COLOR="{PALE}">{_words(card.size)} rows{folded}</FONT>'
+    branch = f'<FONT POINT-SIZE="10">{_words(card.branch)}</FONT>'
+    lines = [branch, _dot_bar(card), answer, rows]
+    return (
+        '<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">'
+        + "".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines)
+        + "</TABLE>>"
+    )
+
+
+def _dot_bar(card: NodeCard) -> str:
+    """Returns a bar with one cell for each class that can be seen; the rest of it is grey.
+
+    All cells together are ``BAR`` points wide. Each ends where the sum of shares so far ends, so
+    that rounding does not add up.
+    """
+    cells, total, last = [], 0.0, 0
+    seen = [(colour(number), share) for number, share in enumerate(card.shares) if DOT_BAR * share >= 1]
+    for shade, share in [*seen, (GREY, 1.0)]:
+        total += share
+        end = min(DOT_BAR, int(DOT_BAR * total + 0.5))
+        if end > last:
+            cells.append(f'<TD FIXEDSIZE="TRUE" WIDTH="{end - last}" HEIGHT="{DOT_HIGH}" BGCOLOR="{shade}"></TD>')
+        last = end
+    # A fixed size, so that a wider node does not stretch it.
+    size = f'FIXEDSIZE="TRUE" WIDTH="{DOT_BAR}" HEIGHT="{DOT_HIGH}" ALIGN="LEFT"'
+    return f'<TABLE {size} BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"><TR>{"".join(cells)}</TR></TABLE>'
+
+
+def _words(text: str, length: int = LABEL) -> str:
+    """Returns a text as an HTML-like label writes it."""
+    return escape(shorten(text, length)).replace("\\", "\\\\")
+
+
+def _quoted(text: str) -> str:
+    """Returns a text in quotes. Graphviz undoes quotes, then backslashes, then entities."""
+    return '"' + text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+MAX_HTML_LINES = 300
+BAR = 80  # pixels
+
+
+def text(picture: Sketch, heading: str) -> str:
+    """Returns the tree as indented text, a line for each node."""
+    lines = [heading]
+    open_below: list[bool] = []  # for each level above: does its parent have more children to come?
+    for index in picture.walk():
+        card = picture.cards[index]
+        lead = ""
+        if card.parent is not None:
+            last = index == picture.cards[card.parent].children[-1]
+            del open_below[card.depth - 1 :]
+            above = "".join("│   " if more else "    " for more in open_below)
+            lead = above + ("└── " if last else "├── ")
+            open_below.append(not last)
+        lines.append(f"{lead}{card.branch}: {_line(card)}")
+    return "\n".join(lines)
+
+
+def _line(card: NodeCard) -> str:
+    """Returns what a line of text tells about a node, after its branch."""
+    rows = f"{card.size} {'row' if card.size == '1' else 'rows'}"
+    if card.hidden:
+        return f"{card.mix}  ({rows}; {card.hidden:,} leaves below, by {card.question})"
+    return f"{card.mix}  ({rows})" if card.question is None else f"{rows}, {card.mix}; split by {card.question}"
+
+
+def html(picture: Sketch, heading: str) -> str:
+    """Returns the tree as nested lists that open and close, each node with a bar of its classes."""
+    legend = "&ensp;".join(
+        f"<span style='color:{colour(number)}'>&#9632;</span>&nbsp;{escape(name)}"
+        for number, name in enumerate(picture.classes[:CLASSES])
+    )
+    more = f"&ensp;and {len(picture.classes) - CLASSES} more" if len(picture.classes) > CLASSES else ""
+    # Children come after their parents, so backwards every child is ready when its parent is
+    # written.
+    written: dict[int, str] = {}
+    for index in reversed(picture.walk()):
+        card = picture.cards[index]
+        below = "".join(written.pop(child) for child in card.children)
+        written[index] = _inner(card, below) if card.children else _end(card)
+    note = "<small>&plusmn; holds the true number of rows in 95 % of cases</small>"
+    return f"<div style='line-height:1.5'><p>{escape(heading)}<br>{legend}{more}<br>{note}</p>{written[0]}</div>"
+
+
+def _inner(card: NodeCard, below: str) -> str:
+    """Returns a node that opens and closes what is below it."""
+    opened = " open" if card.depth < 2 else ""
+    question = f" &mdash; <i>{escape(card.question or '')}&thinsp;?</i>"
+    summary = f"<summary>{_summary(card)}{question}</summary>"
+    return f"<details style='margin-left:1.2em'{opened}>{summary}{below}</details>"
+
+
+def _end(card: NodeCard) -> str:
+    """Returns a leaf, or a node whose leaves are not shown."""
+    folded = ""
+    if card.hidden:
+        folded = f" &hellip; {card.hidden:,} leaves below, by <i>{escape(card.question or '')}</i>"
+    # A leaf has no triangle in front of it. The padding moves its bar below the bars of its
+    # parent's other children.
+    return f"<div style='margin-left:1.2em;padding-left:1em'>{_summary(card)}{folded}</div>"
+
+
+def _summary(card: NodeCard) -> str:
+    """Returns a node's bar, branch, vote and rows."""
+    branch = f"<b title='{escape(card.meaning)}'>{escape(card.branch)}</b>"
+    return f"{_bar(card)} {branch}: {escape(card.mix)}, <span style='opacity:.65'>{escape(card.size)} rows</span>"
+
+
+def _bar(card: NodeCard) -> str:
+    """Returns a bar of the classes, hidden from screen readers because the vote follows it."""
+    block = "display:inline-block;height:.7em"
+    parts = "".join(
+        f"<span style='{block};width:{BAR * share:.0f}px;background:{colour(number)}'></span>"
+        for number, share in enumerate(card.shares)
+        if share >= 0.01
+    )
+    return f"<span style='display:inline-block;width:{BAR + 2}px;white-space:nowrap' aria-hidden='true'>{parts}</span>"

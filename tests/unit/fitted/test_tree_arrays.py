@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.fitted.tree import Node, Tree
-from miners.fitted.tree_arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
+from miners.fitted.tree import CATEGORICAL, LEAF, NUMERIC, Node, Tree, TreeArrays
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
 from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
