@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from miners import Federation
 from miners.fitted.route import encode
-from miners.growth.pruning import worth_keeping
+from miners.growth.fitted_nodes import worth_keeping
 from miners.secure import SecureFederation
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.schema import Schema

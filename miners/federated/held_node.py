@@ -20,7 +20,7 @@ import numpy as np
 
 from miners.federated.source import CountSource, FederatedParts, Tally
 from miners.fitted.node import Split
-from miners.growth.open_node import OpenNode
+from miners.growth.frontier import OpenNode
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import Part
 from pinq.public.schema import Schema

@@ -15,25 +15,118 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+import gc
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
 from miners.budget.plan import count_scale, count_variance
 from miners.budget.recipe import DESCRIBING, Recipe, Step, StepName
 from miners.fitted.node import Split
-from miners.growth.open_node import OpenNode
 from pinq.public.epsilon import Epsilon
+from pinq.public.parts import Part
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
-from pinq.public.specs import MAX_PARTS, bind
+from pinq.public.specs import MAX_PARTS, Partition, Values, bind
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts
 
-__all__ = ["Level", "Strategy", "grow"]
+__all__ = ["Level", "OpenNode", "ask_classes", "ask_ends", "cycle_search_paused", "grow"]
+
+
+def ask_classes(parts: Parts, target: str, epsilon: Epsilon) -> np.ndarray:
+    """Returns the noisy histogram of a categorical target in each part, shape (parts, classes)."""
+    counts = parts.partition(Values(target)).noisy_count(epsilon=epsilon)
+    return np.asarray(counts).reshape(len(parts), -1)
+
+
+def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon) -> np.ndarray:
+    """Returns the noisy weights of the two ends of a numeric target in each part, shape (parts, 2).
+
+    A row at a share s of the way from the target's lower bound to its upper one counts 1 - s and s:
+    of two rows at 2 and 8 on a range from 0 to 10 the ends are 0.8 + 0.2 and 0.2 + 0.8.
+
+    This is the two-bin average of the layer, taken apart again: the noise in each end is that of a
+    count at the same epsilon, and nothing more is paid for the number of rows. A noisy end below 0
+    is not told apart from 0.
+    """
+    column = schema.numeric(target)
+    low, high = column.number(0), column.number(column.cells - 1)
+    answer = parts.noisy_avg(target, epsilon=epsilon)
+    shares = ((answer.numbers - low) / (high - low)).ravel()
+    rows = np.asarray(answer.facts.rows).reshape(-1, 1)
+    return np.asarray(rows * np.column_stack([1 - shares, shares]))
+
+
+@dataclass(eq=False)
+class OpenNode:
+    """A node while its tree grows.
+
+    Attributes:
+        part: Where it is, by the splits above it.
+        used: Columns that its path does not split again.
+        size: Noisy number of rows, None where it was not asked.
+        size_scale: Scale of the noise in ``size``.
+        cells: Noisy rows of each class, the missing class last where there is one, or of the two
+            ends of a numeric target; None where they were not asked.
+        variance: Of the noise in each of ``cells``.
+        left: What its path has left, where leaves are described only once all trees have grown.
+        path_end: How many splits are kept on the longest path through it, once that was asked.
+    """
+
+    part: Part = field(default_factory=Part)
+    used: frozenset[str] = frozenset()
+    split: Split | None = None
+    children: tuple[int, ...] = ()
+    size: float | None = None
+    size_scale: float | None = None
+    cells: np.ndarray | None = None
+    variance: float = float("inf")
+    cells_scale: float | None = None
+    left: Epsilon | None = None
+    path_end: int = 0
+
+    @property
+    def rows(self) -> float:
+        """The noisy number of rows as far as it is known yet; infinite where nothing was asked."""
+        if self.size is not None:
+            return self.size
+        return float("inf") if self.cells is None else float(self.cells.sum())
+
+    def observe(self, cells: np.ndarray, variance: float, scale: float | None = None) -> None:
+        """Averages one more set of noisy class counts in, the surer one weighing more."""
+        if self.cells is None:
+            self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
+            return
+        # 10 of variance 4, then 20 of variance 1: the second weighs 4/5, so 18 of variance 4/5.
+        weight = self.variance / (self.variance + variance)
+        self.cells = self.cells + weight * (cells - self.cells)
+        self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
+
+    def branch(self, split: Split, partition: Partition, first: int, used: frozenset[str]) -> list[Self]:
+        """Splits the node.
+
+        Args:
+            split: By what.
+            partition: The same, bound to the schema.
+            first: The number of the first child among the nodes of the tree.
+            used: Columns that the paths below do not split again.
+
+        Returns:
+            The children, in the order of the parts.
+        """
+        self.split, self.children = split, tuple(range(first, first + partition.size))
+        return [self.child(Part(self.part, partition, index), used) for index in range(partition.size)]
+
+    def child(self, part: Part, used: frozenset[str]) -> Self:
+        """Returns an open node below, of which nothing is known yet."""
+        return type(self)(part, used)
+
 
 FEW_PARTS = 4096  # that many may be asked of a small table too
 
@@ -300,3 +393,26 @@ def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strate
             child.observe(cells, count_variance(level.below_scale), level.below_scale)
     nodes += children
     return Level(level.number + 1, level.parts.partition(list(splits)), children)
+
+
+_guard = threading.Lock()
+_paused = 0
+_was_enabled = False
+
+
+@contextmanager
+def cycle_search_paused() -> Iterator[None]:
+    """Pauses it until the last block that paused it ends, of whatever thread."""
+    global _paused, _was_enabled
+    with _guard:
+        if not _paused:
+            _was_enabled = gc.isenabled()
+            gc.disable()
+        _paused += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _paused -= 1
+            if not _paused and _was_enabled:
+                gc.enable()

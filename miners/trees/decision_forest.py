@@ -11,10 +11,8 @@ from functools import cached_property
 from miners.budget.recipe import StepName, StepQuestion
 from miners.estimator import Classifier, ForestFaces, whole_number
 from miners.fitted.node import Split
-from miners.growth.attribute import MAX_BINS
-from miners.growth.candidates import CutsByColumn, multiway_splits
-from miners.growth.frontier import Level
-from miners.growth.open_node import OpenNode
+from miners.growth.candidates import MAX_BINS, CutsByColumn, multiway_splits
+from miners.growth.frontier import Level, OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
 from miners.trees.strategy import Problem, many
 from miners.trees.tree_miner import MAX_DEPTH

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
-from miners.growth.attribute import attribute_of
-from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
+from miners.growth.candidates import attribute_names, attribute_of, default_levels, families, levels_carried
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
 from miners.trees.strategy import Problem, SplitCandidate, many
@@ -145,7 +144,7 @@ class DiffPC45(GreedyTree):
         Trade-offs that measured better: "gini", two groups of values, fixed depth without a stop
         test, a sixth of epsilon for the leaves. "paper" selects by the textbook exponential
         mechanism with its factor 2 and calibrates counts by Algorithm 3.
-        Subtrees are pruned to leaves, not raised: see ``miners.growth.pruning``.
+        Subtrees are pruned to leaves, not raised: see ``miners.growth.fitted_nodes``.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.3, 4.4, Algorithm

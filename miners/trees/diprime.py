@@ -15,8 +15,7 @@ from miners.fitted.node import Node, Split
 from miners.growth.candidates import default_depth_note, default_levels, families, levels_carried
 from miners.growth.criteria import REGRESSION_CRITERIA, require_criterion
 from miners.growth.fitted_nodes import released_nodes
-from miners.growth.frontier import Level
-from miners.growth.open_node import OpenNode
+from miners.growth.frontier import Level, OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant, require_word

@@ -20,7 +20,7 @@ from miners.budget.plan import count_scale, lost_votes
 from miners.budget.recipe import Recipe, StepName, StepQuestion, spread
 from miners.estimator import whole_number
 from miners.growth.candidates import attribute_names, families
-from miners.growth.open_node import OpenNode
+from miners.growth.frontier import OpenNode
 from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import TreeMiner, require_word
 from pinq.errors import QueryError

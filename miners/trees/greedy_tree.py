@@ -17,7 +17,7 @@ from miners.fitted.node import Node, Split
 from miners.growth.candidates import MAX_LEVELS, default_depth_note
 from miners.growth.criteria import CRITERIA, require_criterion
 from miners.growth.fitted_nodes import calibrated_nodes, estimated_nodes, released_nodes
-from miners.growth.open_node import OpenNode
+from miners.growth.frontier import OpenNode
 from miners.trees.strategy import Problem, SplitCandidate, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant, require_word
 from pinq.public.schema import Schema

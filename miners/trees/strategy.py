@@ -20,10 +20,8 @@ from miners.budget.plan import count_scale, many
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
 from miners.fitted.node import Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of
-from miners.growth.describe import ask_classes, ask_ends
 from miners.growth.fitted_nodes import estimated_forest
-from miners.growth.frontier import Level
-from miners.growth.open_node import OpenNode
+from miners.growth.frontier import Level, OpenNode, ask_classes, ask_ends
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema

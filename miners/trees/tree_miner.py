@@ -24,8 +24,7 @@ from miners.budget.recipe import DESCRIBING, Step
 from miners.estimator import require_varied
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree
-from miners.growth.frontier import grow
-from miners.growth.pause import cycle_search_paused
+from miners.growth.frontier import cycle_search_paused, grow
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError

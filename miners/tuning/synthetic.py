@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.fitted.tree import Node, Split, Tree
-from miners.growth.attribute import Ways
-from miners.growth.candidates import attribute_names, random_split
+from miners.growth.candidates import Ways, attribute_names, random_split
 from pinq.errors import QueryError
 from pinq.public.checks import is_number, is_whole
 from pinq.public.parts import Part

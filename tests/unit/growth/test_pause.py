@@ -10,7 +10,7 @@ import pytest
 
 import pinq
 from miners import DiffPID3
-from miners.growth.pause import cycle_search_paused
+from miners.growth.frontier import cycle_search_paused
 from tests.tiny import COLUMNS
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from miners.growth.pruning import calibrate, pessimistic_errors, worth_keeping
+from miners.growth.fitted_nodes import calibrate, pessimistic_errors, worth_keeping
 
 
 def upper_limit(rows: Any, errors: Any, certainty: Any) -> Any:
