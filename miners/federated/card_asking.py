@@ -23,8 +23,7 @@ import numpy as np
 
 from miners.federated.source import CountSource, FederatedParts, HolderQuestion, Tally
 from miners.federated.turns import deal
-from miners.scorecards.asking import Answer, Asking, Cells, choice_score
-from miners.scorecards.objectives import Objective
+from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
 from miners.scorecards.shares import CardStep, Shares, with_turns
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon

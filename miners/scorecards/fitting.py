@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from miners.budget.plan import PlanLine, count_scale
-from miners.scorecards.asking import Asking, Cells, HandleAsking
 from miners.scorecards.card import Card
-from miners.scorecards.objectives import Objective
+from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective
 from miners.scorecards.shares import CardStep, Shares
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon

@@ -3,41 +3,409 @@
 
 An objective says where scores start, which loss's derivatives a step sums, and what points follow
 from the sums. It asks nothing but noisy counts; the steps are in ``fitting.py``.
+
+``Asking`` is how a card's questions reach rows. Here they are one handle's, elsewhere those of
+several holders. A fit asks for the rows that say where scores start, perhaps for tables of classes,
+and in each step for an attribute and for sums in its cells. How much each costs, and whose noise is
+in the answer, is the asking's.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
-from miners.scorecards.asking import P
+from miners.budget.plan import count_scale
 from miners.scorecards.card import Card
-from miners.scorecards.cells import Grid
-from miners.scorecards.mean import Mean
-from miners.scorecards.objective import Objective
+from miners.scorecards.cells import Grid, public_cuts
 from miners.scorecards.posterior import Estimate, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
     FEW_ATTRIBUTES,
     TABLES,
+    Shares,
     repeats_little,
     rows_epsilon,
     steps_after_tables,
+    steps_for_means,
     steps_for_two,
     tables_for_two,
     tables_pay,
 )
 from pinq.public.accuracy import standard_deviation
-from pinq.public.derivatives import AnyDerivatives, Logistic, Softmax
+from pinq.public.columns import CutPoint
+from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.epsilon import Epsilon
 from pinq.public.points import POINTS, Points
-from pinq.public.schema import Categorical, Schema
-from pinq.public.specs import Cuts, Groups, Spec, Values
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.scores import Gradient
+from pinq.public.specs import Cuts, Groups, Spec, Values, bind
 
-__all__ = ["ManyClasses", "Mean", "Objective", "TwoClasses", "objective_of"]
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = [
+    "Answer",
+    "Asking",
+    "Cells",
+    "HandleAsking",
+    "ManyClasses",
+    "Objective",
+    "TwoClasses",
+    "choice_score",
+    "objective_of",
+]
+
+THRESHOLD = 0.5  # noise scales of a cell's gradient that a choice does not count
+Cells = Values | Cuts
+"""The cells of one attribute."""
+
+
+class Partitioned(Protocol):
+    """Rows that can be cut into parts."""
+
+    def partition(self, *specs: object) -> Self:
+        """Cuts each part into parts."""
+
+
+P = TypeVar("P", bound=Partitioned)
+
+
+class Answer(NamedTuple):
+    """Noisy numbers.
+
+    Attributes:
+        numbers: As floats.
+        scale: Of one Laplace noise as wide as the noise in them, in their units.
+    """
+
+    numbers: np.ndarray
+    scale: float
+
+
+class Asking(ABC):
+    """Asks the questions of one fit; each step is asked once."""
+
+    @abstractmethod
+    def start(self, parts: Spec) -> Answer:
+        """Counts all rows by parts of the target."""
+
+    @abstractmethod
+    def among(self, objective: Objective) -> None:
+        """Restricts all further questions to the rows that can be learned from."""
+
+    @abstractmethod
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in each attribute's cells, shape (cells, parts) each."""
+
+    @abstractmethod
+    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+        """Chooses an attribute about whose cells the scores so far are most wrong."""
+
+    @abstractmethod
+    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
+        """Adds up derivatives in each cell of an attribute, shape (cells, width)."""
+
+
+class HandleAsking(Asking):
+    """Asks one handle.
+
+    Args:
+        handle: The handle.
+        shares: What each question pays.
+    """
+
+    def __init__(self, handle: PrivateQueryable, shares: Shares) -> None:
+        self._handle, self._shares, self._rows = handle, shares, handle.parts()
+
+    def rehearse(self, objective: Objective, specs: Sequence[Cells], table_specs: Sequence[Cells], naive: bool) -> None:
+        """Previews the heaviest questions: the last ones, with the largest card there can be.
+
+        Args:
+            objective: What is fitted.
+            specs: The cells of each attribute in steps.
+            table_specs: Their cells in tables.
+            naive: Whether points start from tables, where tables are asked.
+
+        Raises:
+            QueryError: One would take more work than the policy allows for a request.
+            NotAllowed: The terms forbid one.
+        """
+        rows = objective.rows(self._handle.parts())
+        by_size = sorted(specs, key=self._size, reverse=True)
+        if self._shares.tables:
+            parts = rows.partition(max(table_specs, key=self._size)).partition(objective.table_parts)
+            parts.preview("noisy_count", epsilon=self._shares.tables[0])
+        if not self._shares.steps:
+            return
+        started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
+        # Tables look at each attribute, and each step but the last at one.
+        for spec in (*(table_specs if naive and self._shares.tables else ()), *by_size[: len(self._shares.steps) - 1]):
+            cells = np.ones((self._size(spec), len(card.base)))
+            card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
+        loss, paid = started.loss(card), self._shares.steps[-1]
+        if paid.choice is not None:
+            score = choice_score(started, loss, started.scale(paid.sums))
+            rows.preview("exp_mech", list(specs), score=score, epsilon=paid.choice)
+        rows.preview("noisy_sum", loss, by=[by_size[0]], epsilon=paid.sums)
+
+    def _size(self, spec: Spec) -> int:
+        return bind(spec, self._handle.schema).size
+
+    def start(self, parts: Spec) -> Answer:
+        """Counts all rows by parts of the target."""
+        counts = self._handle.partition(parts).noisy_count(epsilon=self._shares.base)
+        return self._counted(np.asarray(counts, dtype=np.float64), self._shares.base)
+
+    def among(self, objective: Objective) -> None:
+        """Restricts all further questions."""
+        self._rows = objective.rows(self._rows)
+
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in the cells of each attribute."""
+        parts = objective.table_parts
+        return [self._table(spec, parts, each) for spec, each in zip(specs, self._shares.tables, strict=True)]
+
+    def _table(self, spec: Cells, target: Spec, epsilon: Epsilon) -> Answer:
+        parts = self._rows.partition(spec).partition(target)
+        counts = np.asarray(parts.noisy_count(epsilon=epsilon), dtype=np.float64)
+        return self._counted(counts.reshape(bind(spec, self._handle.schema).size, -1), epsilon)
+
+    def _counted(self, counts: np.ndarray, epsilon: Epsilon) -> Answer:
+        return Answer(counts, count_scale(self._handle.schema, epsilon))
+
+    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+        """Lets the exponential mechanism choose."""
+        paid = self._shares.steps[step]
+        assert paid.choice is not None
+        score = choice_score(objective, loss, objective.scale(paid.sums))
+        (chosen,) = self._rows.exp_mech(list(specs), score=score, epsilon=paid.choice)
+        return next(offered for offered in specs if offered == chosen)
+
+    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
+        """Adds up derivatives in each cell."""
+        epsilon = self._shares.steps[step].sums
+        sums = np.asarray(self._rows.noisy_sum(loss, by=[spec], epsilon=epsilon))
+        return Answer(sums.reshape(-1, sums.shape[-1]), objective.scale(epsilon))
+
+
+def choice_score(objective: Objective, loss: AnyDerivatives, scale: float) -> Gradient:
+    """Returns the score of an attribute's choice, given the noise of the sums that follow."""
+    return Gradient(loss, threshold=min(THRESHOLD * scale, objective.schema.max_rows * objective.bound))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Objective(ABC):
+    """What is fitted.
+
+    Attributes:
+        schema: The public schema.
+        target: The column to predict.
+    """
+
+    schema: Schema
+    target: str
+
+    majority: ClassVar[str] = "the most frequent class"  # what is predicted where nothing can be learned
+    tabulates: ClassVar[bool] = False  # whether points can start from tables
+    # Where nobody chooses: what tables weigh that order attributes, for each unit of all steps, and
+    # how many times as many steps pay, for some meet what others have said already.
+    order_weight: ClassVar[float] = 0.1
+    unchosen: ClassVar[float] = 1.3
+
+    @abstractmethod
+    def steps(self, epsilon: Epsilon, attributes: int) -> int:
+        """Returns how many steps a budget pays for, of so many attributes."""
+
+    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
+        """Returns whether tables of all attributes come first."""
+        return False
+
+    def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
+        """Returns what tables weigh from which points start, for each unit of all steps."""
+        return TABLES
+
+    @property
+    @abstractmethod
+    def table_parts(self) -> Spec:
+        """The parts of the target that tables count in the cells of an attribute, missing last."""
+
+    @property
+    def table_classes(self) -> int:
+        """How many parts of tables are not the missing one."""
+        return bind(self.table_parts, self.schema).size - int(self.schema.column(self.target).nullable)
+
+    @property
+    def width(self) -> int:
+        """Entries of a row's vector in a step; ``QueryError`` where they are too many."""
+        objective, card = self.start(np.zeros(bind(self.base_parts, self.schema).size), 1.0)
+        return objective.loss(card).vectors(self.schema).width
+
+    def grid(self, epsilon: Epsilon) -> Grid:
+        """Returns how steps cut numeric attributes where nobody says."""
+        return Grid.of_steps(rows_epsilon(self.schema, epsilon))
+
+    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns how tables cut them: coarsely, for all attributes share what tables may cost."""
+        return self.grid(epsilon)
+
+    @property
+    @abstractmethod
+    def base_parts(self) -> Spec:
+        """The parts of the target whose rows say where scores start."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """L1 norm of what a row adds to the sums of a step, in their units."""
+
+    @property
+    def noise_unit(self) -> str | None:
+        """The unit of ``bound`` in a plan; None where it follows from the first answer."""
+        return "rows"
+
+    @abstractmethod
+    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
+        """Returns the objective, which may know more now, and a card without terms.
+
+        Args:
+            counts: Noisy rows of ``base_parts``.
+            scale: Of their noise.
+        """
+
+    @abstractmethod
+    def loss(self, card: Card) -> AnyDerivatives:
+        """Returns what is to be summed of the rows, given the scores so far."""
+
+    @abstractmethod
+    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+        """Returns the points that follow from noisy sums.
+
+        Args:
+            gradients: Shape (cells, outputs).
+            curvatures: Shape (cells, outputs).
+            scale: Of their noise, in their units.
+        """
+
+    def rows(self, everything: P) -> P:
+        """Returns the rows to learn from, as one part of all rows."""
+        return everything
+
+    def scale(self, epsilon: Epsilon) -> float:
+        """Returns the scale of the noise in the sums of a step."""
+        return count_scale(self.schema, epsilon) * self.bound
+
+    def tabulated(
+        self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float, *, mended: bool
+    ) -> Card:
+        """Returns the card with what tables say; only where ``tabulates``.
+
+        Args:
+            card: Without terms.
+            specs: The cells of each attribute.
+            tables: Noisy counts of the target's parts in them, shape (cells, parts) each.
+            scale: Of the noise in a count.
+            mended: Whether steps follow.
+        """
+        return card
+
+
+HISTOGRAM = 32  # cells of a numeric target
+FARTHEST = 2.0  # standard deviations of the target beyond which residuals are clamped
+TIMID = 0.5  # standard deviations of the target: width of the prior of a cell's points
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mean(Objective):
+    """The mean of a numeric column, by residuals that are clamped.
+
+    Attributes:
+        deviation: Of the target, in grid cells, from the first answer; 0 before it.
+        half: A cut with about half of the rows on each side, from the first answer; None before it.
+    """
+
+    majority: ClassVar[str] = "the mean"
+    order_weight: ClassVar[float] = 0.4
+    unchosen: ClassVar[float] = 1.0
+    deviation: float = 0.0
+    half: CutPoint | None = None
+
+    @property
+    def column(self) -> Numeric:
+        """The target's declaration."""
+        return self.schema.numeric(self.target)
+
+    def steps(self, epsilon: Epsilon, attributes: int) -> int:
+        """Returns how many steps a budget pays for."""
+        return steps_for_means(rows_epsilon(self.schema, epsilon))
+
+    @property
+    def base_parts(self) -> Spec:
+        """A coarse histogram of the target."""
+        return Cuts(self.target, self._points) if self._points else Values(self.target)
+
+    @cached_property
+    def _points(self) -> tuple[CutPoint, ...]:
+        return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
+
+    @property
+    def table_parts(self) -> Spec:
+        """The two halves of the target.
+
+        If a mean moves by d deviations, the halves of n rows differ by 0.8 n d against the noise of
+        a count, and the residuals' sum by n d against that of ``FARTHEST`` deviations.
+        """
+        if not self._points:
+            return Values(self.target)
+        return Cuts(self.target, (self._points[len(self._points) // 2] if self.half is None else self.half,))
+
+    @property
+    def bound(self) -> float:
+        """The largest residual, in grid cells of the target; no larger than the layer takes."""
+        # A deviation of 12.3 cells: residuals are clamped at 24.6, which is 6,297 of 256ths.
+        farthest = min(FARTHEST * self.deviation, self.column.cells, LARGEST_RESIDUAL)
+        # Whole 256ths of a cell, as the layer takes it.
+        return max(1, int(farthest * POINTS)) / POINTS
+
+    @property
+    def noise_unit(self) -> str | None:
+        """None: the bound follows from the first answer."""
+        return None
+
+    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
+        """Returns mean and deviation by a histogram, without cells that noise can explain."""
+        axis = bind(self.base_parts, self.schema).axes[0]
+        # Cuts at cells 10 and 20 of 30: edges 0, 10, 20 and 30, and middles 4.5, 14.5 and 24.5.
+        edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
+        edges = np.unique(np.minimum(edges, self.column.cells))
+        middles = (edges[1:] + edges[:-1] - 1) / 2
+        rows = np.maximum(counts[: len(middles)] - scale, 0.0)
+        if not rows.any():
+            rows = np.ones(len(middles))
+        mean = float(np.average(middles, weights=rows))
+        deviation = float(np.sqrt(np.average((middles - mean) ** 2, weights=rows)))
+        known = replace(self, deviation=max(deviation, 0.5), half=self._half(rows))
+        return known, Card(self.schema, self.target, (round(mean * POINTS),))
+
+    def _half(self, rows: np.ndarray) -> CutPoint | None:
+        """Returns the cut of the histogram that is nearest to its median."""
+        below = np.cumsum(rows)[: len(self._points)] / rows.sum()
+        return self._points[int(np.abs(below - 0.5).argmin())] if self._points else None
+
+    def loss(self, card: Card) -> AnyDerivatives:
+        """Returns the clamped residual, with the rows."""
+        return Residuals(self.target, card.score_of(0), self.bound)
+
+    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+        """Returns the posterior of the mean residual: the difference of two noisy bins."""
+        noise = 2 * standard_deviation(scale) ** 2
+        width = TIMID * self.deviation
+        return newton(gradients, curvatures, spread=self.deviation**2, noise=noise, width=width, most=self.bound)
+
 
 PRIOR = 1.0  # logits: width of the prior of a cell's points
 STEEPEST = 3.0  # logits that one step moves a cell at most

@@ -13,11 +13,10 @@ from miners.budget.plan import PlanLine, loss_text, many, rows_text
 from miners.estimator import Classifier, Regressor, require_varied, whole_number
 from miners.growth.candidates import attribute_names
 from miners.handle_miner import HandleMiner
-from miners.scorecards.asking import HandleAsking
 from miners.scorecards.card import Card
 from miners.scorecards.cells import attribute_cells
 from miners.scorecards.fitting import CardFit
-from miners.scorecards.objectives import Objective, objective_of
+from miners.scorecards.objectives import HandleAsking, Objective, objective_of
 from miners.scorecards.shares import MAX_STEPS, Shares
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon, Loss
@@ -99,7 +98,7 @@ class ScorecardMiner(HandleMiner[CardFit]):
         Raises:
             ImportError: matplotlib is not installed.
         """
-        from miners.scorecards.picture import plot
+        from miners.scorecards.view import plot
 
         if max_attributes is not None:
             whole_number("max_attributes", max_attributes, 1, 10_000)

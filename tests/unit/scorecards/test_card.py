@@ -12,9 +12,8 @@ import pytest
 
 from miners.fitted.route import UndeclaredValueWarning
 from miners.scorecards.card import Card, Term
-from miners.scorecards.picture import plot
 from miners.scorecards.posterior import Estimate
-from miners.scorecards.view import explained, html, text
+from miners.scorecards.view import explained, html, plot, text
 from pinq.errors import QueryError
 from pinq.public.points import POINTS
 from pinq.public.schema import Categorical, Numeric, Schema
