@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.estimator import public_schema
+from miners.federated.federation import CountSource, FederatedParts, HolderQuestion, Tally
 from miners.federated.held_node import Answer, HeldNode, gather
-from miners.federated.source import CountSource, FederatedParts, HolderQuestion, Tally
 from miners.fitted.node import Split
 from miners.trees.strategy import Problem, SplitCandidate
 from pinq.errors import QueryError

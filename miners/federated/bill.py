@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``HoldersBill`` reads off what a fit costs each holder."""
+"""``HoldersBill`` reads off what a fit costs each holder; ``Card`` says how a joint model was made."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from miners.budget.payment import require_budget
+from miners.budget.plan import loss_text
 from miners.federated.asking import one_handle
-from miners.federated.card import Card
-from miners.federated.federation import Federation, HolderFailed
-from miners.federated.source import CountSource, spent_text
+from miners.federated.federation import CountSource, Dropped, Federation, HolderFailed, spent_text
+from miners.trees.strategy import many
 from pinq.analyst.reuse import reusing
 from pinq.errors import PinqError, QueryError
 from pinq.public.epsilon import Epsilon, Loss
@@ -19,7 +21,68 @@ from pinq.public.epsilon import Epsilon, Loss
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["DISJOINT", "HoldersBill", "cost_of", "resumes", "source_of"]
+__all__ = ["DISJOINT", "Card", "HoldersBill", "cost_of", "resumes", "source_of"]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a reader of the model should know of how it was made.
+
+    Attributes:
+        strategy: How splits were found.
+        spent: What each holder's own ledger has charged while the fit went on, for something else
+            under the same grant too; None where it did not say.
+        dropped: Who was left behind, after how many rounds, and why. The counts of the tree are
+            those of the others.
+        rounds: How often the coordinator waited for answers.
+        requests: How many requests each holder was sent.
+        model: What was made.
+    """
+
+    strategy: str
+    spent: Mapping[str, Fraction | None]
+    dropped: tuple[Dropped, ...]
+    rounds: int
+    requests: Mapping[str, int]
+    model: str = "Tree"
+
+    def __repr__(self) -> str:
+        holders, rounds = many(len(self.spent), "holder"), many(self.rounds, "round")
+        lines = [f"{self.model} of {holders}, strategy {self.strategy!r}, {rounds}"]
+        for name, spent in self.spent.items():
+            charged = "does not say what it charged" if spent is None else f"spent {loss_text(spent)}"
+            lines.append(f"  {name}: {charged}, {many(self.requests[name], 'request')}")
+        return "\n".join([*lines, *(f"  {dropped}" for dropped in self.dropped)])
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the card as JSON has it."""
+        return {
+            "strategy": self.strategy,
+            "spent": {name: None if spent is None else loss_text(spent) for name, spent in self.spent.items()},
+            "dropped": [[dropped.holder, dropped.after, dropped.reason] for dropped in self.dropped],
+            "rounds": self.rounds,
+            "requests": dict(self.requests),
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Any, *, model: str = "Tree", of: str = "`card` of a stored DPTopDown") -> Card:
+        """Reads what ``to_dict`` made. ``QueryError`` where it is something else.
+
+        Args:
+            stored: As JSON has it.
+            model: What was made.
+            of: Of what it is, for the error.
+        """
+        try:
+            spent = {str(name): None if text is None else Fraction(text) for name, text in stored["spent"].items()}
+            dropped = tuple(
+                Dropped(str(holder), int(after), str(reason)) for holder, after, reason in stored["dropped"]
+            )
+            requests = {name: int(stored["requests"][name]) for name in spent}
+            return cls(str(stored["strategy"]), spent, dropped, int(stored["rounds"]), requests, model)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            raise QueryError(f"{of} is not what `to_json` writes.") from None
+
 
 DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
 

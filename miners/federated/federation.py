@@ -2,8 +2,9 @@
 """Several private handles behind one face: a question goes to all holders at once.
 
 Each answers for itself. The holders hold disjoint people, each behind a layer and a ledger of its
-own. Whoever asks them (the coordinator) is an analyst of each, no more: nothing here is trusted
-with anything.
+own. The coordinator, who asks them, is an analyst of each, no more: nothing here is trusted with
+anything. ``CountSource`` is what a federated miner asks for counts; ``agreed_schema`` compares the
+public columns of several holders.
 
 Privacy:
     Claim: at each holder, what that holder's own policy says and its own ledger enforces.
@@ -23,26 +24,31 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, get_args
-
-from miners.budget.plan import count_scale, count_variance, sum_variance
-from miners.estimator import schema_of
-from miners.federated.columns import agreed_schema
-from miners.federated.source import (
-    Ability,
-    Dropped,
-    FederatedParts,
-    HolderQuestion,
-    Tally,
-    progress_of,
-    spent_text,
-    tallies,
-    unknown_holder,
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    runtime_checkable,
 )
+
+import numpy as np
+
+from miners.budget.plan import Priced, count_scale, count_variance, loss_text, sum_variance
+from miners.estimator import schema_of
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import closest, is_listing, is_number
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.parts import PartSet
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.scores import Score
+from pinq.public.specs import Cuts, Spec, Values
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -50,13 +56,372 @@ if TYPE_CHECKING:
 
     Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
-__all__ = ["Federation", "HolderFailed", "Rule"]
+__all__ = [
+    "Ability",
+    "CountSource",
+    "Dropped",
+    "FederatedParts",
+    "Federation",
+    "HolderFailed",
+    "HolderQuestion",
+    "Rule",
+    "Sums",
+    "SumsNeeded",
+    "Tally",
+    "progress_of",
+    "spent_text",
+    "tallies",
+    "unknown_holder",
+]
+
+MAX_ROWS = 2**33
+
+
+def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
+    """Returns the columns that all holders declare alike, with the sum of their row caps.
+
+    Raises:
+        QueryError: Columns differ; names each difference.
+    """
+    (first, schema), *others = schemas.items()
+    differences = [text for name, other in others for text in _differences(first, schema, name, other)]
+    if differences:
+        raise QueryError(
+            f"the holders' public schemas differ: {'; '.join(differences)}. "
+            "Their policies must declare the same columns alike."
+        )
+    rows = sum(declared.max_rows for declared in schemas.values())
+    return schema.model_copy(update={"max_rows": min(MAX_ROWS, rows)})
+
+
+def _differences(holder: str, ours: Schema, other: str, theirs: Schema) -> list[str]:
+    """Names where two schemas do not give every row the same codes, one text each."""
+    texts = [f"{other!r} has no column `{name}`" for name in ours.columns if name not in theirs.columns]
+    texts += [f"{holder!r} has no column `{name}`" for name in theirs.columns if name not in ours.columns]
+    for name, column in ours.columns.items():
+        if name in theirs.columns and theirs.columns[name].digest != column.digest:
+            details = _column_differences(holder, column, other, theirs.columns[name])
+            texts += [f"`{name}`: {detail}" for detail in details]
+    return texts
+
+
+def _column_differences(
+    holder: str, ours: Categorical | Numeric, other: str, theirs: Categorical | Numeric
+) -> list[str]:
+    """Names where two declarations of a column differ."""
+    if ours.type != theirs.type:
+        return [f"{ours.type} at {holder!r}, {theirs.type} at {other!r}"]
+    left, right = (column.model_dump(exclude={"unreviewed", "cuts"}) for column in (ours, theirs))
+    here, there = left.pop("values", ()), right.pop("values", ())  # none of a numeric column
+    texts = [
+        f"{field} is {left[field]} at {holder!r}, {right[field]} at {other!r}"
+        for field in left
+        if left[field] != right[field]
+    ]
+    if here != there:
+        only_here = [value for value in here if value not in there]
+        only_there = [value for value in there if value not in here]
+        texts += [
+            f"only {name!r} declares {', '.join(map(repr, values))}"
+            for name, values in ((holder, only_here), (other, only_there))
+            if values
+        ] or [f"{holder!r} and {other!r} declare the same values in another order"]
+    return texts
+
+
+Ability = Literal["choices", "sums"]
+"""What a source does beside counting: holders choose by their own rows, or counts come as sums with one noise."""
+
+Selection = slice | list[int] | np.ndarray
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A holder that was left behind.
+
+    Attributes:
+        holder: Its name.
+        after: Rounds of questions that had been answered by then.
+        reason: Its error.
+    """
+
+    holder: str
+    after: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.holder} was dropped after {self.after} rounds: {self.reason}"
+
+
+class Tally(NamedTuple):
+    """Noisy numbers of one holder, or of several as one, and the variance of their noise."""
+
+    counts: np.ndarray
+    variance: float
+
+
+class PartCollection(Protocol):
+    """An ordered collection of disjoint parts of one holder's table: where questions are asked."""
+
+    @property
+    def part_set(self) -> PartSet:
+        """Where the parts are in the tree of partitions."""
+
+    def partition(self, *specs: object) -> PartCollection:
+        """Cuts each part: all by the same specs, or, given one list, each by its own."""
+
+    def __getitem__(self, chosen: Selection, /) -> PartCollection:
+        """Selects some of the parts, by a mask, list or slice."""
+
+    def __len__(self) -> int: ...
+
+    @staticmethod
+    def union(*collections: Any) -> PartCollection:
+        """Joins collections of the same holder, in order."""
+
+
+@runtime_checkable
+class CountSource(Protocol):
+    """One or several holders of disjoint people that answer questions for noisy counts.
+
+    Attributes:
+        abilities: What the source does beside counting.
+        schema: The public columns of all holders; ``max_rows`` is what they may have together.
+        dropped: Who was left behind.
+        rounds: How often somebody waited for answers.
+        requests: How many requests each holder was sent.
+    """
+
+    abilities: frozenset[Ability]
+    schema: Schema
+    dropped: list[Dropped]
+    rounds: int
+    requests: dict[str, int]
+
+    @property
+    def holders(self) -> list[str]:
+        """The names of the holders that were not dropped, in order."""
+
+    def require_holder(self, holder: str) -> None:
+        """Raises ``QueryError`` where there is no holder of this name; dropped ones count."""
+
+    def distance(self, holder: str) -> int:
+        """Returns by how many rows two neighbouring tables of a holder may differ."""
+
+    def parts(self) -> FederatedParts:
+        """Returns the whole of each table, as a collection of one part."""
+
+    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
+        """Asks several questions in one round; returns for each the answers by holder.
+
+        Raises:
+            QueryError: The source cannot answer one of them; nothing was spent.
+        """
+
+    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
+        """Asks questions for numbers; returns the answers with the variance of their noise."""
+
+    def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
+        """Selects the tallies of whoever was not dropped."""
+
+    def variance(self, holder: str, epsilon: Loss) -> float:
+        """Returns the variance of the noise in one count of a holder."""
+
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
+        """Returns the variance of the noise in one sum of derivatives, in natural units."""
+
+    def spent(self) -> dict[str, Fraction | None]:
+        """Returns what each holder has charged so far; None where the holder does not say."""
+
+    def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
+        """Does the same with each holder's budget, all at once."""
+
+    def each_handle(self, act: Callable[[PrivateQueryable], object]) -> object:
+        """Does the same with each holder's handle, all at once; parties that add up have none."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a question for sums adds up.
+
+    Attributes:
+        loss: Whose derivatives.
+        by: In each cell of which spec.
+    """
+
+    loss: Derivatives
+    by: Spec
+
+
+@dataclass(frozen=True)
+class SumsNeeded:
+    """What a fit asks of parties that add up, by public facts: whoever runs it prepares for that.
+
+    Attributes:
+        cells: For each attribute, cells that tell apart whatever is asked of its rows.
+        count: The smallest loss of a count.
+        sums: The smallest loss of sums of derivatives; None where none are asked.
+        width: Entries of a row's vector there.
+    """
+
+    cells: tuple[Values | Cuts, ...]
+    count: Epsilon
+    sums: Epsilon | None = None
+    width: int = 0
+
+
+@dataclass(frozen=True)
+class HolderQuestion:
+    """One question that is not asked yet: a verb of the handles, and to whom it goes.
+
+    Attributes:
+        parts: Of what.
+        verb: ``noisy_count``, ``noisy_sum`` or ``exp_mech``.
+        epsilon: For each holder that is asked, its loss.
+        named: Further arguments of the verb.
+        sums: For ``noisy_sum``: what is added up.
+    """
+
+    parts: FederatedParts
+    verb: str
+    epsilon: Mapping[str, Epsilon]
+    named: Mapping[str, object]
+    sums: Sums | None = None
+
+    def ask(self, holder: str, again: bool) -> Any:
+        """Asks one holder's handle; ``again`` takes an answer that has been paid for."""
+        named = {**self.named, "reuse": again or self.named.get("reuse", False)}
+        if self.sums is not None:
+            named |= {"column": self.sums.loss, "by": [self.sums.by]}
+        return getattr(self.parts.of(holder), self.verb)(epsilon=self.epsilon[holder], **named)
+
+    def variance(self, source: CountSource, holder: str) -> float:
+        """Returns the variance of the noise in each number of a holder's answer."""
+        epsilon = self.epsilon[holder]
+        if self.sums is None:
+            return source.variance(holder, epsilon)
+        return source.sum_variance(holder, self.sums.loss, epsilon)
+
+
+class FederatedParts:
+    """The same ordered collection of disjoint parts at every holder of a source."""
+
+    def __init__(self, source: CountSource, parts: Mapping[str, PartCollection]) -> None:
+        self._source, self._parts = source, dict(parts)
+
+    def of(self, holder: str) -> PartCollection:
+        """Returns one holder's parts."""
+        return self._parts[holder]
+
+    def partition(self, *specs: object) -> FederatedParts:
+        """Cuts each part at every holder; see ``Parts.partition``."""
+        return self._each(lambda parts: parts.partition(*specs))
+
+    def noisy_count(self, *, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, np.ndarray]:
+        """Asks for noisy numbers of rows, by holder.
+
+        Args:
+            epsilon: Loss at each holder; or, by holder, losses of those that are to be asked.
+            reuse: As in ``PrivateQueryable.noisy_count``.
+        """
+        return self._source.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
+
+    def exp_mech(
+        self, candidates: object, *, score: Score, epsilon: Loss | Mapping[str, Loss], reuse: bool = False
+    ) -> dict[str, list[Any]]:
+        """Lets each holder choose for each part, by its own rows.
+
+        Arguments as in ``noisy_count`` and ``PrivateQueryable.exp_mech``.
+        """
+        question = self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)
+        return self._source.ask([question])[0]
+
+    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: object) -> HolderQuestion:
+        """Makes a question for ``ask``."""
+        losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.holders, epsilon)
+        for name in losses:
+            self._source.require_holder(name)
+        return HolderQuestion(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
+
+    def sum_question(
+        self, loss: Derivatives, by: Spec, *, epsilon: Mapping[str, Epsilon], reuse: bool = False
+    ) -> HolderQuestion:
+        """Makes a question for the sums of a loss's derivatives in each cell of a spec."""
+        return HolderQuestion(self, "noisy_sum", epsilon, {"reuse": reuse}, Sums(loss, by))
+
+    @staticmethod
+    def union(collections: Sequence[FederatedParts]) -> FederatedParts:
+        """Joins all parts of several collections, in order."""
+        if len(collections) == 1:
+            return collections[0]
+        first = collections[0]
+        joined = {
+            name: parts.union(*(collection._parts[name] for collection in collections))
+            for name, parts in first._living().items()
+        }
+        return FederatedParts(first._source, joined)
+
+    def __getitem__(self, chosen: Selection) -> FederatedParts:
+        """Selects some of the parts, by a mask, list or slice."""
+        return self._each(lambda parts: parts[chosen])
+
+    def __len__(self) -> int:
+        return len(next(iter(self._parts.values())))
+
+    def __repr__(self) -> str:
+        return f"FederatedParts({', '.join(self._parts)}: {next(iter(self._parts.values()))!r})"
+
+    def _living(self) -> dict[str, PartCollection]:
+        return {name: parts for name, parts in self._parts.items() if name in self._source.holders}
+
+    def _each(self, act: Callable[[PartCollection], PartCollection]) -> FederatedParts:
+        return FederatedParts(self._source, {name: act(parts) for name, parts in self._living().items()})
+
+
+def tallies(source: CountSource, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
+    """Asks a source questions for numbers; returns the answers with the variance of their noise."""
+    return [
+        {
+            name: Tally(np.asarray(counts, dtype=np.float64), question.variance(source, name))
+            for name, counts in answer.items()
+        }
+        for question, answer in zip(questions, source.ask(questions), strict=True)
+    ]
+
+
+def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
+    """Returns what is called with a line of text after each round.
+
+    ``QueryError`` where it cannot be called.
+    """
+    if say is None:
+        return lambda text: None
+    if not callable(say):
+        raise QueryError(
+            f"is {say!r}", parameter="say", allowed="a function of one line of text, print for example, or None"
+        )
+    return say
+
+
+def unknown_holder(holder: str, names: Sequence[str]) -> QueryError:
+    """Makes the error of a name that no holder has."""
+    return QueryError(
+        f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}."
+    )
+
+
+def spent_text(spent: Mapping[str, Fraction | None]) -> str:
+    """``north: 0.25; south: 0``."""
+    return "; ".join(
+        f"{name}: {'unknown, it does not answer' if amount is None else loss_text(amount)}"
+        for name, amount in spent.items()
+    )
+
 
 Rule = Literal["fail", "wait", "drop"]
 AT_ONCE = 4  # requests in flight at one holder: as many as a server works on for one token
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-
-T = TypeVar("T")
 
 
 class HolderFailed(PinqError):

@@ -18,7 +18,7 @@ from typing import Self
 
 import numpy as np
 
-from miners.federated.source import CountSource, FederatedParts, Tally
+from miners.federated.federation import CountSource, FederatedParts, Tally
 from miners.fitted.node import Split
 from miners.growth.frontier import OpenNode
 from pinq.public.epsilon import ZERO, Epsilon

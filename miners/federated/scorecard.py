@@ -1,14 +1,380 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorecards from several data holders, each behind its own layer and ledger."""
+"""Scorecards from several data holders, each behind its own layer and ledger.
+
+Sums add up over holders: the sum of k noisy sums has the noise of k, or, where parties add up under
+secret sharing, of one. A choice does not add up. Either it is one holder's, in turns, each at more
+loss than it would have had at every step; or nobody chooses, and steps go through the attributes in
+the order that noisy tables of classes give.
+
+Privacy:
+    Claim: each holder pays ``Shares.total`` at most, in the terms of its policy.
+    Why: every question to a holder is about all its rows (or those that have a class), so losses
+    add up. What is asked at all steps are the shares themselves; of choices a holder is asked its
+    own alone, at what is left beside its sums (``with_turns``). Whose turn it is follows from noisy
+    sizes, of tables where there are any, and the order of attributes from noisy tables. Held by:
+    tests/unit/federated/test_holders_scorecard.py.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from miners.federated.card_miner import CardStrategyName, HoldersCardMiner
-from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
+import numpy as np
 
-__all__ = ["CardStrategyName", "DPScorecard", "DPScorecardRegressor"]
+from miners.budget.payment import require_budget
+from miners.budget.plan import Plan, PlanLine, many, remember_fit, warn_before_fit
+from miners.estimator import whole_number
+from miners.federated.bill import DISJOINT, HoldersBill, cost_of, resumes, source_of
+from miners.federated.bill import Card as Holders
+from miners.federated.federation import CountSource, FederatedParts, HolderQuestion, SumsNeeded, Tally
+from miners.federated.strategy import require_abilities
+from miners.federated.topdown import deal
+from miners.scorecards.cells import refined
+from miners.scorecards.fitting import CardFit
+from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
+from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
+from miners.scorecards.shares import CardStep, Shares, with_turns
+from miners.trees.tree_miner import require_word
+from pinq.errors import QueryError, unspent
+from pinq.public.derivatives import AnyDerivatives
+from pinq.public.epsilon import Epsilon
+from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Spec, bind
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["CardStrategyName", "DPScorecard", "DPScorecardRegressor", "HoldersCardMiner"]
+
+
+class HoldersAsking(Asking):
+    """Asks all holders at once for what adds up.
+
+    Args:
+        source: The holders.
+        shares: What each question pays at each holder that chooses at every step.
+        reuse: Whether answers that were paid for before will do.
+    """
+
+    def __init__(self, source: CountSource, shares: Shares, *, reuse: bool = False) -> None:
+        self._source, self._shares, self._reuse = source, shares, reuse
+        self._rows: FederatedParts = source.parts()
+
+    def start(self, parts: Spec) -> Answer:
+        """Counts all rows by parts of the target."""
+        return _added(self._counted(parts))
+
+    def _counted(self, parts: Spec) -> Mapping[str, Tally]:
+        """Returns each holder's rows by parts of the target."""
+        cells = self._rows.partition(parts)
+        question = cells.question("noisy_count", epsilon=self._shares.base, reuse=self._reuse)
+        return self._source.tally([question])[0]
+
+    def among(self, objective: Objective) -> None:
+        """Restricts all further questions."""
+        self._rows = objective.rows(self._rows)
+
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in the cells of each attribute, in one round."""
+        asked = zip(specs, self._shares.tables, strict=True)
+        answers = self._source.tally([self._table(spec, objective.table_parts, each) for spec, each in asked])
+        self._know(answers)
+        schema = self._source.schema
+        return [_added(answer, bind(spec, schema).size) for spec, answer in zip(specs, answers, strict=True)]
+
+    def _know(self, answers: Sequence[Mapping[str, Tally]]) -> None:
+        """Takes note of tables that each count all rows of each holder; nothing by default."""
+
+    def _table(self, spec: Cells, target: Spec, epsilon: Epsilon) -> HolderQuestion:
+        parts = self._rows.partition(spec).partition(target)
+        return parts.question("noisy_count", epsilon=epsilon, reuse=self._reuse)
+
+    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
+        """Adds up derivatives over the holders that are still there."""
+        losses = {name: self._step(name, step).sums for name in self._source.holders}
+        question = self._rows.sum_question(loss, spec, epsilon=losses, reuse=self._reuse)
+        return _added(self._source.tally([question])[0], bind(spec, self._source.schema).size)
+
+    def _step(self, holder: str, step: int) -> CardStep:
+        """Returns what a step costs a holder."""
+        return self._shares.steps[step]
+
+
+class InTurns(HoldersAsking):
+    """Lets one holder choose each step's attribute, in proportion to noisy sizes."""
+
+    def start(self, parts: Spec) -> Answer:
+        """Counts all rows by parts of the target; deals out the turns by how many there are."""
+        counted = self._counted(parts)
+        self._know([counted])
+        return _added(counted)
+
+    def _know(self, answers: Sequence[Mapping[str, Tally]]) -> None:
+        """Deals out the turns by each holder's rows, so far as noise lets them be known."""
+        # The total of many cells is the noisier: two tables of 2 and 6 cells say 90 and 50 rows, which
+        # is (90 / 2 + 50 / 6) / (1 / 2 + 1 / 6) = 80. Tables pay far more than what came before.
+        weights = [1 / len(next(iter(answer.values())).counts.ravel()) for answer in answers]
+        self._sizes = {
+            name: float(np.average([answer[name].counts.sum() for answer in answers], weights=weights))
+            / self._source.distance(name)
+            for name in self._source.holders
+        }
+        left = sum((step.sums + (step.choice or Epsilon(0)) for step in self._shares.steps), Epsilon(0))
+        self._deal(0, dict.fromkeys(self._source.holders, left))
+
+    def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
+        """Deals out the turns from a step on, and with them what each holder has left."""
+        # Dealt north, north, south, north: where north is dropped after the first step, what each
+        # of the others has left is spread over the three steps that remain.
+        steps = self._shares.steps[step:]
+        if not steps:
+            return
+        chooses = steps[0].choice is not None
+        sizes = {name: self._sizes[name] for name in left}
+        order = deal(sizes, len(steps)) if chooses else []
+        # Nothing stands for the steps that are over, so that the others keep their numbers.
+        self._order = [*[""] * step, *order]
+        self._steps = {
+            name: [*[CardStep(None, Epsilon(0))] * step, *with_turns(epsilon, steps, _positions(order, name))]
+            for name, epsilon in left.items()
+        }
+
+    def _step(self, holder: str, step: int) -> CardStep:
+        return self._steps[holder][step]
+
+    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+        """Lets the holder choose whose turn it is; where it was dropped meanwhile, another one."""
+        while True:
+            holder = self._order[step]
+            if holder in self._source.holders:
+                chosen = self._chosen(holder, step, specs, objective, loss)
+                if chosen is not None:
+                    return chosen
+            self._deal(step, {name: self._left(name, step) for name in self._source.holders})
+
+    def _left(self, holder: str, step: int) -> Epsilon:
+        """Returns what a holder has left for a step and those after it."""
+        return sum((rest.sums + (rest.choice or Epsilon(0)) for rest in self._steps[holder][step:]), Epsilon(0))
+
+    def _chosen(
+        self, holder: str, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives
+    ) -> Cells | None:
+        """Returns one holder's choice; None where it was dropped meanwhile."""
+        paid, holders = self._step(holder, step), len(self._source.holders)
+        assert paid.choice is not None
+        # The sums that follow have the noise of all holders, of which this one sees its part.
+        score = choice_score(objective, loss, objective.scale(paid.sums) / holders**0.5)
+        losses = {holder: paid.choice}
+        answers = self._rows.exp_mech(list(specs), score=score, epsilon=losses, reuse=self._reuse)
+        if holder not in answers:
+            return None
+        (chosen,) = answers[holder]
+        return next(offered for offered in specs if offered == chosen)
+
+
+class InOrder(HoldersAsking):
+    """Takes one attribute after the other, the one whose table says most of the target first."""
+
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in the cells of each attribute, and orders the attributes."""
+        tables, known = super().tables(specs, objective), objective.table_classes
+        says = {
+            spec.column: _says(table.numbers[:, :known], table.scale) for spec, table in zip(specs, tables, strict=True)
+        }
+        self._order = sorted(says, key=lambda name: -says[name])
+        return tables
+
+    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+        """Returns the next attribute; after the last the first again."""
+        name = self._order[step % len(self._order)]
+        return next(spec for spec in specs if spec.column == name)
+
+
+def _says(counts: np.ndarray, scale: float) -> float:
+    """Returns how far a table's classes are from what their shares among all rows let expect.
+
+    These are the gradients at the start, less the noise that each has.
+    """
+    # Cells of 30 + 10 and 10 + 50 rows: shares .4 and .6 of all let expect 16 + 24 and 24 + 36, so
+    # each count is off by 14; at a noise of scale 4 that is 4 * 10.
+    rows = counts.sum(axis=1, keepdims=True)
+    totals = np.maximum(counts.sum(axis=0), 0.0)
+    gradients = counts - rows * totals / max(totals.sum(), 1.0)
+    return float(np.maximum(np.abs(gradients) - scale, 0.0).sum())
+
+
+def _added(tallies: Mapping[str, Tally], cells: int = 0) -> Answer:
+    """Adds up holders' answers and the variances of their noise.
+
+    Args:
+        tallies: By holder.
+        cells: The length of the first axis; 0 for a single one.
+    """
+    numbers = np.sum([tally.counts for tally in tallies.values()], axis=0)
+    shape = (cells, numbers.size // cells) if cells else (-1,)
+    # Two holders with noise of scale 4 have a variance of 32 each, together 64: that of one noise
+    # of scale sqrt(32) = 5.7.
+    variance = sum(tally.variance for tally in tallies.values())
+    return Answer(numbers.reshape(shape), float(np.sqrt(variance / 2)))
+
+
+def _positions(order: Sequence[str], holder: str) -> list[int]:
+    """Returns where a holder has its turns."""
+    return [position for position, name in enumerate(order) if name == holder]
+
+
+CardStrategyName = Literal["turns", "noisy_counts", "secure"]
+KIND = "Scorecard"
+
+
+class HoldersCardMiner(ScorecardMiner):
+    """A scorecard's fit over several holders; what is fitted follows from the target.
+
+    Attributes:
+        holders_: Who took part, what it cost there, who was dropped.
+    """
+
+    strategy: CardStrategyName
+    resume: bool
+
+    def fit(self, handle: CountSource | PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
+        """Learns the points.
+
+        Args:
+            handle: The holders' handles, as a ``Federation``; parties that add up, as a
+                ``miners.secure.SecureFederation``; or one handle.
+            target: The column to predict.
+            reuse: Take the stored answers where the same fit was paid for before, at no cost; of
+                several holders as ``resume=True``.
+
+        Raises:
+            QueryError: A parameter or the target is wrong.
+            HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
+                does not go on without it; says what was spent where.
+        """
+        with unspent():
+            resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
+            source = source_of(handle, self, reuse=reuse)
+            card_fit = self._checked(source.schema, target)
+            total = card_fit.shares.total
+            require_abilities(self.strategy, source)
+            if not resume:  # of a fit that was broken off a part has been paid for
+                source.each_handle(card_fit.rehearse)
+                source.each(lambda budget: require_budget(budget, total, miner=self))
+                known = replace(card_fit, noises=self._noises(len(source.holders)))
+                warn_before_fit(self, handle, total, self._warnings(known, None))
+        with HoldersBill(source) as bill:
+            card = card_fit.learned(self._asking(source, card_fit.shares, resume))
+        self.holders_: Holders = bill.card(self.strategy, KIND)
+        remember_fit(self, handle)
+        return self._fitted(card, cost_of(self.holders_, total.exact))
+
+    def plan(self, schema: Schema, target: str, *, holders: int = 1, rows: int | None = None) -> Plan:
+        """Says what ``fit`` is going to ask of each holder, and what it costs there.
+
+        Free: it looks at the schema only.
+
+        Args:
+            schema: The public schema, ``federation.schema``.
+            target: The column to predict.
+            holders: How many there are.
+            rows: How many rows they have together, if that is known; for the warning only.
+        """
+        count = whole_number("holders", holders, 1, 10**6)
+        card_fit = replace(self._checked(schema, target), noises=self._noises(count))
+        steps = many(len(card_fit.shares.steps), "step")
+        asked = f"{many(count, 'holder')}, strategy {self.strategy!r}, {steps}"
+        notes = (*self._notes(card_fit), *self._holder_notes(count))
+        lines: tuple[PlanLine, ...] = tuple(card_fit.lines())
+        title = f"{type(self).__name__} for `{target}`: {asked}"
+        return Plan(title, lines, card_fit.shares.total.exact, notes, self._warnings(card_fit, rows))
+
+    def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
+        """Returns what a fit asks of parties that add up. Free.
+
+        Args:
+            schema: The public schema.
+            target: The column to predict.
+
+        Raises:
+            QueryError: A parameter or the target is wrong, or the strategy asks for choices too.
+        """
+        if self.strategy == "turns":
+            raise QueryError("strategy 'turns' asks for choices too; 'secure' and 'noisy_counts' ask for sums alone.")
+        card_fit = self._checked(schema, target)
+        cells = tuple(
+            refined(spec, table, schema) if isinstance(spec, Cuts) and isinstance(table, Cuts) else spec
+            for spec, table in zip(card_fit.specs, card_fit.table_specs, strict=True)
+        )
+        shares, width = card_fit.shares, card_fit.objective.width
+        steps = [step.sums for step in shares.steps]
+        return SumsNeeded(cells, min([shares.base, *shares.tables]), min(steps, default=None), width)
+
+    def to_json(self) -> str:
+        """The fitted miner as text: its parameters, what it cost, its points, who took part."""
+        return json.dumps(json.loads(super().to_json()) | {"holders": self.holders_.to_dict()}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
+        miner = super().from_json(text)
+        where = f"`holders` of a stored {cls.__name__}"
+        miner.holders_ = Holders.from_dict(json.loads(text).get("holders"), model=KIND, of=where)
+        return miner
+
+    def _asking(self, source: CountSource, shares: Shares, resume: bool) -> HoldersAsking:
+        """Returns how the strategy asks."""
+        kind = InTurns if self.strategy == "turns" else InOrder
+        return kind(source, shares, reuse=resume)
+
+    def _checked(self, schema: Schema, target: str) -> CardFit:
+        require_word("strategy", self.strategy, get_args(CardStrategyName))
+        resumes(self.resume, False, keeps=self.strategy != "secure")
+        card_fit = super()._checked(schema, target)
+        steps, attributes = len(card_fit.shares.steps), len(card_fit.specs)
+        return replace(card_fit, naive=self._is_naive(card_fit.objective, card_fit.shares.total, attributes, steps))
+
+    def _default_steps(self, objective: Objective, epsilon: Epsilon, attributes: int) -> int:
+        steps = super()._default_steps(objective, epsilon, attributes)
+        return steps if self.strategy == "turns" else round(objective.unchosen * steps)
+
+    def _is_naive(self, objective: Objective, epsilon: Epsilon, attributes: int, steps: int) -> bool:
+        """Returns whether points start from tables, which is for classes alone.
+
+        They do with many classes, and where steps reach too few attributes.
+        """
+        return objective.tabulates and (self._asks_tables(objective, epsilon, attributes) or 2 * steps < attributes)
+
+    def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
+        """Returns what each question pays; where nobody chooses, tables order the attributes."""
+        if self.strategy == "turns":
+            return super()._shares(epsilon, objective, attributes, steps)
+        asked = self._asks_tables(objective, epsilon, attributes) or (steps > 0 and attributes > 1)
+        naive = self._is_naive(objective, epsilon, attributes, steps)
+        weight = objective.table_weight(epsilon, attributes) if naive else objective.order_weight
+        tables = attributes if asked else 0
+        return Shares.of(epsilon, tables=tables, steps=steps, chooses=False, weight=weight, starts=naive)
+
+    def _noises(self, holders: int) -> int:
+        """Returns how many noises are in each number."""
+        return 1 if self.strategy == "secure" else holders
+
+    def _holder_notes(self, holders: int) -> Iterator[str]:
+        """Yields what is worth knowing, one sentence each."""
+        yield DISJOINT
+        if self.strategy == "turns" and holders > 1:
+            yield (
+                "each step's attribute is chosen by one holder, in turns by noisy sizes; shown is what one pays that "
+                "chooses every time, and of several each pays more for the fewer choices that are its own."
+            )
+        if self.strategy == "secure":
+            yield (
+                "noise is that of one holder; where c of m parties may pool what they drew, its variance is "
+                "m / (m - c) times what is shown. Rounding to whole units adds a thirty-second."
+            )
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -46,7 +412,7 @@ class DPScorecard(HoldersCardMiner, Scorecard):
     Privacy:
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
         its own policy's terms, whatever the coordinator and the other holders do.
-        Why: what a holder is asked adds up to ``epsilon`` (``miners.federated.card_asking``); its
+        Why: what a holder is asked adds up to ``epsilon`` (``miners.federated.scorecard``); its
         ledger charges and enforces just that. A person is one holder's only, so nothing adds up
         over holders. Of parties that add up, only noisy sums are opened
         (``miners.secure.sums.together``).

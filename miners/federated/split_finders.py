@@ -11,8 +11,8 @@ import numpy as np
 
 from miners.budget.recipe import Step, StepName, StepQuestion
 from miners.federated.asking import HistogramRequest, Task, ask_choices, ask_counts
+from miners.federated.federation import FederatedParts, Tally
 from miners.federated.held_node import Answer, pooled
-from miners.federated.source import FederatedParts, Tally
 from miners.federated.splitting import SplitSet
 from miners.federated.strategy import FederatedStrategy
 from miners.fitted.node import Split

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 from miners.budget.plan import PlanLine
 from miners.budget.recipe import Step, StepName, StepQuestion
 from miners.federated.asking import Task
+from miners.federated.federation import Ability, CountSource
 from miners.federated.held_node import HeldNode
-from miners.federated.source import Ability, CountSource
 from miners.growth.candidates import families
 from miners.growth.criteria import choice_noise_scale
 from miners.trees.strategy import Problem, noise_of

@@ -1,34 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """DP-TopDown: one tree from several data holders, each behind its own layer and ledger.
 
-Wang, Dick & Balcan 2020 describe it.
+``BestFirst`` grows as the paper does: of all leaves those are split next that gain most.
+
+``InTurns`` lets one holder alone choose each level's splits. Its loss for that need not be spread
+over the other levels. A noisy choice sees a gain of g per row among n rows at loss e as n g e,
+against noise of a fixed size. The holders' people are disjoint, so each has the whole epsilon: a
+quarter of the rows at four times the loss is as clear as all rows at once, and nothing has to be
+added up in the clear. What is given up is that a quarter of the rows is a sample. Only the classes
+of the leaves are asked of everybody.
+
+Privacy:
+    Claim: at each holder, every path from the root to a leaf costs ``Problem.epsilon`` in all, in
+    the terms of its policy.
+    Why: nodes of a level are disjoint. Best first, a split is sought for a node of level t once, by
+    the steps of level t, or at less; what no step went into goes into the leaf's histogram. A
+    split's gain is computed from noisy histograms, which are also what is known of its children: no
+    score leaves a holder, and no size is asked for itself. In turns, a holder is asked for its
+    size, for the splits of its own levels, and for each leaf's histogram with what is left. Whose
+    turn it is, which node is split next, and for which a split is sought at all, follows from noisy
+    answers. Held by: tests/unit/federated/test_topdown_bill.py.
+
+References:
+    Wang, Dick & Balcan 2020, Algorithm 1.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
 
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, lost_votes, remember_fit, warn_before_fit
+from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from miners.estimator import TreeClassifier, require_varied, whole_number
-from miners.federated.asking import Task
-from miners.federated.best_first import BestFirst
-from miners.federated.bill import DISJOINT, HoldersBill, cost_of, resumes, source_of
-from miners.federated.card import Card
-from miners.federated.held_node import HeldNode
-from miners.federated.source import CountSource, SumsNeeded
-from miners.federated.split_finders import LocalChoice, NoisyCounts
+from miners.federated.asking import Task, ask_choices, ask_leaves
+from miners.federated.bill import DISJOINT, Card, HoldersBill, cost_of, resumes, source_of
+from miners.federated.federation import CountSource, FederatedParts, SumsNeeded
+from miners.federated.held_node import HeldNode, branch, gather, pooled
+from miners.federated.split_finders import FoundSplit, LocalChoice, NoisyCounts, SplitFinder
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.federated.strategy import NEEDS, STRATEGIES, FederatedStrategy, StrategyName, require_abilities
-from miners.federated.turns import InTurns
+from miners.fitted.node import Split
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, default_depth_note, families, levels_carried
-from miners.growth.criteria import require_criterion
+from miners.growth.criteria import require_criterion, score_of
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Problem, SplitCandidate, many
@@ -40,7 +64,312 @@ from pinq.public.schema import Schema
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["Card", "DPTopDown"]
+__all__ = ["DPTopDown", "deal"]
+
+MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
+MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestFirst(FederatedStrategy):
+    """How a tree grows where most is gained.
+
+    With ``decay`` each level gets half of the one above it (renormalized, privacy.md 5). Below
+    ``depth`` no split is sought.
+
+    Attributes:
+        finder: How splits are found.
+        at_once: How many nodes are split before splits are sought for their children, together; 1
+            is Algorithm 1 to the letter.
+    """
+
+    finder: SplitFinder
+    at_once: int
+
+    @cached_property
+    def shares(self) -> tuple[Epsilon, ...]:
+        """What a node of each level may be asked, from the root down."""
+        if not self.depth:
+            return ()
+        # Three levels that share .7: .4, .2 and .1 with decay.
+        weights = [2 ** (self.depth - 1 - level) if self.decay else 1 for level in range(self.depth)]
+        return spread(self.problem.epsilon - self.leaves, weights)
+
+    def recipe(self, holders: int) -> Recipe:
+        """Returns the steps along a path, which add up to what the fit costs at each holder."""
+        levels = tuple(self.finder.steps(self, level, share, holders) for level, share in enumerate(self.shares))
+        leaves = self.leaf_step(self.depth, self.problem.epsilon - sum(self.shares, ZERO))
+        return Recipe(self.problem.epsilon, levels, (leaves,))
+
+    def steps(self, holders: int) -> list[Step]:
+        """Returns the steps of the recipe."""
+        recipe = self.recipe(holders)
+        return [step for steps in (*recipe.levels, recipe.leaf) for step in steps]
+
+    def smallest_count(self) -> Epsilon:
+        """Returns the smallest loss at which one holder is asked for a count.
+
+        A leaf is asked with all that its path has left: at least what no level's share takes.
+        """
+        recipe = self.recipe(holders=1)
+        return min([self.finder.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
+
+    def grow(self, task: Task) -> list[HeldNode]:
+        """Grows a tree; the root first, each node before its children."""
+        growth = _Growth(task, self, self.recipe(len(task.source.holders)))
+        growth.seek(growth.nodes)
+        splits = 0
+        while growth.queue and splits < self.max_nodes:
+            batch = growth.best(min(self.at_once, self.max_nodes - splits))
+            splits += len(batch)
+            children = growth.split(batch)
+            if splits < self.max_nodes:  # no query after the last split
+                growth.seek(children)
+        growth.use_what_is_left()
+        ask_leaves(task, [node for node in growth.nodes if node.split is None])
+        return growth.nodes
+
+
+@dataclass
+class _Growth:
+    """A tree while it grows.
+
+    Attributes:
+        task: What is to be learned, and of whom.
+        strategy: How it grows.
+        recipe: The steps of each level.
+        nodes: All nodes, the root first.
+        proposals: The splits found for nodes that are not split yet, by the nodes' numbers.
+        queue: Which of those gain enough, as a heap: the negative gain in rows, and the number.
+    """
+
+    task: Task
+    strategy: BestFirst
+    recipe: Recipe
+    nodes: list[HeldNode] = field(default_factory=list)
+    proposals: dict[int, FoundSplit] = field(default_factory=dict)
+    queue: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.nodes.append(HeldNode(parts=self.task.source.parts()))
+
+    def best(self, count: int) -> list[int]:
+        """Takes the numbers of the nodes that gain most out of the queue."""
+        return [heapq.heappop(self.queue)[1] for _ in range(min(count, len(self.queue)))]
+
+    def split(self, numbers: Sequence[int]) -> list[HeldNode]:
+        """Splits nodes as found; returns their children, with what is known of them."""
+        parents = [self.nodes[number] for number in numbers]
+        proposals = {parent: self.proposals.pop(number) for parent, number in zip(parents, numbers, strict=True)}
+        splits = [proposals[parent].split for parent in parents]
+        children = branch(self.task.problem.schema, self.nodes, parents, splits)
+        for parent in parents:
+            for child, answer in zip(parent.children, proposals[parent].below, strict=True):
+                self.nodes[child].answers.append(answer)
+        return children
+
+    def seek(self, nodes: Sequence[HeldNode]) -> None:
+        """Seeks splits for the newest nodes that are large enough, those of one level together.
+
+        Queues those that gain enough.
+        """
+        # The newest nodes stand at the end of all: of 7 nodes the last 2 have the numbers 5 and 6.
+        number_of = dict(zip(nodes, range(len(self.nodes) - len(nodes), len(self.nodes)), strict=True))
+        by_level: dict[int, list[HeldNode]] = defaultdict(list)
+        for node in nodes:
+            if self._is_large_enough(node):
+                by_level[node.level].append(node)
+        for level, alike in sorted(by_level.items()):
+            parts, ordered = gather(alike)
+            splits = self.strategy.finder.find(self.task, parts, self.recipe.levels[level])
+            for node, proposal in zip(ordered, splits, strict=True):
+                self._queue(number_of[node], node, proposal)
+
+    def _queue(self, number: int, node: HeldNode, proposal: FoundSplit) -> None:
+        for name, paid in proposal.paid.items():
+            node.pay(name, paid)
+        self.proposals[number] = proposal
+        # A gain of .1 in 500 rows is split before one of .3 in 100: 50 before 30.
+        gain = proposal.gain(self.task, self.strategy.criterion)
+        if gain > MIN_GAIN:
+            heapq.heappush(self.queue, (-gain * self._rows(node), number))
+
+    def use_what_is_left(self) -> None:
+        """Notes the counts of nodes that are not split after all: they have been paid for."""
+        for number, proposal in self.proposals.items():
+            below = {name: pooled([answer[name] for answer in proposal.below]) for name in proposal.below[0]}
+            self.nodes[number].answers.append(below)
+
+    def _rows(self, node: HeldNode) -> float:
+        """Returns the estimated rows of a node.
+
+        The root, of which nothing is known yet, has all that there can be.
+        """
+        if not node.answers:
+            return float(self.task.problem.schema.max_rows)
+        node.pool(self.task.source)
+        return max(0.0, node.rows)
+
+    def _is_large_enough(self, node: HeldNode) -> bool:
+        """Returns whether a split can be of use: noise must not drown the counts below the node.
+
+        Nor must the node be a trifle of the whole.
+        """
+        source = self.task.source
+        if node.level >= self.recipe.depth:
+            return False
+        epsilon = self.strategy.finder.count_epsilon(self.recipe.levels[node.level], len(source.holders))
+        if not epsilon:
+            return False
+        if not node.answers:
+            return True
+        # Two holders with a variance of 32 for each count, two classes: the four counts of a split
+        # in two deviate by sqrt(64 * 4) = 16 rows together, and a smaller node is left alone.
+        variance = sum(source.variance(name, epsilon) for name in source.holders)
+        noise = math.sqrt(variance * 2 * self.task.problem.classes)
+        whole = sum(self._rows(self.nodes[child]) for child in self.nodes[0].children)
+        return self._rows(node) >= max(noise, MIN_SHARE / self.strategy.max_nodes * whole)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A level that one holder chooses.
+
+    Attributes:
+        holder: Who chooses.
+        step: What it is asked, and at which loss.
+    """
+
+    holder: str
+    step: Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTurns(FederatedStrategy):
+    """How a tree grows in turns.
+
+    A level that would pass ``max_nodes`` is not begun; what it would have cost goes to the leaves.
+    With ``decay`` each of a holder's levels gets half of the one before.
+
+    Attributes:
+        candidates: What each node may be split by.
+        size: The loss of each holder's size; 0 where there is one holder, who has all turns.
+    """
+
+    candidates: Sequence[SplitCandidate]
+    size: Epsilon
+
+    def steps(self, holders: int) -> list[Step]:
+        """Returns what so many holders of one size are asked."""
+        rest = self.problem.epsilon - self._size_loss
+        # Of equal holders no more than there are levels get a turn.
+        names = [f"holder {number}" for number in range(1, min(holders, max(1, self.depth)) + 1)]
+        turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
+        asked = StepQuestion(StepName.SIZE, "noisy_count", "size of each holder", self.count_noise)
+        size = [Step(asked, 0, self.size)] if self._size_loss else []
+        leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
+        return [*size, *(turn.step for turn in turns), leaves]
+
+    def turns(self, left: Mapping[str, Epsilon], rows: Mapping[str, float], level: int) -> list[Turn]:
+        """Returns who chooses at each level from ``level`` down.
+
+        It is nobody where nobody has anything left for it.
+
+        Args:
+            left: What each holder has for choices.
+            rows: How much a holder's choice sees for each nano-epsilon.
+            level: The first level.
+        """
+        # Sizes 600 and 250 and four levels: north, north, south, north; north's loss is spread over
+        # three levels, south has one for all of its own.
+        levels = self.depth - level
+        # With decay the last of n levels gets 1 of 2^n - 1 shares, and no share may be below a
+        # nano.
+        able = {name: rows[name] * loss.nano for name, loss in left.items() if loss.nano >= 2**levels}
+        order = deal(able, levels) if able else []
+        losses = {name: iter(self._spread(left[name], order.count(name))) for name in dict.fromkeys(order)}
+        best = f"best split by {many(len(self.attributes), 'attribute')}"
+        return [
+            Turn(name, self.choice_step(number, f"{best}, of {name}", next(losses[name])))
+            for number, name in enumerate(order, start=level)
+        ]
+
+    def grow(self, task: Task) -> list[HeldNode]:
+        """Grows a tree level by level; the root first, each node before its children."""
+        root = HeldNode(parts=task.source.parts())
+        rows = self._ask_sizes(task, root)
+        nodes, frontier, splits, level = [root], [root], 0, 0
+        turns = self.turns(self._left(task, root), rows, level)
+        while turns and frontier and splits + len(frontier) <= self.max_nodes:
+            parts, frontier = gather(frontier)
+            chosen = self._ask_splits(task, frontier, parts, turns[0])
+            if chosen is None:  # the holder was dropped: whoever is left takes its turns
+                turns = self.turns(self._left(task, frontier[0]), rows, level)
+                continue
+            split_of = {node: split for node, split in zip(frontier, chosen, strict=True) if split is not None}
+            frontier = self._split(nodes, split_of)
+            splits, level, turns = splits + len(split_of), level + 1, turns[1:]
+        ask_leaves(task, [node for node in nodes if node.split is None])
+        return nodes
+
+    def _split(self, nodes: list[HeldNode], split_of: Mapping[HeldNode, Split]) -> list[HeldNode]:
+        if not split_of:
+            return []
+        return branch(self.problem.schema, nodes, list(split_of), list(split_of.values()))
+
+    @property
+    def _size_loss(self) -> Epsilon:
+        """What each holder's size costs; nothing where there is nothing to choose."""
+        return self.size if self.depth else ZERO
+
+    def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
+        """Spreads a holder's loss over its own levels."""
+        return spread(epsilon, [2 ** (levels - 1 - own) if self.decay else 1 for own in range(levels)])
+
+    def _left(self, task: Task, node: HeldNode) -> dict[str, Epsilon]:
+        """Returns what each holder that is still there has left for choices, below a node."""
+        most = self.problem.epsilon - self.leaves
+        return {name: most - node.paid_at(name) for name in task.source.holders}
+
+    def _ask_sizes(self, task: Task, root: HeldNode) -> dict[str, float]:
+        """Asks each holder for its noisy number of rows, where it matters.
+
+        It is divided by the distance of the holder's neighbours, which blurs its choices.
+        """
+        if not self._size_loss:
+            return dict.fromkeys(task.source.holders, 1.0)
+        sizes = root.parts.noisy_count(epsilon=self.size, reuse=task.reuse)
+        for name in sizes:
+            root.pay(name, self.size)
+        return {name: float(count[0]) / task.source.distance(name) for name, count in sizes.items()}
+
+    def _ask_splits(
+        self, task: Task, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
+    ) -> list[Split | None] | None:
+        """Lets one holder choose a split for each node; None where it was dropped meanwhile."""
+        score = score_of(self.criterion, task.target)
+        losses = {turn.holder: turn.step.epsilon}
+        chosen = ask_choices(task, parts, self.candidates, score=score, epsilon=losses)
+        if turn.holder not in chosen:
+            return None
+        for node in nodes:
+            node.pay(turn.holder, turn.step.epsilon)
+        return chosen[turn.holder]
+
+
+def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
+    """Deals out levels in proportion to the sizes, by D'Hondt's rule, the largest first.
+
+    So each choice is about as clear as any other: twice the rows, twice as many turns, half the
+    loss for each. Holders of few rows may get none.
+    """
+    turns: list[str] = []
+    for _ in range(levels):
+        # Sizes 600 and 250: the quotients 600, 300, 250, 200, ... give the first two turns to the
+        # first, the third to the second, the fourth to the first.
+        turns.append(max(sizes, key=lambda name: max(sizes[name], 1.0) / (turns.count(name) + 1)))
+    return turns
+
 
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
 SIZE_SHARE = 50  # one part in so many of epsilon goes into each holder's size
@@ -95,7 +424,7 @@ class DPTopDown(TreeClassifier):
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
         its own policy's terms, whatever the coordinator and the other holders do.
         Why: on every path from the root to a leaf the shares of what a holder is asked add up to
-        ``epsilon``: see ``miners.federated.turns`` and ``miners.federated.best_first``; its ledger
+        ``epsilon``: see ``miners.federated.topdown`` and ``miners.federated.topdown``; its ledger
         charges and enforces just that. A person is one holder's only, so nothing adds up over
         holders. Scores are the layer's, scaled to counts and with public sensitivities; a choice
         publishes an index, never a score.

@@ -17,7 +17,7 @@ import pytest
 
 import pinq.curator.mechanisms
 from miners import DPTopDown, Federation
-from miners.federated.source import HolderQuestion
+from miners.federated.federation import HolderQuestion
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.handles import simulated

@@ -25,7 +25,7 @@ from miners.secure.sums.joint import Joint, SumsMiner, fit_jointly
 from pinq.public.secure_computation import Holding
 
 if TYPE_CHECKING:
-    from miners.federated.card_miner import HoldersCardMiner
+    from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import DPTopDown
 
 __all__ = ["SID3", "SID3P", "SID3S", "SID3T", "Boosted", "Growth", "Outcome", "Role", "TopDown"]

@@ -32,7 +32,7 @@ from pinq.public.specs import Cuts, Values
 
 if TYPE_CHECKING:
     from miners.budget.plan import Plan
-    from miners.federated.card_miner import HoldersCardMiner
+    from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import DPTopDown
 
 __all__ = ["Protocol", "Session", "load_session"]

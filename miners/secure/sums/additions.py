@@ -25,7 +25,7 @@ from typing import Self
 
 import numpy as np
 
-from miners.federated.source import HolderQuestion, Sums
+from miners.federated.federation import HolderQuestion, Sums
 from miners.secure.sums.own_rows import OwnRows
 from pinq.errors import QueryError
 from pinq.public.derivatives import Derivatives

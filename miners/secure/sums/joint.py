@@ -29,7 +29,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from miners.budget.plan import Plan
-from miners.federated.source import CountSource, SumsNeeded
+from miners.federated.federation import CountSource, SumsNeeded
 from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.sums.additions import most_units

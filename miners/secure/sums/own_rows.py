@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from miners.federated.source import Sums
+from miners.federated.federation import Sums
 from miners.federated.splitting import first_codes
 from miners.fitted.route import encode
 from miners.secure.id3.task import Table, Task

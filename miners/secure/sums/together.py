@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 import numpy as np
 
 from miners.budget.plan import Priced, count_scale, count_variance
-from miners.federated.source import (
+from miners.federated.federation import (
     Ability,
     Dropped,
     FederatedParts,

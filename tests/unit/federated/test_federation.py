@@ -14,8 +14,7 @@ import pytest
 
 import miners.federated.federation
 from miners import Federation
-from miners.federated.federation import HolderFailed
-from miners.federated.source import FederatedParts
+from miners.federated.federation import FederatedParts, HolderFailed
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
 from pinq.public.schema import Categorical, Column, Numeric, Schema

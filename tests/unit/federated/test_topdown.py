@@ -13,7 +13,7 @@ import pytest
 
 import miners.federated.topdown
 from miners import DPTopDown, Federation
-from miners.federated.source import Tally
+from miners.federated.federation import Tally
 from miners.federated.splitting import splitting_functions
 from miners.growth.criteria import impurity_reduction
 from pinq.errors import QueryError

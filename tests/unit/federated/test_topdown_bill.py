@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from miners import DPTopDown, Federation
 from miners.federated.federation import HolderFailed
-from miners.federated.turns import deal
+from miners.federated.topdown import deal
 from pinq.errors import BudgetExceeded
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.handles import simulated

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from miners import DPScorecard, DPScorecardRegressor
-from miners.federated.source import Sums
+from miners.federated.federation import Sums
 from miners.secure import SecureFederation
 from miners.secure.id3.task import Holding, hold
 from miners.secure.mpc.mpyc_runtime import simulate as run_alone

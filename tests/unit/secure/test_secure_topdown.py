@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import miners.secure.sums.together
 from miners import DPTopDown, Federation
-from miners.federated.source import CountSource
+from miners.federated.federation import CountSource
 from miners.federated.splitting import splitting_functions
 from miners.federated.strategy import NEEDS, STRATEGIES
 from miners.secure import SecureFederation
