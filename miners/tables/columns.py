@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``where`` narrows a handle, and ``specs_of`` reads columns by name as specs.
+"""What every table checks of its arguments, how it divides epsilon, and how sure its sums are.
 
-A condition is a part of a partition, so conditions on different values of one column compose in
-parallel: what is asked of ``where(h, sex="Male")`` and of ``where(h, sex="Female")`` costs the
-larger of the two.
+``where`` narrows a handle, and ``specs_of`` reads columns by name as specs. A condition is a part
+of a partition, so conditions on different values of one column compose in parallel: what is asked
+of ``where(h, sex="Male")`` and of ``where(h, sex="Female")`` costs the larger of the two.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from miners.budget.plan import PlanLine, count_scale
-from miners.tables.arguments import require_count, required_handle
-from miners.tables.noise import scale_of
+from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.accuracy import standard_deviation
-from pinq.public.checks import is_listing
+from pinq.public.checks import is_listing, is_number, is_whole
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
@@ -27,17 +27,112 @@ __all__ = [
     "ALL",
     "Column",
     "Columns",
-    "Condition",
     "cells_left",
     "count_line",
     "counts_between",
+    "divided",
     "even_cuts",
+    "half_width",
     "is_categorical",
     "missing_apart",
     "parts_by",
+    "require_count",
+    "require_level",
+    "require_parts",
+    "required_handle",
+    "scale_of",
     "specs_of",
     "where",
 ]
+
+SUREST = 1 - 1e-9  # what holds for many numbers together is surer yet, and must differ from 1
+
+
+def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
+    """Divides a loss by weights; together the shares are all of it.
+
+    What rounding down leaves goes to the first shares. Example: 1 over three equal shares is
+    0.333333334, 0.333333333 and 0.333333333.
+
+    Raises:
+        QueryError: A share would be nothing.
+    """
+    whole = sum(weights)
+    shares = [epsilon.nano * weight // whole for weight in weights]
+    if not all(shares):
+        raise QueryError(f"is {epsilon}, too little for {len(weights)} questions", parameter="epsilon")
+    rest = epsilon.nano - sum(shares)
+    return [Epsilon(share + (number < rest)) for number, share in enumerate(shares)]
+
+
+def require_level(level: float) -> float:
+    """Returns the level. ``QueryError`` unless it lies above 0 and plainly below 1."""
+    if not is_number(level, 0, SUREST) or level == 0:
+        allowed = "between 0 and 1, 0 excluded and at most 0.999999999, for example 0.95"
+        raise QueryError(f"is {level!r}", parameter="level", allowed=allowed)
+    return level
+
+
+def require_parts(parts: int) -> None:
+    """Raises ``QueryError`` where a question would have too many parts, before any is asked."""
+    if parts > MAX_PARTS:
+        raise QueryError(f"this makes {parts:,} parts; at most {MAX_PARTS:,} are possible.")
+
+
+def require_count(value: object, name: str, least: int, most: int, what: str = "") -> int:
+    """Returns a whole number within bounds. ``QueryError`` for anything else."""
+    if not is_whole(value, least, most):
+        raise QueryError(f"is {value!r}", parameter=name, allowed=f"a whole number from {least} to {most:,}{what}")
+    return int(value)
+
+
+def required_handle(handle: object) -> PrivateQueryable:
+    """Returns a handle. ``QueryError`` for anything else, which says how to get one."""
+    if not isinstance(handle, PrivateQueryable):
+        raise QueryError(
+            f"a table is made of a private handle, not of {type(handle).__name__}; open one with pinq.open, "
+            "pinq.connect or pinq.simulate. Of parts, take one, `parts[label]`, or say `by`."
+        )
+    return handle
+
+
+RATES = 200  # how finely the best exponent of the bound is looked for
+
+
+def half_width(weights: np.ndarray, scale: float, level: float, *, times: np.ndarray | float = 1.0) -> np.ndarray:
+    """Returns t so that |sum of weight x noise| is at most t with probability at least ``level``.
+
+    The noises are independent discrete Laplace variables of one scale s. By Chernoff's bound, for
+    each rate r below 1 / (s max|w|), P[sum w Z >= t] <= exp(-r t) prod E[exp(r w Z)], and E[exp(r w
+    Z)] <= 1 / (1 - (r w s)^2), the continuous law's, for (cosh(x) - 1) / x^2 grows with x. So t is
+    the least of (log(2 / (1 - level)) - sum log(1 - (r w s)^2)) / r over rates.
+
+    Example: one noise of scale 10 is within 58 by this bound at 95 %, and within 30 in truth; ten
+    of them are within 131, and within 88 in truth.
+
+    Args:
+        weights: Of the noises of each sum, shape (..., noises).
+        scale: s, greater than 0.
+        level: Between 0 and 1, both excluded.
+        times: How many noises have each weight, of the shape of ``weights``.
+
+    Returns:
+        t for each sum, shape (...).
+    """
+    largest = np.abs(weights).max(axis=-1, keepdims=True, initial=0.0)
+    # Weights 1 and 1/2 at scale 10 are solved at scale 1, then multiplied by 10: bounds grow with
+    # the scale.
+    unit = weights / np.where(largest > 0, largest, 1.0)
+    rates = np.linspace(0, 1, RATES + 2)[1:-1]
+    logs = (np.broadcast_to(times, unit.shape)[..., None] * np.log1p(-((unit[..., None] * rates) ** 2))).sum(axis=-2)
+    bounds = (math.log(2 / (1 - level)) - logs) / rates
+    return np.asarray(bounds.min(axis=-1) * largest[..., 0] * scale)
+
+
+def scale_of(counts: NoisyArray) -> float:
+    """Returns the one scale of the noise in several counts."""
+    return float(np.asarray(counts.scale, dtype=np.float64))
+
 
 ALL = "All"
 """What a margin is called."""

@@ -1,16 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``crosstab``, ``histogram`` and ``top_k``: tables of counts, one question each."""
+"""``crosstab``, ``histogram`` and ``top_k``: tables of counts, one question each.
+
+A cross table may have its margins: sums over its axes, made to agree with its cells.
+
+Privacy:
+    Claim: margins and intervals are free. Why: they are computed from noisy counts alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, cast
 
-from miners.tables.arguments import require_count, require_level
-from miners.tables.cells import NONNEGATIVE, CountQuestion
-from miners.tables.columns import Column, Columns, even_cuts, is_categorical, specs_of
-from miners.tables.cross_table import CrossTable, Margins
-from miners.tables.table import Draft, Table, TableFunction
+import numpy as np
+import pandas as pd
+
+from miners.budget.plan import PlanLine
+from miners.tables.columns import (
+    ALL,
+    Column,
+    Columns,
+    count_line,
+    divided,
+    even_cuts,
+    half_width,
+    is_categorical,
+    require_count,
+    require_level,
+    scale_of,
+    specs_of,
+)
+from miners.tables.table import Draft, Picture, Table, TableFunction
+from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
@@ -18,7 +42,262 @@ from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Spec, Values
 
-__all__ = ["crosstab", "histogram", "top_k"]
+__all__ = ["agreeing", "crosstab", "histogram", "nearest_nonnegative", "subsets", "summed", "top_k"]
+
+Kept = tuple[int, ...]
+"""The axes that a margin keeps; of a table with two axes (0,), (1,) and (); (0, 1) is the table."""
+
+
+def subsets(axes: int) -> list[Kept]:
+    """Lists the axes that the table and each margin keep, most first: (0, 1), (0,), (1,) and ()."""
+    kept = [tuple(axis for axis in range(axes) if mask >> axis & 1) for mask in range(2**axes)]
+    return sorted(kept, key=lambda subset: (-len(subset), subset))
+
+
+def summed(cells: np.ndarray, kept: Kept) -> np.ndarray:
+    """Returns the margin that keeps some axes."""
+    return np.asarray(cells.sum(axis=tuple(axis for axis in range(cells.ndim) if axis not in kept)))
+
+
+def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
+    """Returns the cells whose sums are nearest to a table and all its margins, by least squares.
+
+    All counts have equal noise. A table is a sum of effects, one for each subset S of the axes (the
+    mean, what each row adds, what each pair adds, ...), at right angles to each other. A margin that
+    keeps the axes K, divided by the N(K) cells that it sums and spread over them, has all effects of
+    subsets of K, each with noise of variance sigma^2 / N(K). So an effect is the mean of all tables
+    that have it, weighted by N(K), and N(K) times what is spread is the margin itself.
+
+    Example: a table of two cells 4 and 8 whose total was asked too, 15, becomes 5 and 9. The
+    difference of the cells stays, and the total 14 is nearer to 15, for it has one noise and the
+    sum of the cells two.
+
+    Args:
+        tables: By the axes that are kept: of all subsets, those of the table with all its axes.
+
+    References:
+        Barak et al. 2007, "Privacy, Accuracy, and Consistency Too"; Hay et al. 2010, "Boosting the
+        Accuracy of Differentially Private Histograms Through Consistency", sec. 4.
+    """
+    axes = max(len(kept) for kept in tables)
+    shape = tables[tuple(range(axes))].shape
+    cells = np.zeros(shape)
+    for effect in tables:
+        # Of a table and its total, the mean is in both: 6 in the cells, 15 / 2 spread over them,
+        # which weigh 1 and 2: (6 + 2 * 7.5) / 3 = 7. The difference of the cells is in the table
+        # alone.
+        having = [kept for kept in tables if set(effect) <= set(kept)]
+        together = np.sum([_spread(tables[kept], kept, shape) for kept in having], axis=0)
+        weight = sum(_cells_summed(kept, shape) for kept in having)
+        cells += _effect(together / weight, effect)
+    return cells
+
+
+def nearest_nonnegative(values: np.ndarray) -> np.ndarray:
+    """Projects numbers on those of at least 0 with the same total, or 0 if that is negative.
+
+    All are lowered by one amount and cut at 0: of (5, 1, -2), total 4, by 1: (4, 0, 0).
+    """
+    flat = values.astype(np.float64).reshape(-1)
+    total = max(0.0, float(flat.sum()))
+    # Of 5, 1 and -2 with total 4: if the first alone, or the first two, stay above 0, each is
+    # lowered by 1; only the first does, for the second would be 0.
+    descending = np.sort(flat)[::-1]
+    excess = (np.cumsum(descending) - total) / np.arange(1, len(flat) + 1)
+    positive = np.flatnonzero(descending - excess > 0)
+    lowered = excess[positive[-1]] if len(positive) else descending[0]
+    return np.maximum(flat - lowered, 0.0).reshape(values.shape)
+
+
+def _spread(margin: np.ndarray, kept: Kept, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns a margin with the axes that it sums over, alike along them."""
+    own = [length if axis in kept else 1 for axis, length in enumerate(shape)]
+    return np.broadcast_to(margin.reshape(own), shape).astype(np.float64)
+
+
+def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
+    """Returns how many cells each number of a margin sums."""
+    return int(np.prod([length for axis, length in enumerate(shape) if axis not in kept], dtype=np.int64))
+
+
+def _effect(cells: np.ndarray, axes: Kept) -> np.ndarray:
+    """Returns the part of a table that varies along just these axes."""
+    # Cells 4 and 8: the effect of no axis is 6 and 6, that of their axis is -2 and 2.
+    for axis in range(cells.ndim):
+        mean = np.broadcast_to(cells.mean(axis=axis, keepdims=True), cells.shape)
+        cells = cells - mean if axis in axes else mean
+    return cells
+
+
+NONNEGATIVE = (
+    "cells were moved to the nearest table without negative numbers that has the same total; "
+    "small cells are too large on average, and their intervals are those of the noisy counts, cut at 0"
+)
+
+
+@dataclass(frozen=True)
+class CountQuestion:
+    """One question for counts: of which parts, at which loss and level."""
+
+    parts: Parts
+    epsilon: Epsilon
+    level: float
+    reuse: bool
+
+    def line(self, schema: Schema, asked: str) -> PlanLine:
+        return count_line(schema, asked, len(self.parts), self.epsilon)
+
+    def ask(self) -> Cells:
+        values = self.parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse)
+        low, high = values.interval(self.level)
+        return Cells(self.parts, values, +values, low, high)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Noisy counts with their intervals, all of the parts' shape."""
+
+    parts: Parts
+    answer: NoisyArray
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each part."""
+        return self.parts.frame(self.values).assign(low=self.low.reshape(-1), high=self.high.reshape(-1))
+
+    def scales(self) -> pd.Series:
+        """The scale of each count."""
+        return pd.Series(np.full(self.values.size, scale_of(self.answer)), name="scale")
+
+    def moved(self, values: np.ndarray, *, cut: bool = False) -> Cells:
+        """Puts other counts into the place of the noisy ones; intervals hold them too.
+
+        Args:
+            values: The counts.
+            cut: Whether the intervals end at 0, as all counts do.
+        """
+        ends = (np.maximum(self.low, 0), np.maximum(self.high, 0)) if cut else (self.low, self.high)
+        low, high = np.minimum(ends[0], values), np.maximum(ends[1], values)
+        return Cells(self.parts, self.answer, values, low, high)
+
+    def nonnegative(self) -> Cells:
+        """Moves counts to the nearest table of the same total without negative numbers."""
+        return self.moved(nearest_nonnegative(self.values), cut=True)
+
+    def with_margins(self, level: float) -> tuple[pd.DataFrame, pd.Series]:
+        """Adds the sums over each subset of the axes, with intervals of sums of noises."""
+        frame = self.frame()
+        frames, scales, scale = [frame], [self.scales()], scale_of(self.answer)
+        for kept in subsets(self.values.ndim)[1:]:
+            # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
+            exact, noises = summed(+self.answer, kept), self.values.size // max(1, summed(self.values, kept).size)
+            half = int(half_width(np.ones(1), scale, level, times=noises))
+            frames.append(margin_frame(frame, kept, summed(self.values, kept), exact - half, exact + half))
+            scales.append(pd.Series(np.full(exact.size, np.nan)))
+        return pd.concat(frames, ignore_index=True), pd.concat(scales, ignore_index=True)
+
+
+def margin_frame(
+    cells: pd.DataFrame, kept: Kept, values: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> pd.DataFrame:
+    """Writes a margin with the labels of the cells' table, ``ALL`` where it sums."""
+    names = [name for name in cells.columns if name not in ("value", "low", "high")]
+    labels = [list(dict.fromkeys(cells[name])) if axis in kept else [ALL] for axis, name in enumerate(names)]
+    keys = pd.DataFrame(list(itertools.product(*labels)), columns=names, dtype=object)
+    return keys.assign(value=np.ravel(values), low=np.ravel(low), high=np.ravel(high))
+
+
+Margins = bool | Literal["asked"]
+ASKED = "each margin was asked by itself, at an equal share of epsilon, so sums of cells differ from it by noise"
+CONSISTENT = (
+    "cells and margins were moved to the nearest ones that agree; intervals are those of the counts as asked, widened "
+    "where a number was moved out"
+)
+MARGINS = "margins are the sums of the cells, so they agree with them; their intervals are wider than a count's"
+
+
+@dataclass(frozen=True)
+class CrossTable:
+    """A table of counts over several axes.
+
+    Attributes:
+        axes: What makes each axis.
+        level: Of the intervals.
+        margins: Whether to add sums, or to ask for them.
+        consistent: Whether margins that were asked are made to agree.
+        nonnegative: Whether counts are made to be at least 0.
+    """
+
+    axes: tuple[Spec, ...]
+    level: float
+    margins: Margins
+    consistent: bool
+    nonnegative: bool
+
+    def draft(self, handle: PrivateQueryable, epsilon: Epsilon, *, reuse: bool) -> Draft:
+        """Says what will be asked: the cells, and each margin that is asked by itself."""
+        whole = tuple(range(len(self.axes)))
+        tables = subsets(len(self.axes)) if self.margins == "asked" else [whole]
+        shares = divided(epsilon, [1] * len(tables))
+        questions = {
+            kept: CountQuestion(self._parts(handle, kept), share, self.level, reuse)
+            for kept, share in zip(tables, shares, strict=True)
+        }
+        title, notes = self._title(whole), self._notes()
+        lines = tuple(question.line(handle.schema, self._title(kept)) for kept, question in questions.items())
+        charged = sum((line.epsilon for line in lines), Fraction(0))
+        picture: Picture = "heat" if len(self.axes) == 2 else "bars"
+
+        def answer() -> Table:
+            answered = {kept: question.ask() for kept, question in questions.items()}
+            frame, scale = self._frames(answered)
+            return Table(title, frame, scale, charged, self.level, notes, picture)
+
+        return Draft(title, lines, answer, notes)
+
+    def _frames(self, answered: Mapping[Kept, Cells]) -> tuple[pd.DataFrame, pd.Series]:
+        """Returns the table and its scales."""
+        if self.margins == "asked":
+            return self._asked_margins(answered)
+        (cells,) = answered.values()
+        if self.nonnegative:
+            cells = cells.nonnegative()
+        return cells.with_margins(self.level) if self.margins else (cells.frame(), cells.scales())
+
+    def _asked_margins(self, answered: Mapping[Kept, Cells]) -> tuple[pd.DataFrame, pd.Series]:
+        """Writes a table and margins that were asked by themselves below each other."""
+        # By the axes that each keeps: (0, 1) the table, (0,) and (1,) its margins, () the total.
+        tables = {kept: margin.values for kept, margin in answered.items()}
+        if self.consistent:
+            cells = agreeing(tables)
+            cells = nearest_nonnegative(cells) if self.nonnegative else cells
+            tables = {kept: summed(cells, kept) for kept in tables}
+        elif self.nonnegative:
+            tables = {kept: nearest_nonnegative(values) for kept, values in tables.items()}
+        frame, *_ = (margin.frame() for margin in answered.values())
+        frames, scales = [], []
+        for kept, margin in answered.items():
+            own = margin
+            if self.consistent or self.nonnegative:
+                own = margin.moved(tables[kept].reshape(margin.values.shape), cut=self.nonnegative)
+            frames.append(margin_frame(frame, kept, own.values, own.low, own.high))
+            scales.append(own.scales())
+        return pd.concat(frames, ignore_index=True), pd.concat(scales, ignore_index=True)
+
+    def _parts(self, handle: PrivateQueryable, kept: Kept) -> Parts:
+        """Returns the parts that a margin counts; all rows where it keeps no axis."""
+        return handle.partition(*(self.axes[axis] for axis in kept)) if kept else handle.parts()
+
+    def _title(self, kept: Kept) -> str:
+        names = [", ".join(sorted(self.axes[axis].columns())) or "shard" for axis in kept]
+        return f"rows by {' and '.join(names)}" if names else "all rows"
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = [ASKED if self.margins == "asked" else MARGINS] if self.margins else []
+        notes += [CONSISTENT] if self.consistent else []
+        return (*notes, *([NONNEGATIVE] if self.nonnegative else []))
 
 
 @TableFunction

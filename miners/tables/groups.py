@@ -9,8 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from miners.tables.arguments import divided, require_level
-from miners.tables.columns import Columns, is_categorical, parts_by
+from miners.tables.columns import Columns, divided, is_categorical, parts_by, require_level
 from miners.tables.quantile_search import shares_of
 from miners.tables.statistics import (
     Count,

@@ -4,22 +4,30 @@
 A function first drafts: it says which questions it will ask at which epsilon. ``function.plan(...)``
 shows the draft and costs nothing; ``function(...)`` carries it out, once the handle can pay for all
 of it, so no epsilon goes into half a table.
+
+``draw`` draws a table: bars with intervals, boxes from quantiles, heat maps, or a panel each. The
+last key of a table runs down the axis, keys before it are colours. Of a table with statistics of
+several columns each column has a panel of its own, for their units differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from functools import update_wrapper
 from inspect import Parameter, signature
+from types import ModuleType
 from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
 
+import numpy as np
 import pandas as pd
 
 from miners.budget.payment import require_remaining
 from miners.budget.plan import Plan, PlanLine
-from miners.tables.arguments import required_handle
+from miners.tables.columns import ALL, required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
@@ -112,8 +120,6 @@ class Table:
         Returns:
             The figure.
         """
-        from miners.tables.plot import draw
-
         return draw(self, ax)
 
     def __len__(self) -> int:
@@ -200,3 +206,213 @@ def _of_text(frame: pd.DataFrame) -> pd.DataFrame:
 def _written(number: float) -> str:
     """Writes a number with six digits, or as a whole one where it has more."""
     return f"{number:.0f}" if abs(number) >= 1e6 else f"{number:.6g}"
+
+
+BAR, TITLE, WIDE = 0.26, 1.1, 6.4  # inches
+FEWEST = 4  # bars for which there is room at least
+COLOURS = (
+    *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb"),
+    *("#88aacc", "#f4a3ad", "#7fbf88", "#e0d48f", "#a8e0f4", "#cc88b0", "#777777"),
+)
+MAX_LABEL = 28
+
+
+def draw(table: Table, ax: Axes | None = None) -> Figure:
+    """Draws a table, on axes or on a new figure; returns the figure.
+
+    Raises:
+        QueryError: A table of several panels was given axes.
+        ImportError: matplotlib is not installed; tells how to.
+    """
+    if table.picture == "panels":
+        return _panels(table, ax)
+    ax = ax or _axes(2 * len(table.wide()) if table.picture == "heat" else _lines(table.frame))
+    {"bars": _bars, "heat": _heat, "boxes": _boxes}[table.picture](ax, table.frame, table.keys)
+    ax.set_title(table.title, fontsize=10, loc="left")
+    return _figure(ax)
+
+
+def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
+    """Draws a bar for each row with its interval."""
+    frame, dated = _numbered(frame)
+    *hues, axis = _distinguishing(frame, keys)
+    labels = list(dict.fromkeys(frame[axis]))
+    groups = list(frame.groupby(hues, sort=False, dropna=False)) if hues else [((), frame)]
+    height = 0.8 / len(groups)
+    for number, (name, rows) in enumerate(groups):
+        # Of three groups, the bars of a label are .27 of a line above it, on it, and below it.
+        at = np.array([labels.index(label) for label in rows[axis]]) + (number - (len(groups) - 1) / 2) * height
+        off = np.abs([rows["value"] - rows["low"], rows["high"] - rows["value"]])
+        text = ", ".join(_text(part) for part in np.atleast_1d(np.array(name, dtype=object)))
+        colour = COLOURS[number % len(COLOURS)]
+        ax.barh(at, rows["value"], height, xerr=off, color=colour, ecolor="#222222", capsize=2, label=text)
+    ax.set_yticks(range(len(labels)), [_text(label) for label in labels], fontsize=8)
+    slack = 0.5 + max(0, FEWEST - len(labels)) / 2  # few bars are no thicker than many
+    ax.set_ylim(len(labels) - 1 + slack, -slack)
+    ax.set_ylabel(axis if axis not in ("of", "statistic") else "", fontsize=9)
+    _tidy(ax, dated)
+    if hues:
+        ax.legend(title=", ".join(hues), fontsize=8, title_fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
+    """Draws a two-way table in shades, each cell with its number; margins are left out."""
+    rows, columns = keys
+    cells = frame[(frame[rows].astype(object) != ALL) & (frame[columns].astype(object) != ALL)]
+    downs, acrosses = list(dict.fromkeys(cells[rows])), list(dict.fromkeys(cells[columns]))
+    numbers = cells["value"].to_numpy(dtype=float).reshape(len(downs), len(acrosses))
+    image = ax.imshow(numbers, cmap="Blues", aspect="auto", vmin=min(0.0, float(numbers.min())))
+    half = (numbers.max() + numbers.min()) / 2
+    for (down, across), number in np.ndenumerate(numbers):
+        colour = "white" if number > half else "#222222"
+        ax.text(across, down, f"{number:,.0f}", ha="center", va="center", fontsize=8, color=colour)
+    ax.set_yticks(range(len(downs)), [_text(label) for label in downs], fontsize=8)
+    ax.set_xticks(range(len(acrosses)), [_text(label) for label in acrosses], fontsize=8)
+    ax.set_ylabel(rows, fontsize=9)
+    ax.set_xlabel(columns, fontsize=9)
+    colours = _figure(ax).colorbar(image, ax=ax, label="rows")
+    colours.ax.tick_params(labelsize=8)
+
+
+def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
+    """Draws for each group a box with a line at each quantile, and a dot at the mean.
+
+    The interval of each number is a thin line below the box; a standard deviation is written.
+    """
+    frame, dated = _numbered(frame)
+    groups = [name for name in keys if name not in ("column", "statistic", "of")]
+    by_group = list(frame.groupby(groups, sort=False, dropna=False)) if groups else [("", frame)]
+    labels = []
+    for height, (name, rows) in enumerate(by_group):
+        quantiles = rows[rows["statistic"].str.endswith("%")]
+        _box(ax, height, quantiles)
+        means, spreads = (rows[rows["statistic"] == statistic]["value"] for statistic in ("mean", "std"))
+        ax.plot(means, [height] * len(means), "o", color=COLOURS[1], markersize=5, zorder=3)
+        words = [_text(part) for part in np.atleast_1d(np.array(name, dtype=object)) if part != ""]
+        labels.append(
+            "\n".join([", ".join(words), *(f"std {float(f'{number:.3g}'):,.10g}" for number in spreads)]).strip()
+        )
+    ax.set_yticks(range(len(labels)), labels, fontsize=8)
+    ax.use_sticky_edges = False  # a box at the edge of the picture looks cut
+    ax.autoscale_view()
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.set_ylabel(", ".join(groups), fontsize=9)
+    _tidy(ax, dated)
+
+
+def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
+    """Draws one box with its lines and intervals, on the height ``height``."""
+    values = quantiles["value"].to_numpy(dtype=float)
+    # Of five quantiles the box is between the second and the fourth, of three from end to end.
+    first = 0 if len(values) < 5 else len(values) // 4
+    inner = values[first], values[-1 - first]
+    ax.hlines(height, values[0], values[-1], color="#222222", linewidth=1)
+    ax.barh(height, inner[1] - inner[0], 0.5, left=inner[0], color=COLOURS[0], alpha=0.6)
+    ax.vlines(values, height - 0.25, height + 0.25, color="#222222", linewidth=1.2)
+    below = height + 0.31 + 0.04 * (np.arange(len(values)) % 2)  # neighbours' intervals may overlap
+    ax.hlines(below, quantiles["low"], quantiles["high"], color="#222222", linewidth=0.8)
+
+
+def _panels(table: Table, ax: Axes | None) -> Figure:
+    """Draws each column on axes of its own: quartiles as boxes, all else as bars."""
+    if ax is not None:
+        raise QueryError("a table of several columns takes a figure of its own; call plot() without `ax`.")
+    panels = _panel_frames(table)
+    across = min(3, len(panels))
+    down = math.ceil(len(panels) / across)
+    # Seven panels are three, three, and one; the two axes that are left show nothing.
+    heights = [max(_lines(frame) for _, frame in panels[row * across : (row + 1) * across]) for row in range(down)]
+    sizes = [TITLE + BAR * height for height in heights]
+    plt = _pyplot()
+    figure, grid = plt.subplots(
+        down, across, figsize=(4.2 * across, sum(sizes)), squeeze=False, height_ratios=sizes, layout="constrained"
+    )
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (title, frame) in zip(grid.flat, panels, strict=False):
+        keys = [name for name in frame.columns if name not in ("value", "low", "high")]
+        quantiles = frame["statistic"].str.endswith("%").any()
+        (_boxes if quantiles else _bars)(axes, frame, keys)
+        axes.set_title(title, fontsize=9, loc="left")
+    figure.suptitle(table.title, fontsize=10, x=0.01, ha="left")
+    return figure
+
+
+def _panel_frames(table: Table) -> list[tuple[str, pd.DataFrame]]:
+    """Divides rows into panels: counts, quantiles with mean and spread, or another number."""
+    frame = table.frame.assign(column=table.frame["column"].fillna("rows"))
+    quantile = frame["statistic"].str.endswith("%")
+    described = frame["column"].isin(frame["column"][quantile]) & frame["statistic"].isin(["mean", "std"])
+    counted = frame["of"].notna() if "of" in frame else quantile & False
+    counted |= (frame["statistic"] == "missing") & frame["column"].isin(frame["column"][counted])
+    kind = frame["statistic"].where(~quantile & ~described, "").where(~counted, "")
+    panels = []
+    for (column, name), rows in frame.groupby([frame["column"], kind], sort=False):
+        panels.append((f"{column}: {name}" if name else str(column), rows.reset_index(drop=True)))
+    return panels
+
+
+def _distinguishing(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """Keeps the keys that differ between rows; a counted value says that it is counted."""
+    differing = [name for name in keys if frame[name].astype(str).nunique() > 1]
+    if "of" in differing and "statistic" in differing:
+        differing.remove("statistic")
+    return differing or [next((name for name in keys if name == "statistic"), keys[-1])]
+
+
+def _numbered(frame: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
+    """Writes dates as days since 1970, as matplotlib counts them; says whether there are any."""
+    dated = [value for value in frame["value"] if hasattr(value, "year")]
+    if not dated:
+        return frame, False
+    return frame.assign(**{name: list(map(_days, frame[name])) for name in ("value", "low", "high")}), True
+
+
+def _days(value: date | float) -> float:
+    if isinstance(value, float):
+        return value
+    return (pd.Timestamp(value) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+
+
+def _tidy(ax: Axes, dated: bool) -> None:
+    ax.tick_params(axis="x", labelsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="x", linewidth=0.4, alpha=0.6)
+    ax.set_axisbelow(True)
+    if dated:
+        ax.xaxis_date()
+        ax.tick_params(axis="x", labelrotation=30)
+        return
+    ax.xaxis.set_major_formatter(lambda number, _: f"{number:,.10g}")
+    ax.locator_params(axis="x", nbins=6)
+
+
+def _text(label: object) -> str:
+    """Writes a label, cut where it is long; a missing value's is ``missing``."""
+    if label is None or label is pd.NA or (isinstance(label, float) and math.isnan(label)):
+        return "missing"
+    text = str(label)
+    return text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 3] + "..."
+
+
+def _lines(frame: pd.DataFrame) -> int:
+    """How many lines of text high a picture of this frame is: two for a box, one for a bar."""
+    if "statistic" not in frame:
+        return len(frame)
+    quantiles = frame["statistic"].str.endswith("%")
+    return len(frame) if not quantiles.any() else 3 * len(frame) // frame["statistic"].nunique()
+
+
+def _axes(lines: int) -> Axes:
+    figure = _pyplot().figure(figsize=(WIDE, TITLE + max(6, lines) * BAR), layout="constrained")
+    return figure.add_subplot()
+
+
+def _figure(ax: Axes) -> Figure:
+    # Of a figure inside a figure, the outer one; `get_figure(root=True)` is newer than what we admit.
+    return ax.figure.figure
+
+
+def _pyplot() -> ModuleType:
+    """Returns matplotlib's pyplot. ``ImportError`` tells how to install it."""
+    return optional("matplotlib.pyplot", "plot", "drawing a table needs matplotlib")

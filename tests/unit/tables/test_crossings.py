@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from miners.tables.crossings import Counted, finer_points, ladder, located, most_finer, most_rungs
+from miners.tables.quantile_search import Counted, finer_points, ladder, located, most_finer, most_rungs
 
 
 def test_a_count_between_points_says_where_its_surplus_passes_nothing() -> None:

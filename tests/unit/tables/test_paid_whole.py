@@ -6,7 +6,6 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-import miners.tables.arguments
 import miners.tables.columns
 from miners.tables import grouped, quantiles, summary, top_k, where
 from pinq.analyst.queryable import PrivateQueryable
@@ -53,7 +52,7 @@ def test_many_groups_are_counted_in_several_questions_at_the_price_of_one(
 def test_what_would_make_too_many_parts_is_refused_free(
     handle: PrivateQueryable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(miners.tables.arguments, "MAX_PARTS", 2)
+    monkeypatch.setattr(miners.tables.columns, "MAX_PARTS", 2)
     for ask in (quantiles.plan, quantiles):
         with pytest.raises(QueryError, match="9 parts"):
             ask(handle, "age", by="job", epsilon=1)

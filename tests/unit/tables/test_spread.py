@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from miners.tables.spread import MomentsOfBins, most_edges, spread_of, widening_edges, without_empty_ends
+from miners.tables.statistics import MomentsOfBins, most_edges, spread_of, widening_edges, without_empty_ends
 
 
 @pytest.mark.parametrize("cells", [41, 101, 4096])

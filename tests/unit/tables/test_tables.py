@@ -27,8 +27,8 @@ from miners.tables import (
     variance,
     where,
 )
-from miners.tables.margins import agreeing, nearest_nonnegative, subsets, summed
-from miners.tables.noise import half_width
+from miners.tables.columns import half_width
+from miners.tables.counts import agreeing, nearest_nonnegative, subsets, summed
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
