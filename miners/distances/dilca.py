@@ -18,10 +18,8 @@ import pandas as pd
 from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import Plan, loss_text, remember_fit
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
-from miners.distances.context import NoisyTable, ask_tables, select, tables_of
-from miners.distances.forecast import forecast
-from miners.distances.task import ContextTask, make_task
-from miners.distances.view import LIMITS, contexts_text, distances_frame, fitted_html
+from miners.distances.plot import LIMITS, contexts_text, distances_frame, fitted_html
+from miners.distances.task import ContextTask, NoisyTable, ask_tables, forecast, make_task, select, tables_of
 from miners.estimator import public_schema, whole_number
 from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.model_card import Certified, ModelCard, model_card
@@ -83,7 +81,7 @@ class DPDilca(Certified, Parameterised):
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: choices and tables are answers of the handle, each at a share of ``epsilon``; the
-        shares are whole nano-epsilons that add up to it (``miners.distances.context``). Everything
+        shares are whole nano-epsilons that add up to it (``miners.distances.task``). Everything
         else is computed from the answers. With T targets max relevance spends h epsilon / (T k) on
         each choice, max dependency h epsilon / T on each, and (1 - h) epsilon goes evenly to the
         pairs of attributes of all contexts together.
