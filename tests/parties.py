@@ -20,8 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from miners.secure.id3.task import Holding, Task
 from miners.secure.session.local import free_ports
-from miners.secure.session.membership import Member
-from miners.secure.session.session import Session
+from miners.secure.session.session import Member, Session
 from miners.secure.sums.together import SecureFederation
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema

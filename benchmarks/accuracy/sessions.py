@@ -23,8 +23,7 @@ from benchmarks.harness.measure import Experiment
 from benchmarks.harness.tables import markdown, replace_section
 from miners.secure.id3.task import hold
 from miners.secure.session.local import free_ports, run_processes
-from miners.secure.session.membership import Member
-from miners.secure.session.session import Session
+from miners.secure.session.session import Member, Session
 
 __all__ = ["STUDY", "Parties", "write"]
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from miners.secure.secure_id3 import SecureID3, SecurePlan
-    from miners.secure.session.membership import Member
-    from miners.secure.session.session import Session, load_session
+    from miners.secure.session.session import Member, Session, load_session
     from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
     from miners.secure.sums.together import SecureFederation
 
@@ -35,8 +34,7 @@ __all__ = [
 _HOMES = {
     "sums.histogram": ("noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),
     "secure_id3": ("SecureID3", "SecurePlan"),
-    "session.membership": ("Member",),
-    "session.session": ("Session", "load_session"),
+    "session.session": ("Member", "Session", "load_session"),
     "sums.together": ("SecureFederation",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -14,10 +14,9 @@ import numpy as np
 from miners.secure.id3.task import Table, hold
 from miners.secure.mpc.mpyc_runtime import field_bits, threshold_of
 from miners.secure.session.local import run_simulation
-from miners.secure.session.membership import first_certificate
 from miners.secure.session.party import role_of, run_party
 from miners.secure.session.protocols import Outcome
-from miners.secure.session.session import Session, load_session
+from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.public.secure_computation import FieldSize, Holding, Joining, SecureComputation, Traffic
 
 __all__ = ["COMPUTATION", "MPyCComputation"]

@@ -19,9 +19,8 @@ from miners.fitted.tree import Tree, as_array
 from miners.secure.id3.task import Table, hold, require_tables
 from miners.secure.mpc.mpyc_runtime import field_bits
 from miners.secure.session.local import free_ports, run_processes, run_simulation
-from miners.secure.session.membership import MAX_ROWS, Member
 from miners.secure.session.protocols import Outcome
-from miners.secure.session.session import Session
+from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
 from pinq.public.epsilon import exact, show, to_nano
 from pinq.public.schema import Schema

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from miners.secure.session.network import Network
-from miners.secure.session.party import run_party
+from miners.secure.session.party import Network, run_party
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.public.secure_computation import Identity

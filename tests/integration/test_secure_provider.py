@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from miners.secure import SecureID3, Session, load_session
-from miners.secure.session.membership import Member
+from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
 from pinq.ledger.terms import Terms

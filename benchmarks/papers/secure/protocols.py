@@ -16,8 +16,7 @@ import pandas as pd
 from benchmarks.harness.datasets import load
 from miners.secure.id3.task import Holding, hold
 from miners.secure.session.local import free_ports, run_processes
-from miners.secure.session.membership import Member
-from miners.secure.session.session import Session
+from miners.secure.session.session import Member, Session
 from pinq.public.schema import Schema
 
 __all__ = ["FORMS", "PARTIES", "forms", "run", "run_grown"]

@@ -2,8 +2,9 @@
 """``install`` and ``simulate`` make MPyC a library; no other module knows it.
 
 MPyC's own start reads the command line, configures logging and unpickles what peers send; ours does
-none of that. MPyC has no types: ``mpyc_types`` names what we use of it, and outside of this module
-it is known by ``miners.secure.mpc.runtime`` alone.
+none of that. MPyC has no types: ``NativeRuntime`` and its parts name what we use of it, by MPyC's
+names, also those that begin with an underscore. Outside of this module it is known by
+``miners.secure.mpc.runtime`` alone.
 """
 
 from __future__ import annotations
@@ -16,29 +17,96 @@ import sys
 import threading
 import warnings
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableSequence, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import Protocol, TypeVar, overload
 
 import numpy as np
 
-from miners.secure.mpc.mpyc_types import NativeRuntime, RuntimeModule, Runtimes, SecureArray
 from miners.secure.mpc.runtime import Connection, Runtime, Shares
 from pinq.errors import QueryError
 from pinq.public.plugins import install_line
 
-__all__ = [
-    "MPyCRuntime",
-    "collecting_less",
-    "field_bits",
-    "install",
-    "mpyc",
-    "run_to_end",
-    "simulate",
-    "threshold_of",
-]
+__all__ = ["MPyCRuntime", "collecting_less", "field_bits", "install", "mpyc", "run_to_end", "simulate", "threshold_of"]
+
+
+class FieldArray(Protocol):
+    """An array of numbers modulo the field's prime, one party's shares or opened numbers."""
+
+    @property
+    def value(self) -> np.ndarray: ...
+    def signed_(self) -> np.ndarray: ...
+
+
+class Field(Protocol):
+    """A prime field."""
+
+    modulus: int
+    order: int
+
+    def array(self, values: np.ndarray) -> FieldArray: ...
+
+
+class SecureIntegers(Protocol):
+    """The kind of secure integers of one length: its field, and its arrays."""
+
+    field: Field
+
+    def array(self, shares: FieldArray) -> SecureArray: ...
+
+
+class SecureArray(Protocol):
+    """An array of secure integers: shares that may still be on their way."""
+
+    sectype: SecureIntegers
+    shape: tuple[int, ...]
+
+
+class Party(Protocol):
+    """One party, with the connection to it."""
+
+    protocol: Connection | None
+
+
+class NativeRuntime(Protocol):
+    """MPyC's own runtime of one party."""
+
+    parties: Sequence[Party]
+    pid: int
+    threshold: int
+    _loop: asyncio.AbstractEventLoop
+
+    def SecInt(self, bits: int) -> SecureIntegers: ...
+    @overload
+    def input(self, values: SecureArray) -> Sequence[SecureArray]: ...
+    @overload
+    def input(self, values: SecureArray, senders: int) -> SecureArray: ...
+    def gather(self, secure: SecureArray) -> Awaitable[FieldArray]: ...
+    def output(
+        self, shares: FieldArray, receivers: int | None = None, threshold: int | None = None
+    ) -> Awaitable[FieldArray | None]: ...
+    def np_sgn(self, secure: SecureArray, *, l: int, LT: bool) -> SecureArray: ...  # noqa: E741
+    def np_is_zero_public(self, secure: SecureArray) -> Awaitable[np.ndarray]: ...
+    def prfs(self, order: int) -> object: ...
+    def _reshare(self, shares: FieldArray) -> Awaitable[FieldArray]: ...
+    def _prss_uci(self) -> bytes: ...
+    def _prss_keys_to_peer(self, party: int) -> Sequence[bytes]: ...
+    def _prss_keys_from_peer(self, party: int, keys: bytes) -> None: ...
+
+
+class RuntimeModule(Protocol):
+    """The module ``mpyc.runtime``."""
+
+    pickle: object
+    mpc: NativeRuntime
+    Party: Callable[[int], Party]
+
+
+Runtimes = Callable[[int, MutableSequence[Party], object], NativeRuntime]
+"""Makes a party's runtime from its number, all parties, and options."""
+
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
 _LOADING = threading.Lock()  # two threads that exchange sys.argv would not put it back

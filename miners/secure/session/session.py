@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from miners.scorecards.shares import MAX_STEPS
 from miners.secure.id3.rules import Budget, Exact, Noisy, Rule
@@ -21,7 +22,6 @@ from miners.secure.id3.task import Task
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.session.connection import json_object
-from miners.secure.session.membership import MAX_ROWS, NAME, Member
 from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Boosted, Growth, TopDown
 from miners.secure.sums.joint import Joint, SumsMiner
 from pinq.errors import QueryError, SessionError
@@ -35,7 +35,50 @@ if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import DPTopDown
 
-__all__ = ["Protocol", "Session", "load_session"]
+__all__ = ["MAX_ROWS", "Member", "Session", "first_certificate", "load_session"]
+
+MAX_ROWS = 2**33
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+
+
+class Member(Declared):
+    """One party."""
+
+    name: str = Field(pattern=NAME, description="what the others call it")
+    host: str = Field(min_length=1, description="where it listens for those named before it")
+    port: int = Field(ge=1, le=65535)
+    rows: int = Field(ge=1, le=MAX_ROWS, description="the most rows that it may have; its policy's `max_rows`")
+    lookups: int = Field(default=0, ge=0, le=10_000, description="sid3s, sid3t: how many rows it may have classified")
+    certificate: str | None = Field(
+        default=None, description="its certificate, PEM, or a file with it beside the session"
+    )
+
+    @field_validator("certificate")
+    @classmethod
+    def _read_in(cls, certificate: str | None, info: ValidationInfo) -> str | None:
+        """Reads the file that is named, so that the certificate itself is part of what is agreed.
+
+        Where a session comes from a file, the context is that file's folder.
+        """
+        if certificate is None or info.context is None:
+            return certificate
+        try:
+            text = certificate if "-----BEGIN" in certificate else (info.context / certificate).read_text("ascii")
+            return ssl.DER_cert_to_PEM_cert(first_certificate(text))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"the certificate {certificate[:80]!r} cannot be read: {error}") from None
+
+    @derived
+    def certificate_der(self) -> bytes | None:
+        """The certificate itself."""
+        return None if self.certificate is None else ssl.PEM_cert_to_DER_cert(self.certificate)
+
+
+def first_certificate(text: str) -> bytes:
+    """Returns the first certificate of a PEM file, DER. ``ValueError`` where there is none."""
+    start, end = text.index(ssl.PEM_HEADER), text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
+    return ssl.PEM_cert_to_DER_cert(text[start:end])
+
 
 Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p", "topdown", "scorecard"]
 SUMMED = ("topdown", "scorecard")  # what is learned follows from noisy sums

@@ -11,11 +11,10 @@ import pytest
 
 from miners.secure.id3.rules import Exact
 from miners.secure.id3.task import Task
-from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.arithmetic import Arithmetic, rounds
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
 from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.runtime import Runtime
-from miners.secure.mpc.segments import rounds
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 
