@@ -32,7 +32,7 @@ from miners.budget.plan import FitWarning
 from miners.estimator import whole_number
 from miners.handle_miner import Learner
 from miners.parameters import cloned
-from miners.tuning.simulated import simulated
+from miners.tuning.public_rows import simulated
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
