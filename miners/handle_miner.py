@@ -76,11 +76,15 @@ class HandleMiner(Fitted, ABC, Generic[W]):
             total, warnings = self._total(work), self._warnings(work, None)
             if reuse is False:
                 self._rehearse(work, handle)
-            asked, releases = begin_fit(self, handle, total, warnings, reuse=reuse)
+            asked, certificate = begin_fit(self, handle, total, warnings, reuse=reuse)
         with Bill(handle) as bill:
             model = self._learned(work, asked, target)
-        remember_fit(self, handle, releases)
+        remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)
+
+    def fitted_again(self, handle: PrivateQueryable) -> Self:
+        """Fits another with the parameters and the target of this one."""
+        return type(self)(**self._fit_params).fit(handle, self._model.target)
 
     def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
         """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only.

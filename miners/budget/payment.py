@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
@@ -16,7 +16,7 @@ from pinq.public.epsilon import Epsilon, Exact
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.certificate import Release
+    from pinq.public.certificate import Certificate
 
 __all__ = ["Bill", "begin_fit", "require_budget", "require_remaining"]
 
@@ -58,7 +58,7 @@ class Bill:
 
 def begin_fit(
     miner: object, handle: PrivateQueryable, total: Epsilon, hopes: Sequence[str], *, reuse: bool
-) -> tuple[PrivateQueryable, list[Release]]:
+) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
     """Refuses a fit that cannot be paid, warns of what can be hoped for.
 
     With ``reuse`` a fit whose first question was paid for goes on as far as its answers reach; one
@@ -72,7 +72,7 @@ def begin_fit(
         reuse: Whether answers that were paid for will do.
 
     Returns:
-        Whom to ask, and the list in which the answers are noted.
+        Whom to ask, and what gives the certificate afterwards.
 
     Raises:
         QueryError: ``reuse`` is not True or False.

@@ -23,7 +23,7 @@ from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
-    from pinq.public.certificate import Release
+    from pinq.public.certificate import Certificate
 
 __all__ = [
     "FitWarning",
@@ -170,11 +170,11 @@ def warn_before_fit(
         warnings.warn(" ".join(sentences), FitWarning, stacklevel=stacklevel)
 
 
-def remember_fit(miner: object, handle: object, releases: Sequence[Release] = ()) -> None:
-    """Notes that a fit has ended well, on which data, and by which answers where they are known."""
+def remember_fit(miner: object, handle: object, certificate: Certificate | None = None) -> None:
+    """Notes that a fit has ended well, on which data, and by which answers where they were noted."""
     _fitted_on[miner] = weakref.ref(handle)
     name = getattr(handle, "dataset", None) or ", ".join(getattr(handle, "holders", ()))
-    vars(miner).update(fitted_on_=name, releases_=tuple(releases))
+    vars(miner).update(fitted_on_=name, _certificate=certificate)
 
 
 def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: int = 1) -> tuple[str, ...]:

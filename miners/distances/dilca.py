@@ -151,15 +151,19 @@ class DPDilca(Certified, Parameterised):
         with unspent():
             task = self._task(public_schema(handle), target)
             hopes = self.plan(task.schema, target).warnings
-            asked_handle, releases = begin_fit(self, handle, task.total, hopes, reuse=reuse)
+            asked_handle, certificate = begin_fit(self, handle, task.total, hopes, reuse=reuse)
         with Bill(handle) as bill:
             contexts, tables = select(asked_handle, task)
             if task.table_epsilon:
                 asked = ask_tables(asked_handle, task, task.pairs(contexts), task.table_epsilon)
                 tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
         distances = {name: _distances(tables_of(name, context, tables)) for name, context in contexts.items()}
-        remember_fit(self, handle, releases)
+        remember_fit(self, handle, certificate())
         return self._fitted(task, contexts, distances, bill.total)
+
+    def fitted_again(self, handle: PrivateQueryable) -> Self:
+        """Fits another with the parameters and the targets of this one."""
+        return type(self)(**self._fit_params).fit(handle, list(self.distances_))
 
     def plan(self, schema: Schema, target: str | Sequence[str] | None = None, *, rows: int | None = None) -> Plan:
         """Returns what ``fit`` will ask and what it costs. Free: it looks at the schema only.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``ModelCard``: what a reader of a fitted model should know, on one page, as Markdown and HTML.
 
-``Certified`` names the released answers that a fitted miner was made from.
+``Certified`` names the charged answers that a fitted miner was made from.
 
 Privacy:
     Claim: a card is free. Why: it says the public schema, the parameters, the plan, which follows
@@ -11,7 +11,6 @@ Privacy:
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,8 +19,7 @@ from typing import Any
 
 from miners.budget.plan import HEADINGS, Plan, loss_text
 from pinq.errors import QueryError
-from pinq.public.certificate import Certificate, Release, digest_of
-from pinq.public.epsilon import Epsilon
+from pinq.public.certificate import Certificate
 from pinq.public.schema import Schema, unit_text
 
 __all__ = ["Certified", "ModelCard", "model_card"]
@@ -138,41 +136,25 @@ def _plain(text: str) -> str:
 
 
 class Certified:
-    """A fitted miner that can say from which answers it was made.
+    """A fitted miner that can say from which answers it was made."""
 
-    Attributes:
-        releases_: The digests of those answers; not in ``to_json``.
-    """
-
-    schema_: Schema
-    fitted_on_: str
-    releases_: tuple[Release, ...]
+    _certificate: Certificate | None = None
     _fit_params: dict[str, Any]
 
-    @abstractmethod
-    def to_json(self) -> str:
-        """Returns the fitted miner as text."""
-
     def certificate(self) -> Certificate:
-        """From which answers the model was made, for whoever has the ledger; free.
+        """Under which ids the model's answers were charged, for the owner of the ledger; free.
 
-        ``pinq audit POLICY --certificate FILE --model FILE`` compares it with the ledger.
+        ``pinq audit POLICY --certificate FILE --model FILE`` makes the model from those answers again.
 
         Raises:
             QueryError: It was not fitted in this process, or on several holders, each with a ledger
-                of its own.
+                of its own; or it drew public randomness that nobody can draw again.
         """
-        releases = getattr(self, "releases_", None)
-        if not releases:
+        if self._certificate is None:
             raise QueryError(
                 "only a model that was fitted in this process, on one handle, has a certificate: "
                 "take it right after `fit` and keep it with the model."
             )
-        return Certificate(
-            miner=repr(self),
-            model=digest_of(self.to_json()),
-            dataset=self.fitted_on_,
-            schema_digest=self.schema_.digest,
-            epsilon=str(Epsilon.of(self._fit_params["epsilon"])),
-            releases=releases,
-        )
+        if self._fit_params.get("random_state", 0) is None:
+            raise QueryError("is None, so the fit cannot be made again; fit with a number", parameter="random_state")
+        return self._certificate

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Forwarding, Session
-from pinq.public.certificate import Release
-from pinq.public.queries import Answer, Request
+from pinq.public.certificate import Certificate
+from pinq.public.queries import Answer, Request, WireParts
 
 __all__ = ["recording", "reusing"]
 
@@ -76,25 +76,26 @@ def _key(identity: str, number: int) -> str:
 
 
 class Recording(Forwarding):
-    """A session that notes each answer.
+    """A session that notes the id of each answer.
 
     Args:
         session: Who answers.
-        noted: Where the answers are noted, in their order.
+        ids: Where they are noted, in their order.
     """
 
-    def __init__(self, session: Session, noted: list[Release]) -> None:
+    def __init__(self, session: Session, ids: list[str]) -> None:
         super().__init__(session)
-        self._noted = noted
+        self._ids = ids
 
     def ask(self, request: Request) -> Answer:
-        """Passes a request on, and notes its answer."""
+        """Passes a request on, and notes its answer's id."""
         answer = super().ask(request)
-        self._noted.append(Release.of(request, answer, self.schema))
+        self._ids.append(answer.id)
         return answer
 
 
-def recording(handle: PrivateQueryable) -> tuple[PrivateQueryable, list[Release]]:
-    """Returns a handle on the same part, and the list that fills as it is asked."""
-    noted: list[Release] = []
-    return handle.through(lambda session: Recording(session, noted)), noted
+def recording(handle: PrivateQueryable) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
+    """Returns a handle on the same part, and what gives the certificate of the answers so far."""
+    ids: list[str] = []
+    part = WireParts.of(handle.parts().part_set)
+    return handle.through(lambda session: Recording(session, ids)), lambda: Certificate(part=part, requests=tuple(ids))

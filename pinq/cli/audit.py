@@ -35,10 +35,10 @@ def audit(
     ] = None,
     certificate: Annotated[
         Path | None,
-        option("--certificate", metavar="FILE", help="Verify a model's certificate against the ledger instead."),
+        option("--certificate", metavar="FILE", help="Prove a model by the ledger's answers instead: its certificate."),
     ] = None,
     model: Annotated[
-        Path | None, option("--model", metavar="FILE", help="With --certificate: the model itself, as JSON.")
+        Path | None, option("--model", metavar="FILE", help="With --certificate: the model, as JSON.")
     ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
@@ -54,10 +54,10 @@ def audit(
     """
     from pinq.provider.report.audit import audit as audit_log
 
-    if model is not None and certificate is None:
-        raise typer.BadParameter("--model needs --certificate")
-    if certificate is not None:
-        _verify(certificate, policy, ledger, model, as_json=as_json)
+    if (model is None) != (certificate is None):
+        raise typer.BadParameter("--certificate and --model go together")
+    if certificate is not None and model is not None:
+        _verify(certificate, model, policy, ledger, as_json=as_json)
         return
     if as_json + as_csv + as_html > 1:
         raise typer.BadParameter("choose one of --json, --csv and --html")
@@ -85,24 +85,17 @@ def _write(report: Audit, form: str, output: Path | None) -> None:
         typer.echo(printable(f"Wrote {output}."), err=True)
 
 
-def _verify(certificate: Path, policy: Path | None, ledger: Path | None, model: Path | None, *, as_json: bool) -> None:
-    """Prints what a ledger says of a certificate."""
+def _verify(certificate: Path, model: Path, policy: Path | None, ledger: Path | None, *, as_json: bool) -> None:
+    """Prints what a ledger says of a model."""
     from pinq.provider.certified import verify_certificate
 
-    verified = verify_certificate(certificate, policy, ledger=ledger, model=model)
+    verified = verify_certificate(certificate, policy, model=model, ledger=ledger)
     if as_json:
         print_json(verified.to_dict())
         return
-    first, last = min(verified.entries), max(verified.entries)
-    typer.echo(printable(f"Verified: {verified.certificate.miner}"))
-    typer.echo(
-        printable(
-            f"  {len(verified.entries):,} answers to {verified.analyst!r}, charged in events {first[0]} to {last[0]}; "
-            f"together they cost epsilon {verified.loss}, {verified.certificate.epsilon} was claimed."
-        )
-    )
-    typer.echo("  The model is the certified one." if verified.model else "  The model was not compared; give --model.")
-    typer.echo(f"  The log ends at {verified.head[0]}:{verified.head[1]}.")
+    answers = f"{len(verified.entries):,} answers to {verified.analyst!r}, which cost epsilon {verified.loss} together"
+    typer.echo(printable(f"Proved: {verified.miner} was made again, and the same, from {answers}."))
+    typer.echo(f"  The log ends at {verified.head}.")
 
 
 @commands.command(rich_help_panel="Audit")

@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Any
 
 from pinq.public.checks import is_whole
 from pinq.public.epsilon import Epsilon
 
-__all__ = ["Body", "loss_of", "moment_of", "text_of", "text_of_moment", "texts_of", "whole_of", "without"]
+__all__ = ["Body", "digest_of", "loss_of", "moment_of", "text_of", "text_of_moment", "texts_of", "whole_of", "without"]
 
 MOST_NANO = 2**60
 Body = dict[str, Any]
 """JSON, read from outside: each record checks it field by field when it is read."""
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of an answer's text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def without(body: Body, *names: str) -> Body:

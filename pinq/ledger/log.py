@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
+from pinq.ledger.body import digest_of
 from pinq.ledger.checkpoint import read as read_checkpoint
 from pinq.ledger.checkpoint import write as write_checkpoint
 from pinq.ledger.events import Event, Record, UnknownEvent, body_of, read
@@ -32,7 +33,6 @@ from pinq.ledger.store import Store
 from pinq.ledger.tables import EventRow
 from pinq.ledger.terms import now
 from pinq.ledger.writing import Job, T, Writing
-from pinq.public.certificate import digest_of
 
 __all__ = ["Earlier", "GivenAnswer", "Log", "Writing"]
 

@@ -9,13 +9,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pinq.errors import PinqError
+from pinq.ledger.body import digest_of
 from pinq.ledger.direct import Direct
 from pinq.ledger.events import Record
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion, Refused
 from pinq.ledger.signature import Signature
 from pinq.ledger.tables import EventRow
 from pinq.ledger.terms import EVENT_BYTES, Grant
-from pinq.public.certificate import digest_of
 
 if TYPE_CHECKING:
     from pinq.ledger.log import Log

@@ -1,150 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``verify_certificate`` compares a model's certificate with the ledger that charged its answers.
+"""``verify_certificate`` makes a model again from the answers that a ledger keeps.
+
+A fit is deterministic given its answers. So the stored miner is fitted once more, on a session that
+answers each question with what the ledger charged and answered under the certificate's ids: either
+the same model comes out, or it is not proved.
 
 Privacy:
-    Claim: it reads no row. Why: it compares digests with the log, which holds what was released.
+    Claim: it reads no row. Why: it computes from answers that were released, and from the model.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
+import warnings
+from collections import defaultdict, deque
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pinq.errors import LedgerError, QueryError
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.session import Forwarding
+from pinq.errors import PinqError, QueryError
 from pinq.ledger.composition import Costs
-from pinq.ledger.events import Event
-from pinq.ledger.requests import Answered, Charged
+from pinq.ledger.requests import Charged
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.public.certificate import Certificate, Release, digest_of
-from pinq.public.epsilon import Epsilon
+from pinq.public.certificate import Certificate
+from pinq.public.epsilon import MAX_EPSILON, Epsilon, Exact
+from pinq.public.plugins import plugin
+from pinq.public.queries import Answer, Budget, Preview, Request
+from pinq.public.schema import Schema
 
 __all__ = ["Verified", "verify_certificate"]
+
+UNLIMITED = Exact(MAX_EPSILON)
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A certificate that the ledger bears out.
+    """A model that the answers of a ledger make.
 
     Attributes:
-        certificate: What was verified.
+        miner: The miner with its parameters, as Python writes it.
         analyst: Whose answers they are.
-        entries: Number and hash of each charge, in the certificate's order.
+        entries: Number and hash of each charge, in the order of the fit.
         loss: What the answers cost together by the log's own recursion, whatever else was asked.
         head: Number and hash of the log's last event.
-        model: Whether the model itself was there and is the one.
     """
 
-    certificate: Certificate
+    miner: str
     analyst: str
-    entries: tuple[tuple[int, str], ...]
+    entries: tuple[str, ...]
     loss: Epsilon
-    head: tuple[int, str]
-    model: bool
+    head: str
 
     def to_dict(self) -> dict[str, object]:
         """Returns plain values, for JSON."""
-        return {
-            "miner": self.certificate.miner,
-            "analyst": self.analyst,
-            "answers": len(self.entries),
-            "loss": str(self.loss),
-            "claimed": self.certificate.epsilon,
-            "model_verified": self.model,
-            "entries": [f"{number}:{chained}" for number, chained in self.entries],
-            "head": f"{self.head[0]}:{self.head[1]}",
-        }
+        return vars(self) | {"answers": len(self.entries), "loss": str(self.loss)}
 
 
 def verify_certificate(
     certificate: str | os.PathLike[str],
     policy: str | os.PathLike[str] | None = None,
     *,
+    model: str | os.PathLike[str],
     ledger: str | os.PathLike[str] | None = None,
-    model: str | os.PathLike[str] | None = None,
 ) -> Verified:
-    """Compares a certificate with a ledger, with the policy and with the model.
+    """Proves that a model was made from the answers of a ledger, and says what they cost.
 
     Args:
         certificate: A file with what ``miner.certificate().to_json()`` gave.
-        policy: The policy whose ledger it is; its public part must be the certificate's.
-        ledger: A ledger's file, instead of the policy's.
+        policy: The policy whose ledger it is.
         model: A file with what ``miner.to_json()`` gave.
+        ledger: A ledger's file, instead of the policy's.
 
     Raises:
-        QueryError: Something is not what the certificate says; the text says what.
-        LedgerError: The ledger cannot be trusted, or its answers cost more than the model claims.
+        QueryError: Not proved; the text says why.
+        LedgerError: The ledger cannot be trusted.
     """
-    stated = Certificate.from_json(_read(certificate))
-    loaded = None if policy is None else load_policy(policy)
-    if loaded is not None and loaded.schema_.digest != stated.schema_digest:
-        raise QueryError(
-            f"the certificate is of a policy with the public part {stated.schema_digest}; this one has "
-            f"{loaded.schema_.digest}."
-        )
-    if model is not None and digest_of(_read(model)) != stated.model:
-        raise QueryError(f"{Path(model).name} is not the model of the certificate, or was changed.")
-    with closing(read_ledger(loaded, ledger)) as opened:
+    stated, text = Certificate.from_json(_read(certificate)), _read(model)
+    miner, ids = _stored(text), set(stated.requests)
+    reason = "the ledger has no charge under the ids of the certificate."
+    with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
         opened.verify()
         events = list(opened.events())
-    analyst, charges = _charged(stated, events)
-    costs = Costs()
-    for _, charged in charges:
-        costs.charge(charged.demand, charged.epsilon)
-    if costs.spent > Epsilon.of(stated.epsilon):
-        raise LedgerError(
-            f"the answers of the certificate cost {costs.spent} together, more than the {stated.epsilon} it claims."
-        )
-    entries = tuple((event.seq, event.hash) for event, _ in charges)
-    return Verified(stated, analyst, entries, costs.spent, (events[-1].seq, events[-1].hash), model is not None)
+        # Ids are an analyst's own, and two who fit with `reuse` draw the same ones.
+        for analyst in sorted({event.analyst for event in events if event.request in ids}):
+            session = _Answers(miner.schema_)
+            given = opened.answers(analyst, ids)
+            for event in events:
+                if event.analyst == analyst and event.request in given and isinstance(event.record, Charged):
+                    session.add(event.record, f"{event.seq}:{event.hash}", given[event.request].payload)
+            try:
+                again = _fitted_again(miner, session, stated)
+            except PinqError as error:
+                reason = str(error)
+                continue
+            if _rounded(again) == _rounded(text):
+                head = f"{events[-1].seq}:{events[-1].hash}"
+                return Verified(repr(miner), analyst, tuple(session.used), session.costs.spent, head)
+            reason = f"the answers make another model than {Path(model).name}."
+    raise QueryError(f"not proved: {reason}")
 
 
-Charges = dict[tuple[str, str], tuple[Event, Charged]]
-"""By analyst and request: the event, and what it charged."""
+class _Answers(Forwarding):
+    """A session that gives charged answers again, each once, to the question that it was charged for."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.name, self.schema, self.costs, self.used = "replayed", schema, Costs(), list[str]()
+        self._left: defaultdict[tuple[str, Epsilon], deque[tuple[Charged, str, str]]] = defaultdict(deque)
+
+    def add(self, charged: Charged, entry: str, answer: str) -> None:
+        """Puts an answer behind those to the same question."""
+        self._left[charged.question.question, charged.epsilon].append((charged, entry, answer))
+
+    def ask(self, request: Request) -> Answer:
+        """Returns the next answer to this question; ``QueryError`` where there is none."""
+        left = self._left[request.identity(self.schema.digest), Epsilon.of(request.epsilon)]
+        if not left:
+            raise QueryError(f"the fit asks a {request.verb} that was not charged under the ids of the certificate.")
+        charged, entry, answer = left.popleft()
+        self.used.append(entry)
+        self.costs.charge(charged.demand, charged.epsilon)
+        return Answer.from_json(answer)
+
+    def preview(self, _: Request) -> Preview:
+        """Everything can be paid: it was."""
+        return Preview(Exact(0), UNLIMITED, "")
+
+    def budget(self) -> Budget:
+        """What the answers so far cost."""
+        return Budget(UNLIMITED, self.costs.spent.exact, UNLIMITED)
 
 
-def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[tuple[Event, Charged]]]:
-    """Finds the charge of each release; ``QueryError`` where one is not there, or was another."""
-    wanted = {release.request: release for release in stated.releases}
-    charges: Charges = {}
-    answers: dict[tuple[str, str], str] = {}
-    for event in events:
-        if event.request in wanted:
-            key = (event.analyst, event.request)
-            match event.record:
-                case Charged() as charged:
-                    charges[key] = event, charged
-                case Answered() as answered:
-                    answers[key] = answered.payload
-    # Request ids are an analyst's own: ana's 17 and bob's 17 are two requests. The model is one
-    # analyst's who was charged for all of its releases and got just these answers.
-    analysts = {analyst for analyst, _ in charges}
-    for analyst in sorted(analysts):
-        if all(_matches(release, analyst, charges, answers) for release in wanted.values()):
-            return analyst, [charges[analyst, release.request] for release in stated.releases]
-    # No analyst matched: what nobody was charged for at all is named first.
-    unmatched = (
-        release
-        for release in wanted.values()
-        if not any(_matches(release, analyst, charges, answers) for analyst in analysts)
-    )
-    missing = next(unmatched, None)
-    if missing is None:
-        raise QueryError("no analyst got all answers of the certificate, or it names none; a model is one analyst's.")
-    known = "has another question or answer" if any(key[1] == missing.request for key in charges) else "has no charge"
-    raise QueryError(f"the ledger {known} under the id {missing.request!r} of the certificate's {missing.verb}.")
+def _stored(text: str) -> Any:
+    """Reads a stored model of any miner that can be fitted again."""
+    miners = plugin("pinq.provider", "miners", "A model is made again by the package `miners`.")
+    try:
+        name = json.loads(text)["format"].removeprefix("pinq-")
+        kind = getattr(miners, name if name in miners.__all__ else "")
+        _ = kind.fitted_again
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise QueryError("not proved: this is no stored model of a miner that can be fitted again.") from None
+    return kind.from_json(text)
 
 
-def _matches(release: Release, analyst: str, charges: Charges, answers: dict[tuple[str, str], str]) -> bool:
-    key = analyst, release.request
-    if key not in charges or answers.get(key) != release.answer:
-        return False
-    _, charged = charges[key]
-    logged = charged.question.question, charged.question.verb, charged.epsilon
-    return logged == (release.question, release.verb, Epsilon.of(release.epsilon))
+def _fitted_again(miner: Any, session: _Answers, stated: Certificate) -> str:
+    """Fits a miner on answers of a ledger; returns it as JSON."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what can be hoped for, which was said at the first fit
+        part = stated.part.bind(session.schema).at(0)
+        text: str = miner.fitted_again(PrivateQueryable(session, part)).to_json()
+    return text
+
+
+def _rounded(text: str) -> object:
+    """A model without its bill; of numbers nine digits, for machines differ in the last of seventeen."""
+    tiny = 1e-9
+    content = json.loads(text, parse_float=lambda digits: f"{float(digits):.9g}" if abs(float(digits)) > tiny else "0")
+    return content | {"cost": ""}
 
 
 def _read(file: str | os.PathLike[str]) -> str:

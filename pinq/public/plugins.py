@@ -8,6 +8,8 @@ entry point:
   ``pinq.public.secure_computation``, for the command ``pinq secure``
 - ``simulate`` in the group ``pinq.provider``: ``pinq.simulate``, for miners that try settings on
   made-up rows
+- ``miners`` in the group ``pinq.provider``: the package of that name, for audits that make a stored
+  model again
 - ``miners`` in the group ``pinq.selftest``: a name and a ``miners.canaries.Fit`` for each miner that
   the provider's ``pinq selftest`` fits
 - ``odometer`` in the group ``pinq.provider``: a class like ``pinq.ledger.odometer.Odometer``, for

@@ -229,7 +229,7 @@ def test_changed_models(kind: type[Any], originals: Originals) -> None:
 
 
 def test_changed_certificates(originals: Originals) -> None:
-    """A certificate is read or refused; and one that was changed anywhere but in its words is not verified."""
+    """A certificate proves its model, or is refused."""
     model = originals.file("model.json", originals.models[DiffPC45].encode())
 
     def use(content: bytes) -> None:
@@ -301,7 +301,7 @@ COMMAND_KINDS: dict[str, tuple[Callable[[Originals], Callable[[random.Random], b
     "audit": (ledgers, ["audit", "--ledger", "{}"]),
     "certificate": (
         lambda originals: of_text(originals.certificate, json.loads, as_json),
-        ["audit", "people.yaml", "--certificate", "{}"],
+        ["audit", "people.yaml", "--certificate", "{}", "--model", "model.json"],
     ),
     "model": (
         lambda originals: of_text(originals.models[DiffPC45], json.loads, as_json),
@@ -315,6 +315,7 @@ def test_commands_on_changed_files(name: str, originals: Originals, monkeypatch:
     """A command ends with a status, and says what is wrong in a line: no traceback, and nothing that nobody expected."""
     kind, words = COMMAND_KINDS[name]
     originals.file("certificate.json", originals.certificate.encode())
+    originals.file("model.json", originals.models[DiffPC45].encode())
     monkeypatch.chdir(originals.folder)
     draw, make, statuses = random.Random(SEED), kind(originals), Counter[int]()
     for number in range(COMMANDS):

@@ -191,22 +191,22 @@ def test_padding_hides_an_answer_until_its_bucket_ends(
 
 def test_a_closed_handle_refuses_before_it_charges(granted: Callable[..., Any]) -> None:
     """Each verb, of the whole or of a part, and all that it knows; closing it again is nothing. So does a simulated one."""
-    opened, simulated = granted(1), pinq.simulate(granted(1).schema, rows=5)
-    for handle in (opened, simulated):
-        with handle as within:
-            parts = within.partition(Values("sex"))
-            within.noisy_count(epsilon=0.25)
-        asked: list[Callable[[], Any]] = [
-            lambda handle=handle: handle.noisy_count(epsilon=0.25),
-            lambda parts=parts: parts.noisy_avg("age", epsilon=0.25),
-            lambda handle=handle: handle.preview("noisy_count", epsilon=0.25),
-            handle.history,
-            lambda handle=handle: handle.budget,
-            lambda handle=handle: handle.terms,
-        ]
+    asked: list[Callable[[Any], Any]] = [
+        lambda handle: handle.noisy_count(epsilon=0.25),
+        lambda handle: parts.noisy_avg("age", epsilon=0.25),
+        lambda handle: handle.preview("noisy_count", epsilon=0.25),
+        lambda handle: handle.history(),
+        lambda handle: handle.budget,
+        lambda handle: handle.terms,
+    ]
+    parts: Any
+    for handle in (granted(1), pinq.simulate(granted(1).schema, rows=5)):
+        with handle:
+            parts = handle.partition(Values("sex"))
+            handle.noisy_count(epsilon=0.25)
         for ask in asked:
             with pytest.raises(QueryError, match=r"this handle is closed; open it again\. Nothing was spent\."):
-                ask()
+                ask(handle)
         handle.close()
         assert repr(handle).endswith("4 columns, this handle is closed; open it again. Nothing was spent.)")
     assert granted(1).budget.spent == Fraction(1, 4)
