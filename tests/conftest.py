@@ -120,6 +120,12 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
 
 
 @pytest.fixture
+def unrehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request runs on made-up rows first: for tests that look at what is drawn, or that fail after the charge."""
+    monkeypatch.setattr("pinq.curator.rehearsal.Rehearsals.require", lambda *_: None)
+
+
+@pytest.fixture
 def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., PrivateQueryable]]:
     """Makes a handle whose ledger lives in memory: for tests that ask thousands of times."""
     from pinq.analyst.queryable import PrivateQueryable

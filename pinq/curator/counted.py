@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 
+from pinq.curator.mechanisms import laplace
 from pinq.curator.work import Turn
 from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Sparse, Table, TableRequest
 from pinq.public.parts import Part, PartSet
@@ -37,12 +39,14 @@ class Counted:
         tables: As the engine counted them, in the order in which they were asked for.
         start: The position of the first of these parts among all of the request.
         turn: Whoever uses the tables looks at it now and then.
+        draws: To how many numbers noise is added; None for all. A rehearsal needs a few.
     """
 
     parts: PartSet
     tables: Sequence[Table]
     start: int = 0
     turn: Turn = field(default_factory=Turn)
+    draws: int | None = None
 
     @cached_property
     def part_list(self) -> list[Part]:
@@ -52,6 +56,11 @@ class Counted:
     def array(self, table: int = 0) -> np.ndarray:
         """Returns a table that was asked for dense."""
         return cast(np.ndarray, self.tables[table])
+
+    def noisy(self, exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
+        """Adds noise to integers, as ``laplace`` does."""
+        drawn = exact if self.draws is None else exact[: self.draws]
+        return laplace(drawn, sensitivity, epsilon, self.turn.check)
 
     def sparse(self, table: int) -> Sparse:
         """Returns a table that was asked for sparse."""
@@ -77,6 +86,7 @@ def counted_in_slices(
     measure: Measure | None,
     step: int,
     turn: Turn,
+    draws: int | None = None,
 ) -> Iterator[Counted]:
     """Counts the tables of ``step`` parts at a time; what was used may be forgotten.
 
@@ -87,9 +97,10 @@ def counted_in_slices(
         measure: What to sum up in them.
         step: The most parts at a time; see ``parts_at_once``.
         turn: When it ends, counting ends.
+        draws: As in ``Counted``.
     """
     # Ten parts, four at a time: the slices begin at 0, 4 and 8, and the last one has two parts.
     for start in range(0, len(parts), step):
         whole = len(parts) <= step
         piece = parts if whole else parts.take(np.arange(start, min(start + step, len(parts))))
-        yield Counted(piece, engine.tabulate(piece, tables, measure, turn.check), start, turn)
+        yield Counted(piece, engine.tabulate(piece, tables, measure, turn.check), start, turn, draws)

@@ -3,12 +3,13 @@
 
 ::
 
-    validate ── charge ── tabulate ── noise ── persist ── answer
-    (public)   (ledger)   (engine)  (mechanisms)  (ledger)
+    validate ── rehearse ── charge ── tabulate ── noise ── persist ── answer
+    (public) (made-up rows) (ledger)  (engine)  (mechanisms) (ledger)
 
 Only here do exact numbers and noise meet. Everything before the charge looks at the schema, the
 request and the ledger; after the charge nothing can be refused, and whatever goes wrong gives one
-error of one text (``EngineError``).
+error of one text (``EngineError``). So that nothing goes wrong that follows rows, the code that will
+read them runs on made-up ones before the charge (``pinq/curator/rehearsal.py``).
 
 Privacy:
     Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent
@@ -31,15 +32,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from pinq.curator.rehearsal import Rehearsals
 from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import Noise, PreparedQuery
 from pinq.curator.work import MAX_WORK, Meter, Stopped, Turn, WorkMeter, checking_work, require_work
 from pinq.engine.tables import Engine
-from pinq.errors import EngineError, QueryError, Refusal, unspent
+from pinq.errors import EngineError, InternalError, QueryError, Refusal, unspent
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.requests import LoggedQuestion
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.queries import Answer, Preview, Request
+from pinq.public.queries import Answer, Preview, Question, Request
 from pinq.public.schema import Schema
 
 __all__ = ["Curator", "KeyLocks"]
@@ -84,6 +86,7 @@ class _Work(NamedTuple):
     """A validated request.
 
     Attributes:
+        question: What is asked.
         query: What to read, and what to release of it.
         epsilon: The loss that each part is asked at.
         noise: How exact the answer will be.
@@ -91,6 +94,7 @@ class _Work(NamedTuple):
         counting: Units of work that the answer will take.
     """
 
+    question: Question
     query: PreparedQuery
     epsilon: Epsilon
     noise: Noise
@@ -121,6 +125,7 @@ class Curator:
         meter: Meter | None = None,
     ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
+        self._rehearsals = Rehearsals(schema)
         self._working: KeyLocks = KeyLocks() if before is None else before._working
         self._meter: Meter = (meter or WorkMeter()) if before is None else before._meter
 
@@ -139,6 +144,7 @@ class Curator:
             Stopped, TooHeavy: The turn does not allow it; nothing was charged.
             QueryError: Malformed, or more work than one request may need.
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged.
+            InternalError: It failed on made-up rows; nothing was charged.
             EngineError: The charge stands; also where the turn is over.
         """
         turn = turn or Turn()
@@ -155,6 +161,7 @@ class Curator:
             )
             with self._working.take((analyst, request.id)):
                 turn.check()
+                self._rehearse(analyst, request, work, turn)
                 return self._once(analyst, request, work, question, turn)
 
     def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
@@ -176,10 +183,24 @@ class Curator:
         """Lets refusals inside say that nothing was spent, unless this request was charged."""
         try:
             yield
-        except Refusal as error:
+        except (Refusal, InternalError) as error:
             earlier, _ = self.ledger.answer_of(analyst, request)
             error.charged = Fraction(0) if earlier is None else None
             raise
+
+    def _rehearse(self, analyst: str, request: Request, work: _Work, turn: Turn) -> None:
+        """Refuses a request that fails on made-up rows, unless its answer is there already."""
+        try:
+            self._rehearsals.require(work.question, work.query, work.epsilon.per_row(self.schema.distance), turn)
+        except Stopped:
+            raise
+        except Exception:
+            _log.exception("request %s (%s) failed on made-up rows and was not charged", request.id, work.query.about)
+            if self.given(analyst, request, self.schema.digest) is None:
+                raise InternalError(
+                    f"This cannot be answered: it failed on made-up rows, before it was charged. Please report it: "
+                    f"{work.query.about}."
+                ) from None
 
     def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, turn: Turn) -> Answer:
         """Charges and answers, or finds the answer that was given."""
@@ -257,4 +278,4 @@ class Curator:
             raise QueryError("there are no parts to ask.")
         query = prepare(question, parts, self.schema)
         noise = query.noise(epsilon.per_row(self.schema.distance))
-        return _Work(query, epsilon, noise, checking, query.work(self.schema.max_rows))
+        return _Work(question, query, epsilon, noise, checking, query.work(self.schema.max_rows))

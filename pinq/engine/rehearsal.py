@@ -22,7 +22,7 @@ from pinq.public.specs import Axis
 
 __all__ = ["Rehearsal"]
 
-SAMPLED_PARTS = 8  # of a request's parts, so that a question of a million parts rehearses as fast as one of eight
+SAMPLED_PARTS = 64  # of a request's parts: a question of a million parts rehearses as fast as one of sixty-four
 
 
 class Rehearsal:

@@ -49,13 +49,16 @@ class Part:
         return steps[::-1]
 
     def interval(self, name: str, column: Numeric) -> tuple[int, int]:
-        """Returns the cells [first, end) of a column that this part has left. Public."""
+        """Returns the cells [first, end) between which a column's lie that this part has left. Public.
+
+        None of a part of missing values.
+        """
         low, high = 0, column.cells
         for partition, index in self.steps():
             for axis, position in partition.positions(index):
                 if axis.column == name:
-                    first, end = axis.codes_of(position, column)
-                    low, high = max(low, first), min(high, end)
+                    first, end = axis.span(position, column.codes)
+                    low, high = max(low, min(first, column.cells)), min(high, end)
         return low, max(low, high)
 
     def values_left(self, name: str, codes: int) -> np.ndarray:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import hashlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from html import escape
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args
@@ -60,6 +60,7 @@ __all__ = [
 ]
 
 MAX_BY = 4096
+SAMPLED_CANDIDATES = 64
 
 
 class Question(ABC):
@@ -86,6 +87,18 @@ class Question(ABC):
     def shape(self, schema: Schema) -> tuple[int, ...]:
         """How a part's own answer is arranged: one number, unless the question says otherwise."""
         return ()
+
+    def form(self) -> Hashable:
+        """What kind of question it is: those of one form are answered by the same code."""
+        return type(self).__name__
+
+    def sample(self, numbers: Sequence[int]) -> Question:
+        """The same kind of question to some of its parts, of no more candidates than a moment takes."""
+        return self
+
+    def examples(self) -> set[int]:
+        """Parts, by number, that are asked in ways that others are not."""
+        return set()
 
 
 class ChoiceQuestion(Question):
@@ -155,6 +168,10 @@ class SumDerivatives(Question):
         if self.by is not None and len(self.by) > MAX_BY:
             raise QueryError(f"has {len(self.by):,} specs", parameter="by", allowed=f"at most {MAX_BY:,} of them")
 
+    def form(self) -> Hashable:
+        """Whatever the loss looks at."""
+        return type(self).__name__, self.column.kind, self.by is None
+
     def columns(self) -> set[str]:
         """Those of the loss and of all specs."""
         return self.column.columns().union(*(spec.columns() for spec in self.by or ()))
@@ -200,9 +217,39 @@ class Choose(ChoiceQuestion):
         """Those of the score and of all candidates."""
         return self.score.columns().union(*(candidate.columns() for listed in self.candidates for candidate in listed))
 
+    def form(self) -> Hashable:
+        """Score and kinds of candidates, and how it is chosen."""
+        kinds = frozenset(candidate.kind for listed in self.candidates for candidate in listed)
+        longest = max(map(len, self.candidates), default=0).bit_length()
+        return type(self).__name__, self.score.kind, kinds, longest, self.textbook, bool(self.each)
+
+    def sample(self, numbers: Sequence[int]) -> Choose:
+        """The lists of these parts, of each some candidates: of all kinds, and from all of it."""
+        # Of lists a, b and c, used as 0 1 2 1, the last two parts use c and b, as 0 and 1.
+        which = self.which if len(self.which) == 1 else [self.which[number] for number in numbers]
+        used = {number: place for place, number in enumerate(dict.fromkeys(which))}
+        lists = tuple(_sampled(self.candidates[number]) for number in used)
+        return replace(self, candidates=lists, which=tuple(used[number] for number in which))
+
+    def examples(self) -> set[int]:
+        """Parts that together choose from candidates of each kind, of each column."""
+        examples, seen = set[int](), set[Hashable]()
+        for number, listed in enumerate(self.candidates):
+            kinds = {(candidate.kind, *sorted(candidate.columns())) for candidate in listed}
+            if not kinds <= seen:
+                seen |= kinds
+                examples.add(self.which.index(number))
+        return examples
+
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
         """The chosen specs; None where a part had nothing to choose from."""
         return [None if number < 0 else chosen[int(number)] for number in values]
+
+
+def _sampled(listed: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    kinds = {candidate.kind: candidate for candidate in listed}
+    step = -(-len(listed) // SAMPLED_CANDIDATES)
+    return (*kinds.values(), *listed[::step]) if step > 1 else tuple(listed)
 
 
 @dataclass(frozen=True)
@@ -213,6 +260,10 @@ class Vote(ChoiceQuestion):
 
     score: ClassCount
     textbook: bool = False
+
+    def form(self) -> Hashable:
+        """How it is chosen."""
+        return type(self).__name__, self.textbook
 
     def columns(self) -> set[str]:
         """The column."""

@@ -34,7 +34,7 @@ from pydantic import ConfigDict
 
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, closest, is_whole, require_kind, text_of
-from pinq.public.columns import CutPoint, Numeric, Value
+from pinq.public.columns import CutPoint, Value
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Schema
 
@@ -178,12 +178,37 @@ class Axis:
             return np.where(codes < 0, -1, self.lookup[codes])
         return codes
 
-    def codes_of(self, part: int, column: Numeric) -> tuple[int, int]:
-        """Returns the cells [first, end) that a part holds; none for missing values."""
+    @cached_property
+    def form(self) -> Hashable:
+        """What kind of look-up it takes: axes of one form are looked up by the same code."""
+        # Of numbers, how many bits they have.
+        kind = (
+            "codes" if self.thresholds is None and self.lookup is None else "cuts" if self.lookup is None else "table"
+        )
+        last = (self.thresholds or (0,))[-1].bit_length() // 8
+        return self.column or "shards", kind, self.size.bit_length(), last, self.slots > self.size
+
+    def span(self, part: int, codes: int) -> tuple[int, int]:
+        """The codes [first, end) between which those of a part lie, of so many codes.
+
+        All of them are the part's, unless it is a group or a weekday.
+        """
+        if self.lookup is not None:
+            first, end = self._spans[:, part].tolist()
+            return first, end
         if self.thresholds is None:
-            return (part, part + 1) if part < column.cells else (0, 0)
-        edges = (0, *self.thresholds, column.cells)
+            return part, part + 1
+        edges = (0, *self.thresholds, codes)
         return edges[part], edges[part + 1]
+
+    @cached_property
+    def _spans(self) -> np.ndarray:
+        """The first code of each part of a table, and the one behind its last; shape (2, parts)."""
+        # Of 0 1 0 -1 part 0 has the codes 0 to 2: written forwards, the last code stays, and written
+        # backwards, the first. What is in no part goes to the place behind the parts.
+        codes, spans = np.arange(len(self.lookup)), np.zeros((2, self.size + 1), dtype=np.int64)  # type: ignore[arg-type]
+        spans[0, self.lookup[::-1]], spans[1, self.lookup] = codes[::-1], codes + 1  # type: ignore[index]
+        return spans[:, :-1]
 
     def describe(self, part: int) -> str:
         """Says what a part is, for people: ``sex = Female``, ``age < 30``."""
@@ -241,6 +266,11 @@ class Partition:
     def size(self) -> int:
         """Number of parts."""
         return math.prod(map(int, self.shape))
+
+    @cached_property
+    def form(self) -> tuple[Hashable, ...]:
+        """What kinds of look-ups it takes."""
+        return tuple(axis.form for axis in self.axes)
 
     def positions(self, index: int) -> list[tuple[Axis, int]]:
         """Returns which part along each axis part ``index`` is."""

@@ -117,7 +117,9 @@ def test_answers_of_a_handle_lose_their_epsilon(verb: str, in_memory: Any, weak:
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_choices_of_a_handle_lose_their_epsilon(name: str, in_memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_of_a_handle_lose_their_epsilon(
+    name: str, in_memory: Any, unrehearsed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """End to end on neighbouring tables: what a request hands to permute-and-flip loses the epsilon that was charged, and not more.
 
     Its law, held by ``test_choices_follow_permute_and_flip``, gives the loss without a draw, so a span that is 30 % too small shows without fail.

@@ -14,7 +14,6 @@ from fractions import Fraction
 import numpy as np
 
 from pinq.curator.counted import Counted
-from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import Moments
 from pinq.public.parts import PartSet
@@ -51,7 +50,7 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
             # Of a grid whose last cell is 10, rows in cells 2 and 7 add 9 to the upper bin and 11
             # to the lower one: their average lies 9 / 20 of the way up.
             rows, upper = counted.array()[..., 0], counted.array()[..., 1]
-            bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon, counted.turn.check)
+            bins = counted.noisy(np.stack([upper, last * rows - upper]), last, epsilon)
             pairs += zip(*bins.tolist(), strict=True)
         averages = [column.number(last * _share(up, low)) for up, low in pairs]
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from pinq.curator.counted import Counted
-from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.public.accuracy import laplace_interval
 from pinq.public.parts import PartSet
@@ -31,7 +30,7 @@ def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        noisy = (laplace(counted.array(), 1, epsilon, counted.turn.check) for counted in slices)
+        noisy = (counted.noisy(counted.array(), 1, epsilon) for counted in slices)
         return Released([count for counts in noisy for count in counts.tolist()])
 
     return PreparedQuery(parts, about("noisy_count", parts), noise, release, draws=1)

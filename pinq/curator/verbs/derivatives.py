@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 
 from pinq.curator.counted import Counted
-from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import NUMBER_BYTES, Noise, PreparedQuery, Released, about
 from pinq.engine.tables import TableRequest
 from pinq.errors import QueryError
@@ -54,7 +53,7 @@ def prepare(question: SumDerivatives, parts: PartSet, schema: Schema) -> Prepare
             # side.
             arrays = [counted.array(table) for table in range(len(tables))]
             exact = np.concatenate([array.reshape(len(array), -1, vectors.width) for array in arrays], axis=1)
-            sums += (laplace(exact, sensitivity, epsilon, counted.turn.check).ravel() / unit).tolist()
+            sums += (counted.noisy(exact.ravel(), sensitivity, epsilon) / unit).tolist()
         return Released(sums)
 
     tables = tuple(TableRequest(split.axes) for split in splits) or (TableRequest(),)

@@ -18,7 +18,7 @@ from pinq.errors import QueryError
 from pinq.ledger.composition import Demand
 from pinq.public.parts import PartSet
 from pinq.public.schema import Numeric
-from pinq.public.specs import Axis, Spec
+from pinq.public.specs import Axis, Partition, Spec
 
 __all__ = ["NUMBER_BYTES", "Noise", "PreparedQuery", "Released", "about", "grid_error"]
 
@@ -138,9 +138,14 @@ class PreparedQuery:
         return () if self.measure is None else self.measure.inputs
 
     @cached_property
+    def partitions(self) -> set[Partition]:
+        """The partitions that lead to the parts."""
+        return self.parts.partitions()
+
+    @cached_property
     def _shardings(self) -> int:
         """Counts the different keys and counts of shards that are read, wherever they are named."""
-        split = [axis for partition in self.parts.partitions() for axis in partition.axes]
+        split = [axis for partition in self.partitions for axis in partition.axes]
         crossed = [axis for table in self.tables for axis in table.axes]
         return len({axis.source for axis in (*split, *crossed, *self._inputs) if axis.shard_key is not None})
 
@@ -163,9 +168,9 @@ class PreparedQuery:
         for_a_part = CELL * self._table_cells + PART + NOISE * self.draws
         return units(looked_up + for_a_part * len(self.parts) + self.choosing)
 
-    def count(self, engine: Engine, turn: Turn) -> Iterator[Counted]:
-        """Has the parts counted, slice by slice, until the turn is over."""
-        return counted_in_slices(engine, self.parts, self.tables, self.measure, self._step, turn)
+    def count(self, engine: Engine, turn: Turn, draws: int | None = None) -> Iterator[Counted]:
+        """Has the parts counted, slice by slice, until the turn is over; ``draws`` as in ``Counted``."""
+        return counted_in_slices(engine, self.parts, self.tables, self.measure, self._step, turn, draws)
 
     @property
     def answer_bytes(self) -> int:

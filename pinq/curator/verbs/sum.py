@@ -16,7 +16,6 @@ from fractions import Fraction
 import numpy as np
 
 from pinq.curator.counted import Counted
-from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments
 from pinq.errors import QueryError
@@ -83,7 +82,7 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         sums: list[float] = []
         for counted in slices:
             exact = units.total(counted.array()[..., 0], counted.array()[..., 1], schema.max_rows)
-            noisy = laplace(exact, units.largest, epsilon, counted.turn.check)
+            noisy = counted.noisy(exact, units.largest, epsilon)
             sums += [float(value * units.unit) for value in noisy.tolist()]
         return Released(sums)
 

@@ -19,6 +19,7 @@ from pinq import (
     AnyCut,
     AnyGrouping,
     Balance,
+    Calendar,
     ClassCount,
     Cuts,
     Gini,
@@ -84,12 +85,27 @@ def test_sums_of_any_grid(
 ) -> None:
     """Each cell stands for its only whole number or its middle, exactly, in the largest unit that fits all."""
     policy = Policy(dataset="grid", cap=1, max_rows=9, columns={"x": {"type": "numeric"} | column})
-    monkeypatch.setattr("pinq.curator.verbs.sum.laplace", lambda exact, *_: exact)
+    monkeypatch.setattr("pinq.curator.counted.laplace", lambda exact, *_: exact)
     answer = in_memory(1, policy=policy, data=pd.DataFrame({"x": values}))._session.ask(
         Request(id="x", verb="noisy_sum", epsilon="1", column="x")
     )
     assert answer.values == (pytest.approx(total, abs=1e-9),)
     assert answer.grid == grid
+
+
+def test_a_weekday_is_cut_between_its_first_date_and_its_last(in_memory: Callable[..., Any]) -> None:
+    """The dates of a weekday are no interval: a cut may lie anywhere between the first and the last of them."""
+    columns = {
+        "day": {"type": "date", "lower": "2024-01-01", "upper": "2024-01-28", "nullable": True},
+        "ill": {"type": "categorical", "values": ["no", "yes"]},
+    }
+    dates = pd.date_range("2024-01-01", "2024-01-28")
+    frame = pd.DataFrame({"day": dates, "ill": np.where(dates < "2024-01-15", "no", "yes")})
+    handle = in_memory(10**6, policy=Policy(dataset="days", cap=1, max_rows=99, columns=columns), data=frame)
+    cuts = handle.partition(Calendar("day", "weekday")).exp_mech([AnyCut("day")], score=MaxClass("ill"), epsilon=SURE)
+    assert [(cut.points[0] > f"2024-01-{8 + day:02}") for day, cut in enumerate(cuts[:7])] == [True] * 7
+    assert [(cut.points[0] <= f"2024-01-{15 + day:02}") for day, cut in enumerate(cuts[:7])] == [True] * 7
+    assert cuts[7] is None  # dates that are missing cannot be cut
 
 
 def test_averages_stay_within_the_bounds(in_memory: Callable[..., Any]) -> None:
@@ -371,7 +387,7 @@ def test_sums_beyond_the_cap_stay_exact_or_stop_at_a_public_bound(
     rows: int, total: float, negative: bool, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table with more rows than the policy says: its sums are exact up to 2^62 units and stop there; they never wrap around."""
-    monkeypatch.setattr("pinq.curator.verbs.sum.laplace", lambda exact, *_: exact)
+    monkeypatch.setattr("pinq.curator.counted.laplace", lambda exact, *_: exact)
     column = (
         {"type": "numeric", "lower": "-16000000.123456789", "upper": "-0.123456789", "step": 1} if negative else FINE
     )
