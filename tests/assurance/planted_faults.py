@@ -68,6 +68,7 @@ ENGINES = "tests/contract/test_every_engine.py"
 ENGINES_ROWS = "tests/contract/test_every_engines_rows.py"
 GUARDS = "tests/integration/test_guards.py"
 SAMPLERS = "tests/privacy/test_samplers_see_neighbours.py"
+OUTCOMES = "tests/privacy/test_outcomes.py"
 
 FAULTS = (
     Fault(
@@ -286,6 +287,20 @@ FAULTS = (
         "least(greatest({cell}, 0), {column.cells - 1})",
         "greatest({cell}, 0)",
         (ENGINES, "tests/integration/test_engine.py"),
+    ),
+    Fault(
+        "a calendar of a single period has no table",
+        "pinq/engine/rows.py",
+        "last = int(edges[-1]) if len(edges) else 0",
+        "last = int(edges[-1])",
+        (OUTCOMES,),
+    ),
+    Fault(
+        "a row beyond the last cut is an error",
+        "pinq/engine/rows.py",
+        'return self.table.take(codes, mode="clip")',
+        "return self.table.take(codes)",
+        (OUTCOMES,),
     ),
     Fault(
         "a person may have any number of rows",

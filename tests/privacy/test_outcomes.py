@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer or error, and which: a function of the public request alone, whatever rows there are and whoever counts them.
+
+Worlds of all kinds of columns, specs, families, scores, losses and questions, at their degenerate ends, come from ``tests/worlds.py``.
+Each request is asked of no rows, of a single row in some of its parts and outside of them, and of many rows; of codes in memory, of
+codes in a file, and of what Spark's workers run. Everything goes through ledger and curator. 1,800 requests in `make test`, 100,000 in
+`make assurance`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import closing
+from typing import Any, get_args
+
+import pytest
+
+from pinq.curator.monitor import Curator
+from pinq.engine import ArrayEngine
+from pinq.engine.codes import Codes
+from pinq.engine.mapped import map_codes, write_codes
+from pinq.ledger.ledger import Ledger
+from pinq.public.derivatives import AnyDerivatives
+from pinq.public.epsilon import Epsilon
+from pinq.public.queries import Request
+from pinq.public.schema import Schema
+from tests.evidence import ASSURANCE, note
+from tests.workers import codes_of, workers_over
+from tests.worlds import COLUMN_KINDS, KINDS, QUESTIONS, Case, World, cases_of
+
+WORLDS, CASES = 4_000 if ASSURANCE else 72, 25
+CHUNKS = 40 if ASSURANCE else 4
+MANY = 40
+SALT = b"salt"
+MAX_WORK = 20  # what takes longer is refused by price, as it is on any table
+
+Outcome = tuple[Hashable, ...]
+
+
+def outcome(curator: Curator, analyst: str, request: Request) -> Outcome:
+    """What a request comes to, but for the numbers: an error in its words, or the shape of the answer; and what was spent."""
+    try:
+        answer = curator.ask(analyst, request)
+    except Exception as error:  # any class: it is what is looked for
+        said: Outcome = (type(error).__name__, str(error))
+    else:
+        rows = None if answer.rows is None else len(answer.rows)
+        kinds = frozenset(map(type, answer.values))
+        said = ("answer", len(answer.values), kinds, rows, answer.scale, answer.grid, answer.epsilon)
+    return (*said, curator.ledger.accounts()[analyst].spent.nano)
+
+
+class Tables:
+    """All tables of a world, each behind a curator with an analyst of its own.
+
+    Args:
+        world: Whose.
+        ledger: Of all of them.
+    """
+
+    def __init__(self, world: World, ledger: Ledger) -> None:
+        self.world, self.ledger, self.analysts = world, ledger, set[str]()
+        aimed = [row for case in world.cases for row in case.rows]
+        ends = [tuple(column.codes - 1 for column in world.schema.columns.values())] * 3
+        none = codes_of([], world.schema)
+        many = codes_of([*ends, *aimed[:: 1 + len(aimed) // MANY], *aimed[:3]], world.schema)
+        self.steady = {"no rows": self._arrays(none), "many rows": self._arrays(many)}
+        match world.seed % 4:  # the other ways to count, in turns
+            case 0:
+                self.steady["many rows in a file"] = self._arrays(_mapped(many, world.schema))
+            case 1:
+                self.steady["many rows of Spark's workers"] = self._workers(many)
+            case 2:
+                self.steady["no rows of Spark's workers"] = self._workers(none)
+
+    def outcomes(self, case: Case) -> Iterator[tuple[str, Outcome]]:
+        """The outcome on each table, those of a single row included."""
+        for name, curator in [*self.steady.items(), *self._single(case)]:
+            if name not in self.analysts:
+                self.analysts.add(name)
+                self.ledger.grant(name, Epsilon.of(10**5))
+            yield name, outcome(curator, name, case.request)
+
+    def _single(self, case: Case) -> Iterator[tuple[str, Curator]]:
+        first, last = (codes_of([case.rows[place]], self.world.schema) for place in (0, -1))
+        yield "a row of a part", self._arrays(first)
+        yield "a row anywhere", self._workers(last) if self.world.seed % 4 == 3 else self._arrays(last)
+
+    def _arrays(self, codes: Codes) -> Curator:
+        return self._counted(ArrayEngine(codes, self.world.schema, SALT))
+
+    def _workers(self, codes: Codes) -> Curator:
+        return self._counted(workers_over(codes, self.world.policy, SALT))
+
+    def _counted(self, engine: Any) -> Curator:
+        return Curator(self.world.schema, self.ledger, engine, max_work=MAX_WORK)
+
+
+def _mapped(codes: Codes, schema: Schema) -> Codes:
+    with tempfile.TemporaryFile() as file:  # what is mapped stays mapped
+        write_codes(file, codes.blocks, [])
+        return map_codes(file, schema).codes
+
+
+def differing(world: World) -> Iterator[tuple[Case, dict[str, Outcome]]]:
+    """The requests whose outcome follows the rows, or fails; all others are counted in ``seen``."""
+    with closing(Ledger("sqlite://", "world")) as ledger:
+        ledger.declare(world.schema.digest, Epsilon.of(10**6), {})
+        tables = Tables(world, ledger)
+        for case in world.cases:
+            outcomes = dict(tables.outcomes(case))
+            first = outcomes["no rows"]
+            if any(own != first for own in outcomes.values()) or first[0] not in ANSWERED:
+                yield case, outcomes
+            seen[str(first[0])] += 1
+            if first[0] == "answer":
+                seen.update(set(_kinds(json.loads(case.request.to_json()))))
+                seen.update([type(case.request.question).__name__])
+                seen.update({column.type for column in world.schema.columns.values()})
+
+
+ANSWERED = {"answer", "QueryError"}
+seen: Counter[str] = Counter()
+
+
+def _kinds(said: Any) -> Iterator[str]:
+    """What a request has: kinds of expressions, and fields that are there."""
+    if isinstance(said, dict):
+        yield from (str(value) if name == "kind" else name for name, value in said.items() if value)
+    for value in said.values() if isinstance(said, dict) else said if isinstance(said, list) else ():
+        yield from _kinds(value)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_outcomes_follow_the_request_alone(chunk: int) -> None:
+    """Kinds of errors, their words, numbers of numbers, and charges are the same on all tables of a world."""
+    logging.disable(logging.CRITICAL)
+    try:
+        worlds = (cases_of(seed, CASES) for seed in range(chunk, WORLDS, CHUNKS))
+        found = next((pair for world in worlds for pair in differing(world)), None)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert found is None, f"{found[0].request.to_json()[:1500]} {found[1]}"
+    note("requests, each of tables of no rows, of one and of many", WORLDS * CASES // CHUNKS, "always the same outcome")
+
+
+def test_every_kind_is_answered() -> None:
+    """A kind of column, question, spec, family, score or loss that the generator cannot ask so that it is answered fails here."""
+    if not seen:
+        for seed in range(WORLDS // CHUNKS):
+            list(differing(cases_of(seed, CASES)))
+    wanted = {
+        *KINDS,
+        *(kind.kind for kind in get_args(AnyDerivatives)),
+        *(kind.__name__ for kind in QUESTIONS),
+        *(kind.model_fields["type"].default for kind in COLUMN_KINDS),
+        *("by", "each", "textbook", "which", "nodes", "specs", "hessian"),
+    }
+    assert not {kind for kind in wanted if seen[kind] < 3}
