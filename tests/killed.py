@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import signal
 from datetime import datetime
+from typing import Any
 
 from pinq.ledger import log, terms
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.writing import Writing
+from pinq.ledger.postgresql import PostgreSQL
+from pinq.ledger.sqlite import SQLite
 from pinq.public.epsilon import Epsilon
 
 
@@ -36,13 +38,14 @@ def killed_at_commit(
 def _charge_and_die(url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str) -> None:
     vars(terms)["now"] = vars(log)["now"] = lambda: at
     ledger = Ledger(url, "d")
-    right = Writing.commit
+    kind: Any = PostgreSQL if "postgresql" in url else SQLite
+    right = kind.commit
 
-    def deadly(self: Writing) -> None:
-        self.flush()  # the database has it all, and forgets it unless it is committed
+    def deadly(self: Any) -> None:
+        self.run("SELECT 1")  # the database has it all, and forgets it unless it is committed
         if when == "after the commit":
             right(self)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Writing.commit = deadly  # type: ignore[method-assign]
+    kind.commit = deadly
     ledger.charge(analyst, request, demand, Epsilon(nano))

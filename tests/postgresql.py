@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.ports import free_port
 
@@ -57,6 +58,13 @@ def running() -> Iterator[str]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def connected(url: str) -> Any:
+    """A connection, for ``with``, in which each statement is committed by itself."""
+    import psycopg
+
+    return closing(psycopg.connect(url.replace("+psycopg", ""), autocommit=True))
+
+
 def database(url: str) -> str:
     """Makes one more database of a running server; returns its URL."""
     name = f"fresh_{os.urandom(6).hex()}"
@@ -71,9 +79,5 @@ def drop(url: str) -> None:
 
 
 def _administer(url: str, command: str) -> None:
-    import sqlalchemy as sa
-
-    admin = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(sa.text(command))
-    admin.dispose()
+    with connected(url) as admin:
+        admin.execute(command)

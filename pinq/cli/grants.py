@@ -15,7 +15,7 @@ from pinq.errors import LedgerError
 from pinq.provider.report.audit import printable, when
 
 if TYPE_CHECKING:
-    from pinq.ledger.signature import Signature
+    from pinq.ledger.events import Signature
     from pinq.ledger.terms import Terms
     from pinq.provider.grants import GrantReport
 
@@ -252,7 +252,7 @@ def _account(policy: Path, analyst: str) -> GrantReport:
 
 def _signed(because: str) -> Signature:
     """Says who runs this command, and why."""
-    from pinq.ledger.signature import here
+    from pinq.ledger.events import here
 
     return here(because)
 

@@ -38,8 +38,8 @@ from pinq.curator.verbs.prepared import Noise, PreparedQuery
 from pinq.curator.work import MAX_WORK, Meter, Stopped, Turn, WorkMeter, checking_work, require_work
 from pinq.engine.tables import Engine
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, unspent
+from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.requests import LoggedQuestion
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.queries import Answer, Preview, Question, Request
 from pinq.public.schema import Schema

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
-from pinq.ledger.log import Log
-from pinq.ledger.store import Store
+from pinq.ledger.log import Log, open_database
 
 __all__ = ["copy", "set_aside"]
+
+ROWS_AT_A_TIME = 500
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: Path | None = None) -> str:
@@ -28,19 +30,25 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
     Raises:
         LedgerError: One cannot be used, or the copy is not whole.
     """
-    origin, made = Store(source, read_only=True), Store(target)
+    origin, made = open_database(source, read_only=True), open_database(target)
+    log = Log(made)
     try:
-        made.take_over(origin)
-        log = Log(made)
+        with origin.transaction(write=False, after=1) as rows, made.transaction(write=True):
+            made.run("DELETE FROM answers")
+            made.run("DELETE FROM events")
+            while some := list(islice(rows, ROWS_AT_A_TIME)):
+                answers = {answer.seq: answer.payload for answer in origin.answers([row.seq for row in some])}
+                for row in some:
+                    made.append(row, answers.get(row.seq))
+            made.commit()
         log.replay()
         log.check_answers()
-        made.settle()
+        made.settle(whole=True)
         log.seal(heads)
-        log.close()
         return f"{log.seq}:{log.last}"
     finally:
         origin.close()
-        made.close()
+        log.close()
 
 
 def set_aside(file: Path) -> None:

@@ -1,29 +1,249 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the log holds: events, each with one record of what happened.
 
-The records are in ``acts.py`` (what a provider does) and ``requests.py`` (what becomes of an
-analyst's request). A record's meaning never changes; a new meaning is a new kind. A kind, or a
-field, that this version does not know stops the ledger from opening: whoever skipped it might count
-too little as spent. What the records mean together is in ``state.py``.
+A provider's acts come first, then what becomes of an analyst's request. What the records mean
+together is in ``state.py``. Five rules hold for all of them:
+
+1. A record's meaning never changes; a new meaning is a new kind.
+2. A kind, or a field, that this version does not know stops the ledger from opening: to skip it might
+   count too little as spent.
+3. A record says what happened, never a balance.
+4. A record is written as the first release wrote it, byte for byte, for the chain covers its text.
+5. A field that older logs lack has a default, which means what those logs meant.
 """
 
 from __future__ import annotations
 
+import getpass
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+import os
+import socket
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Annotated, ClassVar, get_args
 
-from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
-from pinq.ledger.body import Body, text_of, without
-from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
-from pinq.ledger.signature import Signature
+from pydantic import PlainSerializer, PlainValidator
 
-__all__ = ["Event", "Record", "UnknownEvent", "body_of", "read"]
+from pinq.errors import BudgetExceeded, NotAuthorised, PinqError, QueryError
+from pinq.ledger.codec import Body, Loss, Moment, Stored, Texts, Whole
+from pinq.ledger.composition import CapRule, Demand
+from pinq.ledger.terms import FREE, Terms
+from pinq.public.epsilon import NANO, Epsilon
+
+__all__ = [
+    "NOTHING",
+    "Answered",
+    "Charged",
+    "Created",
+    "Declared",
+    "Event",
+    "Extended",
+    "Granted",
+    "LoggedQuestion",
+    "Record",
+    "Refused",
+    "Revoked",
+    "SessionLogged",
+    "Signature",
+    "TermsSet",
+    "TokenSet",
+    "UnknownEvent",
+    "here",
+    "read",
+    "text_of",
+]
+
+MAX_REASON = 500
 
 
 class UnknownEvent(ValueError):
     """An event that this version cannot read; the text says why."""
+
+
+# A provider's acts
+
+
+@dataclass(frozen=True)
+class Created(Stored):
+    """The ledger was made: its dataset, and the salt of the rows' coins."""
+
+    kind: ClassVar[str] = "created"
+    version: int
+    dataset: str
+    salt: str
+
+    def __post_init__(self) -> None:
+        bytes.fromhex(self.salt)
+
+
+@dataclass(frozen=True)
+class Declared(Stored):
+    """The policy changed.
+
+    Attributes:
+        digest: Identifies the schema.
+        cap: Over all analysts.
+        schema: What the log keeps of the policy: what is not a default.
+        cap_rule: How the cap counts.
+    """
+
+    kind: ClassVar[str] = "policy"
+    digest: str
+    cap: Loss
+    schema: Body
+    cap_rule: CapRule
+
+    @classmethod
+    def from_body(cls, body: Body) -> Declared:
+        """Reads it back; ledgers from before there was a choice counted the union and did not say so."""
+        return super().from_body({"cap_rule": "union"} | body)
+
+
+@dataclass(frozen=True)
+class Granted(Stored):
+    """An analyst got a budget.
+
+    Attributes:
+        limit: The most that may be spent.
+        expires: When it ends; None for never.
+        terms: What it allows beside the budget.
+        token: Digest of the bearer token; empty for none.
+    """
+
+    kind: ClassVar[str] = "grant"
+    flat: ClassVar[str] = "terms"
+    limit: Loss
+    expires: Moment
+    terms: Terms = FREE
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class Extended(Stored):
+    """A grant's limit was raised, its end moved where ``expires`` says so, or both."""
+
+    kind: ClassVar[str] = "extend"
+    more: Loss
+    expires: Moment
+
+
+@dataclass(frozen=True)
+class TermsSet(Stored):
+    """Other terms took the place of a grant's."""
+
+    kind: ClassVar[str] = "terms"
+    flat: ClassVar[str] = "terms"
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class TokenSet(Stored):
+    """Another token (its digest) took the place of a grant's; the old one ended."""
+
+    kind: ClassVar[str] = "token"
+    token: str
+
+
+@dataclass(frozen=True)
+class Revoked(Stored):
+    """A grant ended."""
+
+    kind: ClassVar[str] = "revoke"
+
+
+# An analyst's requests
+
+
+@dataclass(frozen=True)
+class LoggedQuestion(Stored):
+    """What the log keeps of a request, by public facts; empty where it does not apply.
+
+    Attributes:
+        verb: What was asked for.
+        session: For a computation among several parties: the session's digest.
+        about: The question in words.
+        question: Identifies the question, whatever its id.
+        classes: For ``ClassCount``: the column whose values the answer counts through.
+        stored: Bytes that the charge and its answer take at most; 0 in older logs.
+    """
+
+    verb: str = ""
+    session: str = ""
+    about: str = ""
+    question: str = ""
+    classes: str = ""
+    stored: Whole = 0
+
+
+NOTHING = LoggedQuestion()
+
+
+@dataclass(frozen=True)
+class Charged(Stored):
+    """A request was charged: ``epsilon`` for each part of the demand. Nothing was read yet."""
+
+    kind: ClassVar[str] = "charge"
+    flat: ClassVar[str] = "question"
+    epsilon: Loss
+    demand: Annotated[Demand, PlainValidator(Demand.load), PlainSerializer(Demand.dump)]
+    question: LoggedQuestion = NOTHING
+
+    def reserving(self, more: int) -> Charged:
+        """The same, noting the bytes that it takes and so many more."""
+        return replace(self, question=replace(self.question, stored=len(json.dumps(self.to_body())) + more))
+
+
+@dataclass(frozen=True)
+class Answered(Stored):
+    """A charged request got its answer: ``payload`` is its SHA-256, the text is beside the log."""
+
+    kind: ClassVar[str] = "answer"
+    payload: str
+
+
+@dataclass(frozen=True)
+class Refused(Stored):
+    """A request was refused: for want of a grant or of budget, or by the grant's terms.
+
+    Errors that are found earlier (``QueryError``) are not logged.
+
+    Attributes:
+        reason: The error's code.
+        asked, remaining, scope: For want of budget: what it would have cost, what was left, and
+            of whose limit.
+        question: What was asked; nothing where the analyst had no grant.
+    """
+
+    kind: ClassVar[str] = "refusal"
+    flat: ClassVar[str] = "question"
+    reason: str
+    asked: Loss | None = None
+    remaining: Loss | None = None
+    scope: str = ""
+    question: LoggedQuestion = NOTHING
+
+    @classmethod
+    def of(cls, error: PinqError, question: LoggedQuestion) -> Refused:
+        """The record of an error; it keeps no question of somebody without a grant."""
+        match error:
+            case BudgetExceeded():
+                return cls(error.code, _nano(error.asked), _nano(error.remaining), error.scope, question)
+            case NotAuthorised():
+                return cls(error.code)
+        return cls(error.code, question=question)
+
+
+@dataclass(frozen=True)
+class SessionLogged(Stored):
+    """A computation among several parties was logged.
+
+    An exact one is logged before anything is shared, a charged one when it came to its end.
+    """
+
+    kind: ClassVar[str] = "secure"
+    flat: ClassVar[str] = "question"
+    question: LoggedQuestion
+    opens: Texts
 
 
 Record = (
@@ -39,54 +259,40 @@ Record = (
     | Refused
     | SessionLogged
 )
-
-_KINDS = (
-    Created,
-    Declared,
-    Granted,
-    Extended,
-    TermsSet,
-    TokenSet,
-    Revoked,
-    Charged,
-    Answered,
-    Refused,
-    SessionLogged,
-)
-_READERS: dict[str, Callable[[Body], Record]] = {kind.kind: kind.from_body for kind in _KINDS}
-
-
-# What a provider does is signed; the log keeps by whom, and why, beside the act.
+_KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in get_args(Record)}
 _SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked)}
 
 
-def body_of(at: str, analyst: str, request: str, text: str) -> Body:
-    """Reads a body. ``UnknownEvent`` unless it is an object, at a moment, beside texts."""
-    try:
-        datetime.fromisoformat(at)
-        text_of(analyst)
-        text_of(request)
-        return dict(json.loads(text))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UnknownEvent(f"is written otherwise ({error})") from None
+@dataclass(frozen=True)
+class Signature(Stored):
+    """By whom a provider's act is done, and why; the log keeps it beside the act itself.
 
+    At the command line it is the user of the operating system and the host; on the provider's page,
+    the page and the browser's address. The log is the provider's own, so this says who acted among
+    several people of one provider; it proves nothing against the one who runs the machine.
 
-def read(kind: str, body: Body) -> tuple[Record, Signature | None]:
-    """Reads an event's record, and who signed it.
+    Attributes:
+        by: ``user@host``, or ``page, ADDRESS``.
+        because: The reason, if one is given.
 
     Raises:
-        UnknownEvent: A kind or field that this version lacks, or a field that is not what it was.
+        QueryError: A reason that is too long, or has characters that do not print.
     """
-    if kind not in _READERS:
-        raise UnknownEvent(f"is of the kind {kind!r}")
-    try:
-        by = None
-        if kind in _SIGNED and "by" in body:
-            by = Signature(text_of(body["by"]), text_of(body.get("because", "")))
-            body = without(body, "by", "because")
-        return _READERS[kind](body), by
-    except (LookupError, TypeError, ValueError) as error:
-        raise UnknownEvent(f"of the kind {kind!r} has other fields ({error})") from None
+
+    by: str
+    because: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.because) > MAX_REASON or not self.because.isprintable():
+            raise QueryError(
+                f"must be at most {MAX_REASON} printable characters on one line. Nothing was changed.",
+                parameter="because",
+            )
+
+
+def here(because: str = "") -> Signature:
+    """The user who runs this process, on this machine."""
+    return Signature(f"{_user()}@{socket.gethostname()}", because.strip())
 
 
 @dataclass(frozen=True)
@@ -114,3 +320,43 @@ class Event:
     def kind(self) -> str:
         """The record's kind, as the log spells it."""
         return self.record.kind
+
+
+def text_of(record: Record, by: Signature | None = None) -> str:
+    """Writes a record down, and who signed it."""
+    body = record.to_body() | ({} if by is None else by.to_body())
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+
+
+def read(kind: str, body: Body) -> tuple[Record, Signature | None]:
+    """Reads an event's record, and who signed it.
+
+    Raises:
+        UnknownEvent: A kind or field that this version lacks, or a field that is not what it was.
+    """
+    if kind not in _KINDS:
+        raise UnknownEvent(f"is of the kind {kind!r}")
+    try:
+        by = None
+        if kind in _SIGNED and "by" in body:
+            by = Signature.from_body({name: body[name] for name in ("by", "because") if name in body})
+            body = {name: value for name, value in body.items() if name not in ("by", "because")}
+        return _KINDS[kind].from_body(body), by
+    except (LookupError, TypeError, ValueError) as error:
+        raise UnknownEvent(f"of the kind {kind!r} has other fields ({error})") from None
+
+
+def _nano(loss: Fraction) -> Epsilon:
+    return Epsilon(int(loss * NANO))  # exact: the loss was one
+
+
+def _user() -> str:
+    """The real user, whatever the environment says; in a container the number may have no name."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except ModuleNotFoundError:  # not a POSIX system
+        return getpass.getuser()
+    except KeyError:
+        return str(os.getuid())

@@ -2,7 +2,7 @@
 """The durable record of one dataset: grants, charges and answers, each in one transaction of a log.
 
 Budgets are a replay of the log; there is no other state. ``events.py`` has the kinds of events,
-``state.py`` what they mean, ``log.py`` the chain, and ``store.py`` the database.
+``state.py`` what they mean, ``log.py`` the chain, and ``database.py`` where it is kept.
 """
 
 from __future__ import annotations
@@ -14,27 +14,41 @@ from datetime import datetime
 from pathlib import Path
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
-from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
-from pinq.ledger.body import Body
+from pinq.ledger.codec import Body
 from pinq.ledger.composition import CapRule, Demand, Together
-from pinq.ledger.events import Event, Record
-from pinq.ledger.lines import Line, lengths, lines
-from pinq.ledger.log import Earlier, GivenAnswer, Log, Writing
-from pinq.ledger.requests import NOTHING, Charged, LoggedQuestion, Refused, SessionLogged
-from pinq.ledger.signature import Signature
+from pinq.ledger.events import (
+    NOTHING,
+    Charged,
+    Created,
+    Declared,
+    Event,
+    Extended,
+    Granted,
+    LoggedQuestion,
+    Record,
+    Refused,
+    Revoked,
+    SessionLogged,
+    Signature,
+    TermsSet,
+    TokenSet,
+    text_of,
+)
+from pinq.ledger.log import Earlier, GivenAnswer, Line, Log, Transaction, open_database
 from pinq.ledger.state import Account
-from pinq.ledger.store import Store
-from pinq.ledger.terms import FREE, Grant, Terms, no_grant
+from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Ledger"]
+
+Found = tuple[Earlier | None, str | None]
 
 
 class Ledger:
     """The record of one dataset.
 
     Args:
-        url: A file, or an SQLAlchemy URL of SQLite or PostgreSQL.
+        url: A file, or a URL of SQLite or PostgreSQL.
         dataset: Its name; a ledger belongs to one dataset.
         create: Make the ledger where there is none.
         read_only: Change nothing: an archived copy, a read-only medium or a ledger in use will do.
@@ -54,14 +68,11 @@ class Ledger:
         read_only: bool = False,
         heads: Path | None = None,
     ) -> None:
-        self._store = Store(url, create=create, read_only=read_only)
-        self._log = Log(self._store)
-        if read_only:
-            self._log.look()
-        else:
-            self._log.replay()  # outside the writers' lock: whoever opens a long log keeps nobody waiting
+        self._database = open_database(url, create=create, read_only=read_only)
+        self._log = Log(self._database)
+        self._log.replay()  # outside the writers' lock: an opening of a long log keeps nobody waiting
         self._log.check_head()  # before the first write, which would name another head
-        self._store.settle()
+        self._database.settle()
         self._begin(dataset, read_only)
         self.dataset = self._log.state.dataset
         if heads is not None:
@@ -70,15 +81,15 @@ class Ledger:
     def _begin(self, dataset: str | None, read_only: bool) -> None:
         """Makes the first event of a new log; checks whose log it is."""
         if self._log.seq == 0 and read_only:
-            raise LedgerError(f"There is no ledger {self._store}: it has no events.")
+            raise LedgerError(f"There is no ledger {self._database.where}: it has no events.")
         if self._log.seq == 0:
             with self._log.transaction() as writing:
                 if self._log.seq == 0:
-                    writing.append(Created(dataset or "", secrets.token_hex(16)))
+                    writing.append(Created(1, dataset or "", secrets.token_hex(16)))
         if dataset is not None and self._log.state.dataset != dataset:
             owner = self._log.state.dataset
             raise LedgerError(
-                f"The ledger {self._store} belongs to the dataset {owner!r}, not to {dataset!r}. "
+                f"The ledger {self._database.where} belongs to the dataset {owner!r}, not to {dataset!r}. "
                 "One table has one ledger, whatever the policies over it are called: "
                 f"use `dataset: {owner}`, or another ledger for other data."
             )
@@ -87,13 +98,13 @@ class Ledger:
 
     @property
     def url(self) -> str:
-        """Where it is: an SQLAlchemy URL."""
-        return self._store.url
+        """Where it is."""
+        return self._database.url
 
     @property
     def where(self) -> str:
         """A file's path, or a URL without its password."""
-        return str(self._store)
+        return self._database.where
 
     @property
     def salt(self) -> bytes:
@@ -150,15 +161,15 @@ class Ledger:
 
         The first ``start`` are left out; what was line n is line n for ever.
         """
-        return lines(self._log, analyst, start, most)
+        return self._log.lines(analyst, start, most)
 
     def lengths(self, analyst: str, start: int, most: int) -> list[int]:
         """How many characters such lines have in the log; arguments as for ``lines``."""
-        return lengths(self._log, analyst, start, most)
+        return self._log.lengths(analyst, start, most)
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
-        return self._log.run(lambda reading: self._log.charge_of(reading, analyst, request))
+        return self._log.run(lambda reading: reading.charge_of(analyst, request))
 
     def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
@@ -169,7 +180,7 @@ class Ledger:
 
         ``LedgerError``: a damaged database, a broken chain, an id charged or answered twice.
         """
-        self._store.check()
+        self._database.check()
         self._log.replay()
         self._log.check_answers()
         self._log.check_head()
@@ -180,13 +191,13 @@ class Ledger:
 
         It commits what means nothing, as a charge would be committed, and costs as much.
         """
-        with self._log.transaction() as writing:
-            writing.probe()
+        with self._log.transaction():
+            self._database.probe()
 
     @property
     def failure(self) -> str:
         """Why the ledger last failed, in words; empty once something was committed since. Reads nothing."""
-        return self._store.failure
+        return self._database.failure
 
     # What changes it
 
@@ -302,7 +313,7 @@ class Ledger:
         reuse: bool = False,
         answer_bytes: int = 0,
         token: str = "",
-    ) -> tuple[Earlier | None, str | None]:
+    ) -> Found:
         """Charges a request, or logs its refusal, in one transaction, before anything is read.
 
         Args:
@@ -322,24 +333,45 @@ class Ledger:
         Raises:
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
         """
+        asked = question.question if reuse else None
+        if self._log.state.charged_as(analyst, request, asked)[1]:
+            found = self._log.run(lambda reading: self._found(reading, analyst, request, asked, token))
+            if found[0] is not None:
+                return found
+        # Room for the answer is taken with the charge: a request that was charged can be answered.
+        charged = Charged(epsilon, demand, question).reserving(answer_bytes + 2 * EVENT_BYTES)
+        text = text_of(charged)  # others wait while a transaction lasts, and a demand can be long
 
-        def work(writing: Writing) -> tuple[tuple[Earlier | None, str | None], PinqError | None]:
+        def work(writing: Transaction) -> tuple[Found, PinqError | None]:
             writing.state.require_token(token, analyst)  # a wrong one is not logged
             try:
-                grant, asked = writing.state.valid(analyst), question.question if reuse else None
-                earlier, payload = self._log.charge_of(writing, analyst, request, asked)
+                grant = writing.state.valid(analyst)
+                earlier, payload = writing.charge_of(analyst, request, asked)
                 if earlier is None:
                     writing.state.require(grant, question.verb, columns, demand, epsilon)
-                    writing.charge(grant, Charged(epsilon, demand, question), analyst, request, answer_bytes)
+                    writing.charge(grant, charged, analyst, request, text)
                 return (earlier, payload), None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                 writing.refuse(error, analyst, request, question)
                 return (None, None), error  # Raised here, it would undo the event just written.
 
-        charged, refusal = self._log.run(work, write=True)
+        try:
+            found, refusal = self._log.run(work, write=True)
+        except LedgerError:  # another process may have answered it before nothing could be written any more
+            found = self._log.run(lambda reading: self._found(reading, analyst, request, asked, token))
+            if found[1] is None:
+                raise
+            return found
         if refusal is not None:
             raise refusal
-        return charged
+        return found
+
+    def _found(self, reading: Transaction, analyst: str, request: str, question: str | None, token: str) -> Found:
+        """What a valid analyst was charged and answered before, from a ledger that need not be writable."""
+        reading.state.require_token(token, analyst)
+        grant = reading.state.grant_of(analyst)
+        valid = grant is not None and grant.valid
+        return reading.charge_of(analyst, request, question) if valid else (None, None)
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
         """Persists the answer of a charged request before it is sent.
@@ -365,7 +397,7 @@ class Ledger:
 
     def is_paid(self, analyst: str, request: str, question: str) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
-        charge, _ = self._log.run(lambda reading: self._log.charge_of(reading, analyst, request, question))
+        charge, _ = self._log.run(lambda reading: reading.charge_of(analyst, request, question))
         return charge is not None
 
     def price(
@@ -395,11 +427,11 @@ class Ledger:
 
     def close(self) -> None:
         """Closes the connections; in a forked process, whose parent has them, nothing."""
-        if self._store.is_own:  # else a lock may be held by a thread that the fork has not got
+        if self._database.is_own:  # else a lock may be held by a thread that the fork has not got
             self._log.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store}, dataset {self._log.state.dataset!r}, {self._log.seq} events)"
+        return f"Ledger({self._database.where}, dataset {self._log.state.dataset!r}, {self._log.seq} events)"
 
     # Steps
 

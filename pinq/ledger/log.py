@@ -2,7 +2,7 @@
 """An append-only, hash-chained log of events, and the state that follows from it.
 
 Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the
-end, or an older copy put in the place of a newer one, shows against a *head* (``head.py``).
+end, or an older copy put in the place of a newer one, shows against a ``Head``.
 
 A transaction first reads what other processes appended, so a charge costs O(size of the request +
 news), never O(ledger).
@@ -12,34 +12,39 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import sqlalchemy as sa
+from pinq.errors import LedgerError, PinqError
+from pinq.ledger.codec import digest_of
+from pinq.ledger.database import AnswerSize, Database, EventRow, url_of
+from pinq.ledger.events import Answered, Charged, Event, LoggedQuestion, Record, Refused, Signature, UnknownEvent, read
+from pinq.ledger.events import text_of as text_of_record
+from pinq.ledger.postgresql import PostgreSQL
+from pinq.ledger.sqlite import SQLite
+from pinq.ledger.state import Account, LedgerState
+from pinq.ledger.terms import EVENT_BYTES, Grant, now
+from pinq.public.epsilon import Epsilon
 
-from pinq.errors import LedgerError
-from pinq.ledger.body import digest_of
-from pinq.ledger.checkpoint import read as read_checkpoint
-from pinq.ledger.checkpoint import write as write_checkpoint
-from pinq.ledger.events import Event, Record, UnknownEvent, body_of, read
-from pinq.ledger.head import Head
-from pinq.ledger.requests import Answered, Charged, LoggedQuestion
-from pinq.ledger.signature import Signature
-from pinq.ledger.state import LedgerState
-from pinq.ledger.store import Store
-from pinq.ledger.tables import EventRow
-from pinq.ledger.terms import now
-from pinq.ledger.writing import Job, T, Writing
-
-__all__ = ["Earlier", "GivenAnswer", "Log", "Writing"]
+__all__ = ["Earlier", "GivenAnswer", "Head", "Line", "Log", "Transaction", "open_database"]
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 HELD_SECONDS = 60.0
-CHECKPOINT_EVENTS = 1000
-CHECKPOINT_SHARE = 32
+_AS_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=repr)  # a damaged file can hold bytes
+
+
+def open_database(url: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> Database:
+    """Connects to where a ledger is kept: a file, or a URL of SQLite or PostgreSQL."""
+    text = url_of(url)
+    database = (SQLite if text.startswith("sqlite") else PostgreSQL)(text, read_only=read_only)
+    database.open(create=create)
+    return database
 
 
 class Earlier(NamedTuple):
@@ -56,116 +61,270 @@ class GivenAnswer(NamedTuple):
     payload: str
 
 
+class Line(NamedTuple):
+    """A charge or a refusal.
+
+    Attributes:
+        event: What happened.
+        spent: The analyst's total after it.
+        answer: When it was answered, and how long the text is; None where it was not.
+    """
+
+    event: Event
+    spent: Epsilon
+    answer: AnswerSize | None
+
+
+class Transaction:
+    """One transaction of a log: it begins with all events so far, and may append some.
+
+    Attributes:
+        state: What all events so far say, with those that are being appended.
+        appended: How many are being appended.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.state, self.appended, self._log = log.state, 0, log
+
+    def append(
+        self,
+        record: Record,
+        analyst: str = "",
+        request: str = "",
+        *,
+        by: Signature | None = None,
+        answer: str | None = None,
+        text: str = "",
+    ) -> None:
+        """Adds an event, of which others hear after the commit.
+
+        Args:
+            record: What happened.
+            analyst: Whom it concerns.
+            request: Which of that analyst's requests.
+            by: Who signed it.
+            answer: The text of the answer that it logs.
+            text: The record as it is written; empty to write it here.
+        """
+        self.appended += 1
+        self._log.append(record, analyst, request, by, text or text_of_record(record, by), answer)
+
+    def charge(self, grant: Grant, charged: Charged, analyst: str, request: str, text: str) -> None:
+        """Adds a charge; ``NotAllowed`` where the grant has no room for it and its answer."""
+        grant.require_room(charged.question.stored)
+        self.append(charged, analyst, request, text=text)
+
+    def answer(self, analyst: str, request: str, payload: str) -> str:
+        """Adds the answer of a request that has none; returns the one that it has then."""
+        given = self.answer_of(analyst, request)
+        if given is None:
+            self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
+        return payload if given is None else given
+
+    def refuse(self, error: PinqError, analyst: str, request: str, question: LoggedQuestion) -> None:
+        """Adds a refusal, unless the analyst's grant has no room for it."""
+        grant = self.state.grant_of(analyst)
+        if grant is None or grant.has_room(EVENT_BYTES):
+            self.append(Refused.of(error, question), analyst, request)
+
+    def charge_of(self, analyst: str, request: str, question: str | None = None) -> tuple[Earlier | None, str | None]:
+        """Returns the charge of a request and its answer, each None where there is none.
+
+        With a question its last charge will do; an id that was charged stands for itself.
+        """
+        request, seq = self.state.charged_as(analyst, request, question)
+        charge = Earlier(request, self._log.record_at(seq, Charged).question) if seq else None
+        return charge, self.answer_of(analyst, request)
+
+    def answer_of(self, analyst: str, request: str) -> str | None:
+        """Returns the answer of a request; None where there is none."""
+        account = self.state.accounts.get(analyst)
+        if account is None or request not in account.answers:
+            return None
+        return self._log.answer_at(account.answers[request])
+
+
+class Job(Generic[T]):
+    """Work that waits for a transaction, and then for its commit.
+
+    Attributes:
+        write: Whether it may append.
+        done: Whether its transaction ended.
+    """
+
+    def __init__(self, work: Callable[[Transaction], T], write: bool) -> None:
+        self.write, self.done = write, False
+        self._work = work
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def run(self, transaction: Transaction) -> None:
+        """Does the work; an error of ours that appended nothing concerns nobody else."""
+        # A refusal to look something up spoils nothing for others of the transaction; an error
+        # after an append would leave half of it, so all of it is undone.
+        before = transaction.appended
+        try:
+            self._result.append(self._work(transaction))
+        except PinqError as error:
+            if transaction.appended > before:
+                raise
+            self._error = error
+
+    def fail(self, error: BaseException) -> None:
+        """Its transaction was not committed. What a reader found stands."""
+        if self.write or not self._result:
+            self._error = self._error or error
+
+    def outcome(self) -> T:
+        """What the work returned, once it is committed."""
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
 class Log:
     """The events of one ledger.
 
     Args:
-        store: Where they are kept.
+        database: Where they are kept.
 
     Attributes:
         state: What the events so far say.
         seq: How many there are, as far as this process knows.
+        last: The hash of the last one.
 
     Raises:
         LedgerError: Damaged, cut, rolled back, or written by a version that knows more kinds of
             events.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._lock, self._queue = threading.RLock(), threading.Lock()
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._lock, self._waiting = threading.RLock(), threading.Condition()
         self._jobs: list[Job[Any]] = []
-        self._led, self._kept = False, 0
-        self._heads = [] if store.head is None else [store.head]
+        self._led = False
+        self._reading_lock = threading.Lock()
+        self._reader: Database | None = None
+        file = database.file if isinstance(database, SQLite) else None
+        self._own_head = None if file is None else Head(file.with_name(f"{file.name}.head"))
+        self._heads = [] if self._own_head is None else [self._own_head]
         self._reset()
 
-    def run(self, work: Callable[[Writing], T], *, write: bool = False) -> T:
+    def _reset(self) -> None:
+        self.seq, self.first, self.last, self.state = 0, "", "", LedgerState()
+
+    # Transactions
+
+    def run(self, work: Callable[[Transaction], T], *, write: bool = False) -> T:
         """Does work in a transaction that it may share: what waits together, commits together.
 
-        Whoever comes first does the work of all who wait by then, in the order in which they came,
+        The first thread does the work of all that wait by then, in the order in which they came,
         readers first, and commits once; the others find theirs done. So many charges cost one
         commit, and nobody gets a result that is not on the disk.
         """
-        self.store.require_process()
+        self.database.require_process()
         job = Job(work, write)
-        with self._queue:
-            self._jobs.append(job)
-            first, self._led = not self._led, True
         # Ana, bob and eve come at once. Ana is first: she takes all that waits, does it in one
-        # transaction, commits, and wakes bob and eve, whose work is done. Had eve come during the
-        # commit, ana would wake her to go on with what waits by then.
-        if first:
+        # transaction, commits, and wakes bob and eve, whose work is done. Eve's second question came
+        # during the commit: she wakes too, and leads all that waits by then.
+        with self._waiting:
+            self._jobs.append(job)
+            self._waiting.wait_for(lambda: job.done or not self._led)
+            leads = not job.done
+            self._led = self._led or leads
+        if leads:
             self._work_off()
-        else:
-            job.wait(self._work_off)
         return job.outcome()
 
     def _work_off(self) -> None:
-        """Does what waits, and lets the first of those who came meanwhile go on."""
+        """Does all that waits, and lets those go on that came meanwhile."""
         jobs: list[Job[Any]] = []
         try:
             with self._held():
                 jobs = self._taken()
-                with self.transaction(write=jobs[-1].write) as writing:
+                with self.transaction(write=jobs[-1].write) as transaction:
                     for job in jobs:
-                        job.run(writing)
+                        job.run(transaction)
         except BaseException as error:
             jobs = jobs or self._taken()
-            known = error if isinstance(error, Exception) else self.store.unusable("it was interrupted")
+            known = error if isinstance(error, Exception) else self.database.unusable("it was interrupted")
             for job in jobs:
                 job.fail(known)
             if known is not error:
                 raise
         finally:
-            with self._queue:
-                following, self._led = self._jobs[:1], bool(self._jobs)
-            for job in jobs:
-                job.done = True
-            for job in [*jobs, *following]:
-                job.turn.put(None)
+            with self._waiting:
+                for job in jobs:
+                    job.done = True
+                self._led = False
+                self._waiting.notify_all()
 
     def _taken(self) -> list[Job[Any]]:
         """Takes all that waits, readers first."""
-        with self._queue:
+        with self._waiting:
             jobs, self._jobs = self._jobs, []
         return sorted(jobs, key=lambda job: job.write)
 
     @contextmanager
-    def transaction(self, write: bool = True) -> Iterator[Writing]:
+    def transaction(self, *, write: bool = True) -> Iterator[Transaction]:
         """One transaction, up to date from its start.
 
         What is appended is applied at once, for what is appended next; where the commit fails, the
         log is read again from its start.
         """
         with self._held():
-            writing = None
+            transaction = Transaction(self)
             try:
-                with self.store.direct(write, max(1, self.seq)) as (direct, rows):
+                with self.database.transaction(write=write, after=max(1, self.seq)) as rows:
                     self._catch_up(rows)
-                    writing = Writing(self, direct)
-                    yield writing
+                    yield transaction
                     if write:
-                        writing.commit()
-                if write:
-                    self._write_heads()
+                        self.database.commit()
             except BaseException:
-                if writing is not None and writing.appended:
+                if transaction.appended:
                     self._reset()
                 raise
             if write:
-                self.store.failure = ""
-            if writing.appended:
-                self.keep_checkpoint()
+                self._write_heads()
+                self.database.failure = ""
 
     @contextmanager
     def _held(self) -> Iterator[None]:
         """Holds the log, after waiting for those who have it, but not for ever."""
         if not self._lock.acquire(timeout=HELD_SECONDS):
-            raise self.store.unusable("it does not answer, and others wait for it already")
+            raise self.database.unusable("it does not answer, and others wait for it already")
         try:
             yield
         finally:
             self._lock.release()
+
+    @contextmanager
+    def _reading(self, after: int | None = None) -> Iterator[tuple[Database, Iterator[EventRow]]]:
+        """Reads events that were committed, beside writers where the database lets us."""
+        # Each reading is short: while one lasts, SQLite keeps every page that was written since.
+        with self._reading_lock:
+            self._reader = self._reader or self.database.beside()
+        own = self._held() if self._reader is self.database else self._reading_lock
+        with own, self._reader.transaction(write=False, after=after) as rows:
+            yield self._reader, rows
+
+    def replay(self) -> None:
+        """Forgets what is known and reads the whole log again."""
+        with self._held():
+            self._reset()
+            with self.transaction(write=False):
+                pass
+
+    def close(self) -> None:
+        """Closes heads and connections, after those in a transaction."""
+        with self._held(), self._reading_lock:
+            for head in self._heads:
+                head.close()
+            if self._reader is not None:
+                self._reader.close()
+            self.database.close()
+
+    # What it says
 
     def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified.
@@ -174,181 +333,131 @@ class Log:
             after: Number and hash of an event that is known already: only what follows it.
         """
         seq, chain = after
-        with self.transaction(write=False) as reading:
-            rows = list(self.store.since(reading.connection, seq + 1))
-        for number, row in enumerate(rows, start=seq + 1):
+        with self._reading(seq + 1) as (_, rows):
+            read_rows = list(rows)
+        for number, row in enumerate(read_rows, start=seq + 1):
             event = self._verified(row, number, chain)
             chain = event.hash
             yield event
 
-    def look(self) -> None:
-        """Reads the log from its last checkpoint on: for who only looks."""
-        kept = self.store.checkpoint()
-        state = None if kept is None else read_checkpoint(kept)
-        if kept is not None and state is not None:
-            self.seq, self._hash, self.state = kept.seq, kept.hash, state
-        with self.transaction(write=False):
-            pass
-
-    def keep_checkpoint(self) -> None:
-        """Writes the fold down where many events came since the last one; it may fail silently."""
-        # Every thousand events, and from 32,000 on every 32nd part of the log: at event 320,000
-        # when 10,000 came since. So what is written stays in proportion to what is logged.
-        if self.seq - self._kept < max(CHECKPOINT_EVENTS, self.seq // CHECKPOINT_SHARE):
-            return
-        with self._held(), suppress(LedgerError):
-            self._kept = self._kept or self.store.checkpointed()  # perhaps by another process
-            if self.seq - self._kept < CHECKPOINT_EVENTS:
-                return
-            self._kept = self.seq
-            self.store.keep(write_checkpoint(self.state, self.seq, self._hash))
-
-    def replay(self) -> None:
-        """Forgets what is known and reads the whole log again."""
-        with self._lock:
-            self._reset()
-            with self.transaction(write=False):
-                pass
-
-    def check_head(self) -> None:
-        """``LedgerError`` where an event that a head names is not in the log."""
-        for head in self._heads:
-            named = head.read()
-            if named is None:
-                continue
-            with self.transaction(write=False) as reading:
-                row = next(self.store.since(reading.connection, named[0]), None)
-            if row is not None and (row.seq, row.hash) == named:
-                continue
-            if head is self.store.head and 0 < self.seq < named[0] and self.store.is_copy():
-                raise LedgerError(
-                    f"The ledger {self.store} is an incomplete copy: it ends at event {self.seq}, and its head names "
-                    f"event {named[0]}. The newest events of a ledger in use are in the file beside it that ends in "
-                    "-wal. Copy it with `pinq backup`."
-                )
-            or_else = f"Or delete {head.file} and accept that what was spent since no longer counts."
-            raise LedgerError(f"{self._cut(named[0])} {or_else}")
-
-    def keep_head(self, folder: Path) -> None:
-        """Keeps another head of this log, in a folder that outlives what is beside the log."""
-        self._heads.append(self._head_in(folder))
-        self.check_head()
-        self._write_heads()
-
-    def seal(self, folder: Path | None) -> None:
-        """Lets every head, also one in a folder, name the last event, whatever it named before."""
-        if folder is not None:
-            self._heads.append(self._head_in(folder))
-        self._write_heads()
-
-    @property
-    def last(self) -> str:
-        """The hash of the last event."""
-        return self._hash
-
-    def _head_in(self, folder: Path) -> Head:
-        with self.transaction(write=False) as reading:
-            return Head(folder / f"{next(self.store.since(reading.connection, 1)).hash}.head")
-
-    def close(self) -> None:
-        """Closes heads and connections, after whoever is in a transaction."""
-        with self._held():
-            for head in self._heads:
-                head.close()
-            self.store.close()
-
-    def _write_heads(self) -> None:
-        for head in self._heads:
-            try:
-                head.write(self.seq, self._hash)
-            except OSError as error:
-                why = error.strerror or type(error).__name__
-                raise self.store.unusable(f"{head.file.name} cannot be written ({why})") from None
-
-    def charge_of(
-        self, reading: Writing, analyst: str, request: str, question: str | None = None
-    ) -> tuple[Earlier | None, str | None]:
-        """Returns the charge of a request and its answer, each None where there is none.
-
-        With a question its last charge will do; an id that was charged stands for itself.
-        """
-        charge = None
-        account = reading.state.accounts.get(analyst)
-        if question is not None and account is not None and request not in account.charges:
-            request = reading.state.asked(analyst, question) or request
-        if account is not None and request in account.charges:
-            reading.flush()  # it may be of this very transaction
-            charged = self._record_at(reading, account.charges[request], Charged)
-            charge = Earlier(request, charged.question)
-        return charge, self.answer_of(reading, analyst, request)
-
-    def answer_of(self, reading: Writing, analyst: str, request: str) -> str | None:
-        """Returns the answer of a request; None where there is none."""
-        account = reading.state.accounts.get(analyst)
-        if account is None or request not in account.answers:
-            return None
-        reading.flush()  # it may be of this very transaction
-        seq = account.answers[request]
-        answered = self._record_at(reading, seq, Answered)
-        return self._intact(seq, answered.payload, self.store.payload(reading.connection, seq))
-
     def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """Returns an analyst's answers, by request id; each text is the one that was logged."""
 
-        def numbered(reading: Writing) -> dict[str, int]:
+        def numbered(reading: Transaction) -> dict[str, int]:
             account = reading.state.accounts.get(analyst)
             numbers = {} if account is None else account.answers
             return dict(numbers) if requests is None else {id: numbers[id] for id in requests if id in numbers}
 
         by_number = {seq: id for id, seq in self.run(numbered).items()}
-        with self.reading() as connection:
+        with self._reading() as (database, _):
             return {
                 by_number[row.seq]: GivenAnswer(
                     row.at, self._intact(row.seq, json.loads(row.body)["payload"], row.payload)
                 )
-                for row in self.store.answers(connection, by_number)
+                for row in database.answers(by_number)
             }
 
-    @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        """Reads events that were committed, beside those who write where the database lets us."""
-        with self._held() if self.store.is_shared else nullcontext(), self.store.transaction(write=False) as connection:
-            yield connection
+    def lines(self, analyst: str, start: int, most: int) -> list[Line]:
+        """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone.
 
-    def check_answers(self) -> None:
-        """``LedgerError`` where the text of an answer is not the one that was logged."""
-        events = list(self.events())
-        with self.transaction(write=False) as reading:
-            for event in events:
-                match event.record:
-                    case Answered() as record:
-                        self._intact(event.seq, record.payload, self.store.payload(reading.connection, event.seq))
+        The fold keeps each line's event and the total after it, so to read some lines costs what
+        these lines cost, however many there are before them.
+        """
+        account, numbers, totals = self._numbered(analyst, start, most)
+        with self._reading() as (database, _):
+            events = [self.event(row) for row in database.numbered(numbers)]
+        answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
+        with self._reading() as (database, _):
+            sizes = database.sizes([number for number in answers if number])
+        return [
+            Line(event, Epsilon(total), sizes.get(answer))
+            for event, total, answer in zip(events, totals, answers, strict=True)
+        ]
 
-    def _record_at(self, reading: Writing, seq: int, kind: type[R]) -> R:
-        """Returns the record of an event; its place in the chain is verified."""
-        before, row = self.store.numbered(reading.connection, [seq - 1, seq])
+    def lengths(self, analyst: str, start: int, most: int) -> list[int]:
+        """Tells how long an analyst's lines are in the log, in characters, without reading them."""
+        _, numbers, _ = self._numbered(analyst, start, most)
+        with self._reading() as (database, _):
+            length = database.lengths(numbers)
+        return [length.get(number, 0) for number in numbers]
+
+    def _numbered(self, analyst: str, start: int, most: int) -> tuple[Account, list[int], list[int]]:
+        """Takes only numbers from the fold while others wait; what they name never changes.
+
+        Returns:
+            The account, the numbers of some lines' events, and the totals after these lines.
+        """
+        # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
+        # the hundred events behind them are read afterwards.
+        wanted = slice(start, start + most)
+
+        def numbered(reading: Transaction) -> tuple[Account, list[int], list[int]]:
+            account = reading.state.accounts.get(analyst) or Account(analyst, reading.state.together)
+            return account, account.lines[wanted].tolist(), account.totals[wanted].tolist()
+
+        return self.run(numbered)
+
+    def answer_at(self, seq: int) -> str:
+        """Returns the text of the answer that an event logged, within a transaction."""
+        answered = self.record_at(seq, Answered)
+        texts = [row.payload for row in self.database.answers([seq])]
+        return self._intact(seq, answered.payload, texts[0] if texts else None)
+
+    def record_at(self, seq: int, kind: type[R]) -> R:
+        """Returns the record of an event, within a transaction; its place in the chain is verified."""
+        before, row = self.database.numbered([seq - 1, seq])
         record = self._verified(row, seq, before.hash).record
         assert isinstance(record, kind)  # the fold numbered it
         return record
+
+    def check_answers(self) -> None:
+        """``LedgerError`` where the text of an answer is not the one that was logged."""
+        logged = {event.seq: event.record.payload for event in self.events() if isinstance(event.record, Answered)}
+        with self._reading() as (database, _):
+            for row in database.answers(logged):
+                self._intact(row.seq, logged.pop(row.seq), row.payload)
+        for seq, digest in logged.items():
+            self._intact(seq, digest, None)
 
     def _intact(self, seq: int, logged: str, payload: str | None) -> str:
         """Returns the text of an answer; ``LedgerError`` where another one was logged."""
         if payload is None or digest_of(str(payload)) != logged:  # a damaged file can make bytes of it
             what = f"the answer of event {seq} is not the one that was logged"
-            raise LedgerError(f"The ledger {self.store} is damaged: {what}.")
+            raise LedgerError(f"The ledger {self.database.where} is damaged: {what}.")
         return payload
 
-    def append(self, record: Record, analyst: str, request: str, by: Signature | None) -> EventRow:
-        """Applies an event at the end of the chain; returns its row."""
-        seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
-        body = record.to_body() | ({} if by is None else by.to_body())
-        text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
-        chained = _chain(self._hash, seq, at, record.kind, analyst, request, text)
-        self._apply(Event(seq, at, analyst, request, record, chained, by))
-        return EventRow(seq, at, record.kind, analyst, request, text, chained)
+    def event(self, row: EventRow) -> Event:
+        """The event of a row."""
+        try:
+            datetime.fromisoformat(row.at)
+            if not isinstance(row.analyst, str) or not isinstance(row.request, str):
+                raise TypeError("an analyst or a request is no text")
+            body = dict(json.loads(row.body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._of_another_version(row, f"is written otherwise ({error})") from None
+        try:
+            record, by = read(row.kind, body)
+        except UnknownEvent as error:
+            raise self._of_another_version(row, str(error)) from None
+        return Event(row.seq, row.at, row.analyst, row.request, record, row.hash, by)
 
-    def _reset(self) -> None:
-        self.seq, self._hash, self.state = 0, "", LedgerState()
+    def _of_another_version(self, row: EventRow, how: str) -> LedgerError:
+        return LedgerError(
+            f"The ledger {self.database.where} was written by another version of pinq: event {row.seq} {how}, "
+            "which this version does not know. To go on without it could count too little as spent. "
+            "The dataset stays closed; install the version that wrote the ledger, or a later one."
+        )
+
+    # The chain
+
+    def append(
+        self, record: Record, analyst: str, request: str, by: Signature | None, text: str, answer: str | None
+    ) -> None:
+        """Applies an event at the end of the chain, and hands it to the database."""
+        seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
+        chained = _chain(self.last, seq, at, record.kind, analyst, request, text)
+        self._apply(Event(seq, at, analyst, request, record, chained, by))
+        self.database.append(EventRow(seq, at, record.kind, analyst, request, text, chained), answer)
 
     def _catch_up(self, rows: Iterator[EventRow]) -> None:
         """Applies events that this process has not seen, verifying the chain.
@@ -359,14 +468,14 @@ class Log:
         """
         if self.seq:  # the last event that this process knows must still be there
             last = next(rows, None)
-            if last is None or (last.seq, last.hash) != (self.seq, self._hash):
+            if last is None or (last.seq, last.hash) != (self.seq, self.last):
                 raise LedgerError(self._cut(self.seq))
         for row in rows:
-            self._apply(self._verified(row, self.seq + 1, self._hash))
+            self._apply(self._verified(row, self.seq + 1, self.last))
 
     def _apply(self, event: Event) -> None:
         self.state.apply(event)
-        self.seq, self._hash = event.seq, event.hash
+        self.seq, self.last, self.first = event.seq, event.hash, self.first or event.hash
 
     def _verified(self, row: EventRow, number: int, chain: str) -> Event:
         """The event of a row that continues the chain."""
@@ -374,30 +483,119 @@ class Log:
             chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body
         ):
             raise LedgerError(
-                f"The ledger {self.store} is damaged at event {number}: it was edited or cut. "
+                f"The ledger {self.database.where} is damaged at event {number}: it was edited or cut. "
                 "The dataset stays closed; restore the ledger from a backup, "
                 "or start a new one and accept that what was spent before no longer counts."
             )
         return self.event(row)
 
-    def event(self, row: EventRow) -> Event:
-        """The event of a row."""
-        try:
-            record, by = read(row.kind, body_of(row.at, row.analyst, row.request, row.body))
-        except UnknownEvent as error:
-            raise LedgerError(
-                f"The ledger {self.store} was written by another version of pinq: event {row.seq} {error}, "
-                "which this version does not know. To go on without it could count too little as spent. "
-                "The dataset stays closed; install the version that wrote the ledger, or a later one."
-            ) from None
-        return Event(row.seq, row.at, row.analyst, row.request, record, row.hash, by)
-
     def _cut(self, seq: int) -> str:
-        what = f"event {seq}, which was committed, is not in it"
-        return f"The ledger {self.store} was cut or rolled back: {what}. The dataset stays closed; restore the ledger."
+        return (
+            f"The ledger {self.database.where} was cut or rolled back: event {seq}, which was committed, is not in it. "
+            "The dataset stays closed; restore the ledger."
+        )
+
+    # Heads
+
+    def check_head(self) -> None:
+        """``LedgerError`` where an event that a head names is not in the log, or for a copy without a head."""
+        for head in self._heads:
+            self._check(head, head.read())
+
+    def _check(self, head: Head, named: tuple[int, str] | None) -> None:
+        is_copy = head is self._own_head and self.database.is_copy
+        if named is None and is_copy and not head.file.exists():
+            raise LedgerError(
+                f"The ledger {self.database.where} is a copy, and the file {head.file.name} of the original is not "
+                "beside it. So it may be incomplete: the newest events of a ledger in use are in the file beside it "
+                "that ends in -wal. Copy it with `pinq backup`. "
+                f"Or make {head.file} as an empty file and accept that what may be missing no longer counts."
+            )
+        if named is None:
+            return
+        with self._reading(named[0]) as (_, rows):
+            row = next(rows, None)
+        if row is not None and (row.seq, row.hash) == named:
+            return
+        if is_copy and 0 < self.seq < named[0]:
+            raise LedgerError(
+                f"The ledger {self.database.where} is an incomplete copy: it ends at event {self.seq}, and its head "
+                f"names event {named[0]}. The newest events of a ledger in use are in the file beside it that ends in "
+                "-wal. Copy it with `pinq backup`."
+            )
+        or_else = f"Or delete {head.file} and accept that what was spent since no longer counts."
+        raise LedgerError(f"{self._cut(named[0])} {or_else}")
+
+    def keep_head(self, folder: Path) -> None:
+        """Keeps another head of this log, in a folder that outlives what is beside the log."""
+        self._heads.append(Head(folder / f"{self.first}.head"))
+        self.check_head()
+        self._write_heads()
+
+    def seal(self, folder: Path | None) -> None:
+        """Lets every head, also one in a folder, name the last event, whatever it named before."""
+        if folder is not None:
+            self._heads.append(Head(folder / f"{self.first}.head"))
+        self._write_heads()
+
+    def _write_heads(self) -> None:
+        for head in self._heads:
+            try:
+                head.write(self.seq, self.last)
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                raise self.database.unusable(f"{head.file.name} cannot be written ({why})") from None
+
+
+class Head:
+    """A small file that names the last event of a log.
+
+    A log that was cut at its end, or rolled back to an older copy, is a log whose chain holds; only a
+    witness of a later event can tell. An SQLite ledger has a head beside it, and a server keeps one of
+    each of its ledgers in its state folder, out of reach of what restores a database or its folder.
+
+    Args:
+        file: Which; it need not be there.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._open: int | None = None
+
+    def write(self, seq: int, chained: str) -> None:
+        """Names the last event, after its commit: the head may lag, but never runs ahead."""
+        if self._open is None:
+            for folder in reversed(self.file.parents):  # a new one is its owner's alone: heads are named after ledgers
+                folder.mkdir(exist_ok=True, mode=0o700)
+            self._open = os.open(self.file, os.O_CREAT | os.O_WRONLY, 0o600)
+        # Every line is of one length, so each covers the whole of the one before.
+        os.pwrite(self._open, f"{seq:020d} {chained}\n".encode(), 0)
+
+    def read(self) -> tuple[int, str] | None:
+        """The event that the file names; None where there is no such file.
+
+        A line that names none stands for event 0, which no log has.
+        """
+        if not self.file.exists():
+            return None
+        text = self.file.read_bytes()
+        if not text:  # a process was killed between making the file and writing its first line
+            return None
+        # A line cut short by a crash of the machine names no event, and that is not the same as no
+        # file.
+        try:
+            number, chained = text.decode().split()
+            return int(number), chained
+        except ValueError:
+            return 0, ""
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._open is not None:
+            os.close(self._open)
+            self._open = None
 
 
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
     fields = [before, seq, at, kind, analyst, request, body]
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False, default=repr)  # a damaged file can hold bytes
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_AS_TEXT.encode(fields).encode()).hexdigest()

@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL as the ledger uses it: durable at every commit, and waited for only so long."""
+"""A ledger in PostgreSQL: durable at every commit, and waited for only so long."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING
-
-import sqlalchemy as sa
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote
 
 from pinq.errors import LedgerError
-from pinq.ledger.direct import Direct
-from pinq.ledger.tables import SINCE, EventRow
+from pinq.ledger.database import SINCE, Database, EventRow, NoLedger, Row
 
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["STATEMENT_SECONDS", "WRITERS_LOCK", "DirectPostgreSQL", "options", "prepare", "watched"]
+__all__ = ["PostgreSQL"]
 
+BUSY_SECONDS = 30.0
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 300  # the first replay of millions of events stays below
 IDLE_SECONDS = 300
@@ -31,83 +32,160 @@ WRITERS_LOCK = 7162390  # one writer at a time
 ROWS_AT_A_TIME = 1000
 # Two statements, so that a writer reads what the writer before it committed: each looks anew.
 BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITERS_LOCK}); "
-ROW = f"({', '.join('%s' for _ in EventRow._fields)})"
+_URL = re.compile(
+    r"postgresql\+psycopg://(?:(?P<user>[^:/@]*)(?::(?P<password>[^@]*))?@)?"
+    r"(?:\[(?P<ipv6>[^\]/?]+)\]|(?P<host>[^:/?]*))(?::(?P<port>\d*))?(?:/(?P<dbname>[^?]*))?(?:\?(?P<more>.*))?"
+)
 
 
-class DirectPostgreSQL(Direct):
-    """A kept connection to a PostgreSQL server: a charge goes to it and back twice.
+class PostgreSQL(Database):
+    """A connection to a server: a charge goes to it and back twice.
 
     It has no transaction but those of writers. What a reader finds is one state anyway: the events up
     to the last that it knows, of which none ever changes.
+
+    Args:
+        url: ``postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE``.
+        read_only: Change nothing.
+
+    Raises:
+        LedgerError: Another URL, or psycopg is not installed.
     """
 
-    def __init__(self, connection: sa.Connection) -> None:
-        super().__init__(connection.execution_options(isolation_level="AUTOCOMMIT"))
-        self._driver = _driver(connection)
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        super().__init__(re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url), url, read_only)
+        if not url.startswith("postgresql+psycopg://"):
+            raise LedgerError(f"The ledger {self.where} needs the driver psycopg: write postgresql+psycopg://...")
+        try:
+            import psycopg  # only a user of PostgreSQL has its driver
+        except ImportError as error:
+            raise LedgerError(
+                f"The ledger {self.where} cannot be opened: {error}. Run: pip install 'pinq[postgresql]'"
+            ) from None
+        self._psycopg, self.errors = psycopg, (psycopg.Error,)
+        self._patience: float = STATEMENT_SECONDS  # for the first replay
+        self._closing: Callable[[], object] = lambda: None
+        self._events: list[EventRow] = []
+        self._answers: list[tuple[int, str]] = []
 
-    def watched(self, seconds: float) -> AbstractContextManager[None]:
-        return _WATCH.over(self._driver.pgconn.socket, seconds)
+    def connect(self, *, create: bool) -> None:
+        self._connect()
+        if not create and self._run("SELECT to_regclass('events')") == [(None,)]:
+            raise NoLedger(f"There is no ledger {self.where}. `pinq grant` makes one.")
 
-    @property
-    def is_lost(self) -> bool:
-        return self._driver.closed
+    def _connect(self) -> None:
+        self._closing()
+        try:
+            self._driver: psycopg.Connection[Row] = self._psycopg.connect(
+                autocommit=True, **_parameters(self.url), **_settings(self.read_only)
+            )
+        except (UnicodeError, ValueError) as error:
+            raise LedgerError(f"The ledger {self.where} cannot be opened: {error}.") from None
+        # An owner that forgets close() leaves no open connection behind.
+        self._closing = weakref.finalize(self, _close, self._driver, os.getpid())
+        ((fsync, commits),) = self._run("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+        if fsync != "on":
+            raise LedgerError(
+                "The PostgreSQL server of the ledger runs with fsync=off: a crash would lose answers that were given. "
+                "Set fsync=on."
+            )
+        # Set even where it is on, for else a reload of the server's settings would turn it off meanwhile.
+        self._run(f"SET synchronous_commit = {commits if commits == 'remote_apply' else 'on'}")
 
-    def begin(self, write: bool, seq: int) -> Iterator[EventRow]:
-        return map(EventRow._make, self._run((BEGIN if write else "") + SINCE % seq))
+    def beside(self) -> Database:
+        other = PostgreSQL(self.url, read_only=self.read_only)
+        other.connect(create=True)
+        other.settle()
+        return other
 
-    def insert(self, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
-        for first in range(0, len(events), ROWS_AT_A_TIME):
-            self._insert(events[first : first + ROWS_AT_A_TIME], {})
-        self._insert([], answers)
+    def close(self) -> None:
+        self._closing()
 
-    def commit(self, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
-        if len(events) > ROWS_AT_A_TIME:
-            self.insert(events, answers)
-            events, answers = [], {}
-        self._insert(events, answers, end="COMMIT")
+    def settle(self, *, whole: bool = False) -> None:
+        self._patience = BUSY_SECONDS + CONNECT_SECONDS
 
-    def probe(self) -> None:
-        self._run("DELETE FROM answers WHERE seq < 0")  # there is none; a server that is read-only refuses it
+    def begin(self, write: bool, after: int | None) -> Iterator[Row]:
+        # A reader that wants no events asks for something, to find out whether its connection is there.
+        statements = (BEGIN if write else "") + ("SELECT 1" if after is None else SINCE % after)
+        self._events, self._answers = [], []
+        late = time.monotonic() + self._patience
+        try:
+            rows = self._run(statements)
+        except self._psycopg.Error:
+            # The server may have closed a connection that was idle; one that hung is not asked again.
+            if not self._driver.closed or time.monotonic() > late:
+                raise
+            self._connect()
+            rows = self._run(statements)
+        return iter(() if after is None else rows)
 
     def rollback(self) -> None:
-        if self._driver.info.transaction_status:  # a failed COMMIT says that it was a ROLLBACK
+        # A failed COMMIT says that it was a ROLLBACK.
+        if not self._driver.closed and self._driver.info.transaction_status:
             self._run("ROLLBACK")
 
-    def _insert(self, events: Sequence[EventRow], answers: Mapping[int, str], end: str = "") -> None:
-        """Adds some in one message, which may end with a statement more."""
-        statements = [f"INSERT INTO events VALUES {', '.join([ROW] * len(events))}"] if events else []
-        if answers:
-            statements.append(f"INSERT INTO answers VALUES {', '.join(['(%s, %s)'] * len(answers))}")
+    def run(self, statement: str) -> list[Row]:
+        self._hand_over()
+        return self._run(statement)
+
+    def append(self, row: EventRow, answer: str | None) -> None:
+        self._events.append(row)
+        if answer is not None:
+            self._answers.append((row.seq, answer))
+        if len(self._events) >= ROWS_AT_A_TIME:
+            self._hand_over()
+
+    def probe(self) -> None:
+        self.run("DELETE FROM answers WHERE seq < 0")  # there is none, and a server that is read-only refuses it
+
+    def commit(self) -> None:
+        self._hand_over(end="COMMIT")
+
+    def _hand_over(self, end: str = "") -> None:
+        """Sends what was appended in one message, which may end with a statement more."""
+        events, answers, self._events, self._answers = self._events, self._answers, [], []
+        statements = [
+            f"INSERT INTO {table} VALUES {', '.join(['(' + ', '.join(['%s'] * len(rows[0])) + ')'] * len(rows))}"
+            for table, rows in (("events", events), ("answers", answers))
+            if rows
+        ]
         if statements or end:
-            self._run("; ".join([*statements, end]), [*chain(*events), *chain(*answers.items())])
+            self._run("; ".join([*statements, end]), [*chain(*events), *chain(*answers)])
 
-    def _run(self, statements: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+    def _run(self, statements: str, values: Sequence[object] = ()) -> list[Row]:
         """Runs statements that are sent together; returns the rows of the last one."""
-        import psycopg  # only who uses PostgreSQL has its driver
-
-        with psycopg.ClientCursor(self._driver) as cursor:
+        with (
+            _WATCH.over(self._driver.pgconn.socket, self._patience),
+            self._psycopg.ClientCursor(self._driver) as cursor,
+        ):
             cursor.execute(statements, values or None)
             while cursor.nextset():
                 pass
             if statements.endswith("COMMIT") and cursor.statusmessage != "COMMIT":
-                raise psycopg.OperationalError("the server did not commit")
+                raise self._psycopg.OperationalError("the server did not commit")
             return cursor.fetchall() if cursor.description else []
 
 
-def _driver(connection: sa.Connection) -> psycopg.Connection[tuple[object, ...]]:
-    """The driver's own connection."""
-    import psycopg
-
-    driver = connection.connection.dbapi_connection
-    driver = getattr(driver, "driver_connection", driver)
-    assert isinstance(driver, psycopg.Connection)
-    return driver
+def _close(driver: psycopg.Connection[Row], process: int) -> None:
+    if os.getpid() == process:  # a forked process would end what its parent is at
+        driver.close()
 
 
-def options(lock_seconds: float, *, read_only: bool) -> dict[str, object]:
+def _parameters(url: str) -> dict[str, Any]:
+    """What a URL says, by psycopg's names. ``ValueError`` for one that cannot be read."""
+    read = _URL.fullmatch(url)
+    if read is None:
+        raise ValueError("its URL cannot be read; write postgresql+psycopg://user@host:port/database")
+    parts = {name: unquote(part) for name, part in read.groupdict().items() if part and name != "more"}
+    if "ipv6" in parts:
+        parts["host"] = parts.pop("ipv6")
+    return parts | {name: ",".join(values) for name, values in parse_qs(read["more"] or "").items()}
+
+
+def _settings(read_only: bool) -> dict[str, Any]:
     """What a connection is made with: its server ends each wait for a lock or a client."""
     settings = {
-        "lock_timeout": f"{1000 * lock_seconds:.0f}ms",
+        "lock_timeout": f"{1000 * BUSY_SECONDS:.0f}ms",
         "statement_timeout": f"{STATEMENT_SECONDS}s",
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
         "default_transaction_read_only": "on" if read_only else "off",
@@ -122,37 +200,11 @@ def options(lock_seconds: float, *, read_only: bool) -> dict[str, object]:
     }
 
 
-def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
-    """Sets a new connection up: a commit returns once it is on the disk.
-
-    ``LedgerError`` where the server puts nothing on the disk.
-    """
-    cursor = connection.cursor()
-    cursor.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
-    fsync, commits = next(iter(cursor.fetchall()))
-    if fsync != "on":
-        raise LedgerError(
-            "The PostgreSQL server of the ledger runs with fsync=off: a crash would lose answers that were given. "
-            "Set fsync=on."
-        )
-    # Set even where it is on, for else a reload of the server's settings would turn it off meanwhile.
-    cursor.execute(f"SET synchronous_commit = {commits if commits == 'remote_apply' else 'on'}")
-    cursor.close()
-    connection.commit()
-
-
-@contextmanager
-def watched(connection: sa.Connection, seconds: float) -> Iterator[None]:
-    """Ends what is inside after so long, for a server that hangs keeps to no timeout of its own.
-
-    The socket is shut, and the driver then fails.
-    """
-    with _WATCH.over(_driver(connection).pgconn.socket, seconds):
-        yield
-
-
 class _Watch:
-    """Looks after all connections by one thread; one for each transaction costs too much."""
+    """Ends statements that a server never answers, for a server that hangs keeps to no timeout of its own.
+
+    One thread looks after all connections. It shuts the socket, and the driver then fails.
+    """
 
     def __init__(self) -> None:
         self._forget()
@@ -170,18 +222,14 @@ class _Watch:
         key = object()
         with self._lock:
             self._ends[key] = (time.monotonic() + seconds, descriptor)
-            self._start()
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._look, name="pinq-postgresql", daemon=True).start()
         try:
             yield
         finally:
             with self._lock:  # so that the socket that is shut is still this one
                 self._ends.pop(key, None)
-
-    def _start(self) -> None:
-        """Starts the thread, once in each process."""
-        if not self._runs:
-            self._runs = True
-            threading.Thread(target=self._look, name="pinq-postgresql", daemon=True).start()
 
     def _look(self) -> None:
         while True:

@@ -16,11 +16,22 @@ from datetime import datetime
 from typing import assert_never
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
-from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
-from pinq.ledger.body import Body
+from pinq.ledger.codec import Body
 from pinq.ledger.composition import CapRule, Costs, Demand, Together
-from pinq.ledger.events import Event
-from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
+from pinq.ledger.events import (
+    Answered,
+    Charged,
+    Created,
+    Declared,
+    Event,
+    Extended,
+    Granted,
+    Refused,
+    Revoked,
+    SessionLogged,
+    TermsSet,
+    TokenSet,
+)
 from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -244,9 +255,16 @@ class LedgerState:
             raise NotAuthorised()
         return grant
 
-    def asked(self, analyst: str, question: str) -> str | None:
-        """The id under which an analyst was charged for this very question, the last time."""
-        return self.questions.get((analyst, question))
+    def charged_as(self, analyst: str, request: str, question: str | None) -> tuple[str, int]:
+        """Under which id, and by which event, a request was charged; 0 for none.
+
+        With a question its last charge will do; an id that was charged stands for itself.
+        """
+        account = self.accounts.get(analyst)
+        charges = {} if account is None else account.charges
+        if question is not None and request not in charges:
+            request = self.questions.get((analyst, question), request)
+        return request, charges.get(request, 0)
 
     def price(self, grant: Grant, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
         """What a request would cost its analyst, and what it would leave.
@@ -308,8 +326,7 @@ class LedgerState:
             # `sum` stays `sum`, which never counts less.
             rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"
             policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, rule)
-        logged = None if before is None else (before.digest, before.cap, before.cap_rule)
-        return None if logged == (policy.digest, policy.cap, policy.cap_rule) else policy
+        return None if policy == before else policy
 
     def apply(self, event: Event) -> None:
         """Adds one event."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pinq.errors import NotAllowed, TooManyRequests
-from pinq.ledger.body import Body, loss_of, texts_of, whole_of, without
+from pinq.ledger.codec import Loss, Stored, Texts, Whole
 from pinq.ledger.composition import Costs
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -19,7 +19,6 @@ EVENT_BYTES = 1024  # what a line of the log counts at least
 STORED_BYTES = 2 * 10**9
 """Bytes that the ledger keeps of a grant's requests where its terms name no other number."""
 
-_NUMBERS = ("queries_per_minute", "work_per_minute", "stored_bytes")
 VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
 MINUTE = timedelta(minutes=1)
 
@@ -30,7 +29,7 @@ def now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(Stored):
     """What a grant allows beyond its budget; None allows everything, but see ``stored_bytes``.
 
     Attributes:
@@ -46,38 +45,12 @@ class Terms:
             all; None for ``STORED_BYTES``. Past it nothing is charged, and refusals are not logged.
     """
 
-    max_epsilon_per_query: Epsilon | None = None
-    columns: tuple[str, ...] | None = None
-    verbs: tuple[str, ...] | None = None
-    queries_per_minute: int | None = None
-    work_per_minute: int | None = None
-    stored_bytes: int | None = None
-
-    @classmethod
-    def of(cls, body: Body) -> Terms:
-        """Reads terms back. ``TypeError`` for a field that is no term, or a value that is none."""
-        unknown = without(body, "max_epsilon_per_query", "columns", "verbs", *_NUMBERS)
-        if unknown:
-            raise TypeError(f"no term is called {', '.join(sorted(unknown))}")
-        nano, columns, verbs = (body.get(name) for name in ("max_epsilon_per_query", "columns", "verbs"))
-        return cls(
-            None if nano is None else loss_of(nano),
-            None if columns is None else texts_of(columns),
-            None if verbs is None else texts_of(verbs),
-            *(None if body.get(name) is None else whole_of(body[name]) for name in _NUMBERS),
-        )
-
-    def to_body(self) -> Body:
-        """Writes the terms down: only what limits."""
-        terms: Body = {
-            "max_epsilon_per_query": None if self.max_epsilon_per_query is None else self.max_epsilon_per_query.nano,
-            "columns": None if self.columns is None else list(self.columns),
-            "verbs": None if self.verbs is None else list(self.verbs),
-            "queries_per_minute": self.queries_per_minute,
-            "work_per_minute": self.work_per_minute,
-            "stored_bytes": self.stored_bytes,
-        }
-        return {name: value for name, value in terms.items() if value is not None}
+    max_epsilon_per_query: Loss | None = None
+    columns: Texts | None = None
+    verbs: Texts | None = None
+    queries_per_minute: Whole | None = None
+    work_per_minute: Whole | None = None
+    stored_bytes: Whole | None = None
 
     def __str__(self) -> str:
         limits = []

@@ -24,7 +24,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Forwarding
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.composition import Costs
-from pinq.ledger.requests import Charged
+from pinq.ledger.events import Charged
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.certificate import Certificate

@@ -13,8 +13,8 @@ from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK, Meter
 from pinq.engine import Engine, open_engine
 from pinq.errors import QueryError, unspent
+from pinq.ledger.events import Signature, here
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.signature import Signature, here
 from pinq.provider.arguments import require_name
 from pinq.provider.claim import ledger_url
 from pinq.provider.history import history

@@ -35,8 +35,8 @@ import numpy as np
 from pinq.engine import Engine, Listed, ListRequest, open_engine
 from pinq.errors import PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.requests import LoggedQuestion
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon

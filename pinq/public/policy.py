@@ -82,7 +82,7 @@ class Policy(Declared):
         default=None, description="how a source of delimited text is written; what is not declared is as usual"
     )
     ledger: str | None = Field(
-        default=None, description="a file, relative to the policy, or an SQLAlchemy URL; beside the source by default"
+        default=None, description="a file, relative to the policy, or a URL of PostgreSQL; beside the source by default"
     )
     cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(
         description="epsilon over all analysts together, for they may collude"

@@ -16,8 +16,8 @@ from pinq.curator.work import Meter, WorkMeter
 from pinq.engine import Engine, open_engine
 from pinq.engine.sources import FileFacts, source_facts
 from pinq.errors import LedgerError, NotAuthorised, PolicyError
+from pinq.ledger.database import url_of
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.store import url_of
 from pinq.ledger.terms import Grant
 from pinq.provider.backup import heads_folder
 from pinq.provider.claim import ledger_url

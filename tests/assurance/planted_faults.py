@@ -248,7 +248,7 @@ FAULTS = (
     ),
     Fault(
         "an answer that another process stored first is drawn again",
-        "pinq/ledger/writing.py",
+        "pinq/ledger/log.py",
         "return payload if given is None else given",
         "return payload",
         (LEDGER, "tests/integration/test_ledger_together.py", CURATOR),

@@ -8,18 +8,17 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError
-from pinq.ledger.acts import Extended
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import Extended
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.postgresql import _WATCH
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
-from tests.postgresql import HERE, SKIPPED
+from tests.postgresql import HERE, SKIPPED, connected
 
 DEMAND = Demand.of(PartSet([Block(Part())]))
 
@@ -39,11 +38,9 @@ def ask(url: str) -> int:
 
 def end_all(url: str) -> None:
     """Ends every other connection to a database."""
-    engine = sa.create_engine(url)
     others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"SELECT pg_terminate_backend(pid) {others}"))
-    engine.dispose()
+    with connected(url) as admin:
+        admin.execute(f"SELECT pg_terminate_backend(pid) {others}")
 
 
 def test_four_processes_share_one_grant(postgresql: str) -> None:
@@ -70,21 +67,19 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
 
 def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the lock ends with an error after which the same request goes on; so does a server that closed the connections."""
-    monkeypatch.setattr("pinq.ledger.store.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("pinq.ledger.postgresql.BUSY_SECONDS", 0.5)
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
-    other = sa.create_engine(postgresql)
-    with other.connect() as hanging:
-        hanging.execute(sa.text("SELECT pg_advisory_xact_lock(7162390)"))
+    with connected(postgresql) as hanging:
+        hanging.execute("BEGIN; SELECT pg_advisory_xact_lock(7162390)")
         with pytest.raises(LedgerError, match="lock timeout"):
             ledger.charge("ana", "r", DEMAND, Epsilon(10**7))
-        hanging.rollback()
+        hanging.execute("ROLLBACK")
         assert ledger.charge("ana", "r", DEMAND, Epsilon(10**7)) == (None, None)
         end_all(postgresql)
     assert ledger.answer("ana", "r", "[1]") == "[1]"
     ledger.close()
-    other.dispose()
 
 
 def test_a_connection_that_is_gone_within_a_transaction(postgresql: str) -> None:
@@ -96,7 +91,7 @@ def test_a_connection_that_is_gone_within_a_transaction(postgresql: str) -> None
     def cut() -> None:
         with ledger._log.transaction() as writing:
             writing.append(Extended(Epsilon(10**9), None), "ana")
-            writing.flush()
+            ledger._database.run("SELECT 1")
             end_all(postgresql)
             raise RuntimeError("refused")
 
@@ -110,18 +105,17 @@ def test_a_connection_that_is_gone_within_a_transaction(postgresql: str) -> None
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_leaves_its_parents_transaction_alone(postgresql: str) -> None:
-    """Its end closes nothing of its parent's, and it watches over none of its parent's connections."""
+    """Its end closes nothing of its parent's."""
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
     with ledger._log.transaction() as writing:
         writing.append(Extended(Epsilon(10**9), None), "ana")
-        writing.flush()
-        assert len(_WATCH._ends) == 1
+        ledger._database.run("SELECT 1")
         child = os.fork()
         if not child:
-            ledger._store._closing()
-            os._exit(len(_WATCH._ends))
+            ledger._database.close()
+            os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
     ledger.close()
     again = Ledger(postgresql, "shared")
@@ -131,34 +125,29 @@ def test_a_forked_process_leaves_its_parents_transaction_alone(postgresql: str) 
 
 def test_a_commit_is_on_the_disk(postgresql: str) -> None:
     """Whatever the database's own default: synchronous_commit is on in every session of a ledger."""
-    other = sa.create_engine(postgresql, isolation_level="AUTOCOMMIT")
-    with other.connect() as admin:
-        admin.execute(sa.text("ALTER ROLE postgres SET synchronous_commit = off"))
+    with connected(postgresql) as admin:
+        admin.execute("ALTER ROLE postgres SET synchronous_commit = off")
         try:
             ledger = Ledger(postgresql, "shared")
-            with ledger._store.transaction() as connection:
+            with ledger._database.transaction(write=True):
                 settings = ("synchronous_commit", "statement_timeout", "lock_timeout")
-                assert [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in settings] == [
-                    "on",
-                    "5min",
-                    "30s",
-                ]
+                shown = [ledger._database.run(f"SHOW {name}") for name in settings]
+                assert shown == [[("on",)], [("5min",)], [("30s",)]]
             ledger.close()
         finally:
-            admin.execute(sa.text("ALTER ROLE postgres RESET synchronous_commit"))
+            admin.execute("ALTER ROLE postgres RESET synchronous_commit")
         kept = Ledger(postgresql, "shared")
         try:
-            admin.execute(sa.text("ALTER SYSTEM SET synchronous_commit = off"))
-            admin.execute(sa.text("SELECT pg_reload_conf()"))
-            while admin.execute(sa.text("SHOW synchronous_commit")).scalar() != "off":
+            admin.execute("ALTER SYSTEM SET synchronous_commit = off")
+            admin.execute("SELECT pg_reload_conf()")
+            while admin.execute("SHOW synchronous_commit").fetchone() != ("off",):
                 time.sleep(0.01)
-            with kept._log.transaction(write=False) as reading:
-                assert reading.connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+            with kept._database.transaction(write=False):
+                assert kept._database.run("SHOW synchronous_commit") == [("on",)]
             kept.close()
         finally:
-            admin.execute(sa.text("ALTER SYSTEM RESET synchronous_commit"))
-            admin.execute(sa.text("SELECT pg_reload_conf()"))
-    other.dispose()
+            admin.execute("ALTER SYSTEM RESET synchronous_commit")
+            admin.execute("SELECT pg_reload_conf()")
 
 
 def test_a_restored_dump_does_not_open_where_more_was_seen(postgresql: str, tmp_path: Path) -> None:
@@ -168,10 +157,8 @@ def test_a_restored_dump_does_not_open_where_more_was_seen(postgresql: str, tmp_
     ledger.grant("ana", Epsilon(10**9))
     ledger.charge("ana", "r", DEMAND, Epsilon(10**7))
     ledger.close()
-    other = sa.create_engine(postgresql)
-    with other.begin() as connection:
-        connection.execute(sa.text("DELETE FROM events WHERE seq = 4"))
-    other.dispose()
+    with connected(postgresql) as admin:
+        admin.execute("DELETE FROM events WHERE seq = 4")
     with pytest.raises(LedgerError, match="was cut or rolled back: event 4"):
         Ledger(postgresql, "shared", heads=tmp_path)
     Ledger(postgresql, "shared").close()  # whoever saw nothing more cannot tell
@@ -182,10 +169,10 @@ def test_a_server_that_hangs_is_not_waited_for(postgresql: str) -> None:
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
-    ledger._store._patience = 0.5
-    with ledger._log.transaction(write=False) as reading:
-        pid = reading.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
-    assert isinstance(pid, int)
+    database: Any = ledger._database
+    database._patience = 0.5
+    with ledger._database.transaction(write=False):
+        ((pid,),) = ledger._database.run("SELECT pg_backend_pid()")
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(LedgerError, match="cannot be used"):
@@ -199,15 +186,14 @@ def test_a_server_that_hangs_is_not_waited_for(postgresql: str) -> None:
 
 def test_a_server_that_forgets_is_refused(postgresql: str) -> None:
     """With fsync=off a crash could lose answers that were given."""
-    other = sa.create_engine(postgresql, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
 
     def fsync(value: str) -> None:
-        with other.connect() as admin:
-            admin.execute(sa.text(f"ALTER SYSTEM SET fsync = '{value}'"))
-            admin.execute(sa.text("SELECT pg_reload_conf()"))
+        with connected(postgresql) as admin:
+            admin.execute(f"ALTER SYSTEM SET fsync = '{value}'")
+            admin.execute("SELECT pg_reload_conf()")
         for _ in range(1000):
-            with other.connect() as admin:
-                if admin.execute(sa.text("SHOW fsync")).scalar() == value:
+            with connected(postgresql) as admin:
+                if admin.execute("SHOW fsync").fetchone() == (value,):
                     return
 
     fsync("off")

@@ -27,7 +27,7 @@ from pinq import (
     Shards,
     Values,
 )
-from pinq.ledger.requests import Refused
+from pinq.ledger.events import Refused
 from pinq.ledger.terms import now
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon

@@ -19,8 +19,8 @@ from rich.console import Console
 
 import pinq
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
+from pinq.ledger.events import Signature, here
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.signature import Signature, here
 from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger

@@ -26,7 +26,7 @@ from pinq.engine.encoding import Encoder
 from pinq.engine.mapped import blocks_of
 from pinq.engine.pieces import OpenSource, Piece
 from pinq.errors import InternalError, PolicyError
-from pinq.ledger.head import Head
+from pinq.ledger.log import Head
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Cross, Shards, Values, bind

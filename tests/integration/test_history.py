@@ -11,8 +11,8 @@ import pytest
 
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.requests import LoggedQuestion
 from pinq.provider.history import CHARACTER, LINE, LOGGED, history, page
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
@@ -99,20 +99,3 @@ def test_nothing_follows_from_an_answer_before_its_bucket_ends(ledger: Ledger, m
         got = page(ledger, "ana", most=4, characters=1, bucket=3600.0, admit=prices.append)
         assert [line.answer is not None for line in got.lines] == ([False, True] if seen else [False] * 4)
     assert set(prices) == {1}
-
-
-def test_a_checkpoint_keeps_the_lines(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who only looks, from a checkpoint on, sees the same history."""
-    monkeypatch.setattr("pinq.ledger.log.CHECKPOINT_EVENTS", 20)
-    file = tmp_path_factory.mktemp("kept") / "l"
-    with closing(Ledger(file, "d")) as opened:
-        opened.declare("x", Epsilon(10**9), {})
-        opened.grant("ana", Epsilon(1000))
-        for number in range(30):
-            opened.charge("ana", f"r{number}", WHOLE, Epsilon(5), LoggedQuestion(about=str(number)))
-        lines = list(history(opened, "ana"))
-    with closing(Ledger(file, "d", read_only=True)) as looked:
-        assert looked._log.store.checkpoint() is not None
-        assert list(history(looked, "ana")) == lines

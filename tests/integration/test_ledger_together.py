@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.sqlite import DirectSQLite
+from pinq.ledger.sqlite import SQLite
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 
@@ -40,11 +39,11 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[list[object], int]:
     """Lets acts wait behind a transaction until all are there; returns their results or errors, and how many commits they took."""
     commits: list[object] = []
-    commit = DirectSQLite.commit
+    commit = SQLite.commit
 
-    def counted(self: DirectSQLite, *rows: Any) -> None:
+    def counted(self: SQLite) -> None:
         commits.append(self)
-        commit(self, *rows)
+        commit(self)
 
     def outcome(act: Callable[[], object]) -> object:
         try:
@@ -53,7 +52,7 @@ def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[lis
             return error
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(acts)) as pool:
-        patched.setattr(DirectSQLite, "commit", counted)
+        patched.setattr(SQLite, "commit", counted)
         with ledger._log.transaction(write=False):
             done = [pool.submit(outcome, act) for act in acts]
             while len(ledger._log._jobs) < len(acts):
@@ -107,7 +106,7 @@ def test_a_commit_that_fails_fails_for_all(ledger: Ledger, monkeypatch: pytest.M
 
     acts = [lambda i=i: ledger.charge("ana", f"r{i}", WHOLE, Epsilon(1)) for i in range(WAITING)]
     with monkeypatch.context() as broken:
-        broken.setattr(DirectSQLite, "commit", full)
+        broken.setattr(SQLite, "commit", full)
         results, _ = wait_together(ledger, acts)  # type: ignore[arg-type]
     assert {str(error) for error in results} == {
         f"The ledger {ledger.where} cannot be used: disk full. What was spent is in the log."

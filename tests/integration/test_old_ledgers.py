@@ -13,8 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from pinq.errors import LedgerError
-from pinq.ledger.acts import Declared
-from pinq.ledger.events import Record, UnknownEvent, read
+from pinq.ledger.events import Declared, Record, UnknownEvent, read
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import history
 from pinq.provider.report.audit import replay

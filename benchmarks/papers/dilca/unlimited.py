@@ -13,7 +13,7 @@ import pinq.curator.candidates.any_cross
 from pinq.curator.monitor import Curator
 from pinq.curator.work import Turn
 from pinq.ledger.composition import Costs, Demand, Together
-from pinq.ledger.requests import LoggedQuestion
+from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.state import Account
 from pinq.ledger.terms import Grant
 from pinq.provider.local import LocalSession

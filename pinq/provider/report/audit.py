@@ -19,11 +19,23 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time
 
 from pinq.errors import LedgerError, QueryError
-from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
 from pinq.ledger.composition import CAP_RULES, CapRule, Together
-from pinq.ledger.events import Event, Record
+from pinq.ledger.events import (
+    Answered,
+    Charged,
+    Created,
+    Declared,
+    Event,
+    Extended,
+    Granted,
+    Record,
+    Refused,
+    Revoked,
+    SessionLogged,
+    TermsSet,
+    TokenSet,
+)
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
 from pinq.ledger.state import Account, LedgerState
 from pinq.ledger.terms import FREE
 from pinq.provider.arguments import parse_expiry

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pinq import __version__
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError
-from pinq.ledger.store import NoLedger
+from pinq.ledger.database import NoLedger
 from pinq.provider.check import check
 from pinq.provider.grants import grant
 from pinq.provider.local import open as open_here

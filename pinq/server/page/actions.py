@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pinq.errors import PinqError, QueryError
-from pinq.ledger.signature import Signature
+from pinq.ledger.events import Signature
 from pinq.ledger.terms import VERBS, Grant, Terms
 from pinq.provider import grants
 from pinq.provider.arguments import future, make_terms, require_name

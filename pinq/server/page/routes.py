@@ -24,7 +24,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pinq.errors import PinqError, QueryError, TooManyRequests
-from pinq.ledger.signature import Signature
+from pinq.ledger.events import Signature
 from pinq.server.api.gate import read_body
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog

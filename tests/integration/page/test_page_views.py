@@ -12,8 +12,8 @@ from markupsafe import escape
 
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.requests import LoggedQuestion
 from pinq.provider import grants as provider
 from pinq.public.epsilon import Epsilon
 from pinq.server.datasets import Dataset

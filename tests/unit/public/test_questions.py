@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, Points, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
 from pinq.ledger.composition import Demand
-from pinq.ledger.requests import LoggedQuestion
+from pinq.ledger.events import LoggedQuestion
 from pinq.public.epsilon import Epsilon, to_nano
 from pinq.public.queries import UNSAID, Answer, Question, Request
 from pinq.public.schema import Schema
