@@ -137,15 +137,22 @@ FAULTS = (
     Fault(
         "the sensitivity of a sum is .85 of its largest value",
         "pinq/curator/verbs/sum.py",
-        "laplace(exact, units.largest, epsilon, counted.turn.check)",
-        "laplace(exact, units.largest * 85 // 100, epsilon, counted.turn.check)",
+        "counted.noisy(exact, units.largest, epsilon)",
+        "counted.noisy(exact, units.largest * 85 // 100, epsilon)",
+        (SAMPLERS,),
+    ),
+    Fault(
+        "the sensitivity of a sum is that of its upper bound",
+        "pinq/curator/verbs/sum.py",
+        "max(abs(offset), abs(factor * (column.cells - 1) + offset))",
+        "abs(factor * (column.cells - 1) + offset)",
         (SAMPLERS,),
     ),
     Fault(
         "an average's two bins share the noise of one",
         "pinq/curator/verbs/average.py",
-        "bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon, counted.turn.check)",
-        "bins = laplace(np.stack([upper, last * rows - upper]), last // 2, epsilon, counted.turn.check)",
+        "np.stack([upper, last * rows - upper]), last, epsilon",
+        "np.stack([upper, last * rows - upper]), last // 2, epsilon",
         (HANDLES,),
     ),
     Fault(

@@ -104,6 +104,24 @@ def test_one_answer_for_every_token_that_does_not_count(server: Server) -> None:
         pinq.connect(server.url(), token=new_token(), **server.words())
 
 
+def test_a_token_that_has_ended_learns_nothing_of_its_request(server: Server) -> None:
+    """This process knows the token; it was revoked by another one since: it is told so, not what is wrong with the request."""
+    policy = policy_of(server)
+    token = token_of(policy, "ended", 1)
+    with server.http() as client:
+
+        def ask(column: str) -> tuple[int, str]:
+            question = {"id": column, "verb": "noisy_sum", "epsilon": "0.1", "column": column}
+            answer = client.post("/v1/people/query", headers={"Authorization": f"Bearer {token}"}, json=question)
+            return answer.status_code, answer.text
+
+        status, text = ask("nowhere")
+        assert (status, "nowhere" in text) == (400, True)
+        pinq_command("revoke", policy, "ended", "--yes")
+        status, text = ask("elsewhere")
+        assert (status, json.loads(text)["code"]) == (401, "not-authorised")
+
+
 def test_a_token_is_kept_nowhere(server: Server) -> None:
     """`pinq grant` prints a token of 256 bits once, alone on its line; the ledger holds its digest only, and the log of requests nothing of it."""
     policy = policy_of(server)

@@ -52,8 +52,9 @@ COLUMNS: dict[str, Any] = {
     "y": {"type": "categorical", "values": ["n", "p"]},
     "x": {"type": "numeric", "lower": -1, "upper": 2, "integer": True},
     "f": {"type": "numeric", "lower": 0, "upper": 1999, "integer": True},
+    "below": {"type": "numeric", "lower": -2, "upper": 1, "integer": True},
 }
-ROWS = [(cell, a, y, x, FINE[x]) for cell, rows in enumerate(TABLES) for a, y, x in rows]
+ROWS = [(cell, a, y, x, FINE[x], -x) for cell, rows in enumerate(TABLES) for a, y, x in rows]
 FRAME = pd.DataFrame(ROWS, columns=list(COLUMNS)).assign(person=range(len(ROWS)))
 
 
@@ -153,6 +154,9 @@ VERBS = {
     "count": Verb(lambda parts, epsilon: parts.noisy_count(epsilon=epsilon).tolist(), 1, MOST + 2),
     "count of classes": Verb(counts_of_classes, 2, MOST + 2),
     "sum": Verb(lambda parts, epsilon: parts.noisy_sum("x", epsilon=epsilon).tolist(), 1, 2 * MOST + 2),
+    "sum, the lower bound the larger": Verb(
+        lambda parts, epsilon: parts.noisy_sum("below", epsilon=epsilon).tolist(), 1, 2 * MOST + 2
+    ),
     "average": Verb(
         lambda parts, epsilon: parts.noisy_avg("x", epsilon=epsilon).tolist(), 2, 3 * MOST + 2, beside=False
     ),

@@ -51,7 +51,9 @@ VALUES: dict[str, list[Any]] = {
     "y": ["n", "p"],
     "x": [*(end for end in (-5, 0, 100, 300) for _ in range(8)), *range(3, 99, 3)],
     "z": [*(end for end in (0, 0, 15, 99) for _ in range(4)), *range(16)],
+    "low": [-300, -100, -100, 0, 10, 99],
 }
+LOW = {"low": {"type": "numeric", "lower": -100, "upper": 10, "integer": True}}
 ROWS = st.integers(0, math.prod(map(len, VALUES.values())) - 1)
 """A row as one number: much quicker to draw than seven values."""
 
@@ -79,7 +81,7 @@ def made_pairs() -> list[tuple[list[int], int]]:
 
 
 def worst(rows: Any) -> pd.DataFrame:
-    return pd.DataFrame([row._asdict() for row in rows], columns=list(Row._fields)).drop(columns="person")
+    return pd.DataFrame([row._asdict() for row in rows], columns=list(Row._fields)).drop(columns="person").assign(low=0)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +109,7 @@ def in_cells(made: Sequence[Sequence[int]], others: Sequence[pd.DataFrame]) -> p
 @pytest.fixture
 def worlds(in_memory: Callable[..., PrivateQueryable], frames: tuple[pd.DataFrame, pd.DataFrame]) -> list[Parts]:
     cells = list(range(int(frames[1]["cell"].max()) + 1))
-    columns = {"cell": {"type": "categorical", "values": cells}, **COLUMNS}
+    columns = {"cell": {"type": "categorical", "values": cells}, **COLUMNS, **LOW}
     policy = Policy.model_validate({"dataset": "pairs", "cap": 10**6, "max_rows": MOST, "columns": columns})
     return [in_memory(10**6, policy=policy, data=frame).partition(Values("cell")) for frame in frames]
 
@@ -125,6 +127,7 @@ QUESTIONS: dict[str, Callable[[Parts], Any]] = {
     "count": lambda parts: parts.noisy_count(epsilon=EPSILON),
     "count of classes": lambda parts: parts.partition(Values("y"), Cuts("x", (50,))).noisy_count(epsilon=EPSILON),
     "sum": lambda parts: parts.noisy_sum("x", epsilon=EPSILON),
+    "sum, the lower bound the larger": lambda parts: parts.noisy_sum("low", epsilon=EPSILON),
     "average": lambda parts: parts.noisy_avg("z", epsilon=EPSILON),
     "logistic": lambda parts: parts.noisy_sum(
         Logistic("y", ("n",), Points((Cuts("x", (50,)),), ((2048, -2048),))),

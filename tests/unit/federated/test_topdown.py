@@ -138,10 +138,12 @@ def test_a_split_promises_what_it_takes_away(criterion: str) -> None:
     assert impurity_reduction(criterion, np.array([pure, useless, empty])).tolist() == pytest.approx([1, 0, 0])
 
 
+@pytest.mark.parametrize("strategy", ["local_rnm", "noisy_counts", "single"])
 @pytest.mark.parametrize("decay", [True, False])
-def test_shares_add_up(decay: bool) -> None:
+def test_shares_add_up(strategy: str, decay: bool) -> None:
+    """With decay a level gets half of the one above, whoever chooses."""
     miner = DPTopDown(
-        strategy="local_rnm", leaf_fraction=Fraction(1, 3), max_depth=6, budget="decay" if decay else "uniform"
+        strategy=strategy, leaf_fraction=Fraction(1, 3), max_depth=6, budget="decay" if decay else "uniform"
     )
     levels = [line for line in miner.plan(SCHEMA, "y").lines if line.level < 6]
     assert sum(line.epsilon for line in levels) == Fraction(666666667, 10**9)  # in whole nano-epsilons

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from miners import FitWarning, Scorecard, ScorecardRegressor
+from miners.scorecards.objectives import Objective
+from pinq.analyst.queryable import Verbs
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.handles import simulated
@@ -204,3 +206,35 @@ def test_no_steps_leave_naive_bayes() -> None:
         card = Scorecard(epsilon=10, steps=0, attributes=EXPLAINING).fit(handle, "two")
     assert card.cost_ == 10
     assert card.score(FRESH[FRESH["two"].notna()]) > 0.74
+
+
+@pytest.mark.parametrize(("miner", "target"), [(Scorecard, "two"), (Scorecard, "three"), (ScorecardRegressor, "mean")])
+def test_an_update_is_told_of_the_noise_that_there_is(
+    miner: Any, target: str, handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points are shrunk by the scale of the noise in the sums: that of the answer, not of twice as much or half."""
+    asked, told = [], []
+    noisy_sum = Verbs.noisy_sum
+    kinds = [kind for kind in below(Objective) if "update" in vars(kind)]
+    updates = {kind: kind.update for kind in kinds}
+
+    def summed(self: Any, *args: Any, **words: Any) -> Any:
+        answer = noisy_sum(self, *args, **words)
+        asked.append(answer.scale)
+        return answer
+
+    def updated(self: Any, gradients: Any, curvatures: Any, scale: float) -> Any:
+        told.append(scale)
+        return next(updates[kind] for kind in type(self).__mro__ if kind in updates)(self, gradients, curvatures, scale)
+
+    monkeypatch.setattr(Verbs, "noisy_sum", summed)
+    for kind in kinds:
+        monkeypatch.setattr(kind, "update", updated)
+    miner(epsilon=2, steps=3).fit(handle, target)
+    assert len(told) == len(asked) == 3
+    assert told == pytest.approx(asked, rel=1e-3)
+
+
+def below(kind: type[Any]) -> list[type[Any]]:
+    """All classes below one."""
+    return [kind for child in kind.__subclasses__() for kind in (child, *below(child))]
