@@ -18,7 +18,7 @@ from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 
-__all__ = ["ledger_url", "masked"]
+__all__ = ["claims", "ledger_url", "masked"]
 
 
 def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False) -> str:
@@ -55,6 +55,19 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
     return chosen
 
 
+def claims(policy: Policy) -> list[Path]:
+    """The claims that somebody made for the policy's source."""
+    if source_path(policy) is not None:
+        files = [claim for file in source_files(policy) for claim in _claim_files(file, policy)]
+    else:
+        files = [] if policy.served_by is None else [_claim_file(policy.served_by)]
+    return [claim for claim in files if claim.exists()]
+
+
+def _claim_file(served_by: str) -> Path:
+    return state_folder() / f"{_digest(served_by)}.claim"
+
+
 def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
     """Finds the ledger of data that have no file to keep a claim beside.
 
@@ -64,7 +77,7 @@ def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
     default = str(policy.folder / f"{policy.dataset}.ledger")
     if policy.served_by is None:  # data passed by the caller: nothing is known of them
         return wanted or default
-    claim = state_folder() / f"{_digest(policy.served_by)}.claim"
+    claim = _claim_file(policy.served_by)
     held = _read(claim) if claim.exists() else None
     chosen = wanted or held or os.path.realpath(default)
     if held is not None and held != masked(chosen):

@@ -23,8 +23,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account
 from pinq.ledger.terms import FREE, Terms
 from pinq.provider.arguments import future, require_name
-from pinq.provider.claim import ledger_url
-from pinq.provider.local import open_ledger, read_ledger
+from pinq.provider.local import guarding_ledger, open_ledger, read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.policy import Policy
@@ -277,7 +276,7 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
         _require_source(policy)
         require_readable(policy)
     if declared_by is None:
-        ledger = Ledger(ledger_url(policy), policy.dataset, create=False)
+        ledger = guarding_ledger(policy)
     else:
         ledger = open_ledger(policy, create=create, by=declared_by)
     with closing(ledger):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,11 +13,12 @@ from pinq.analyst.session import Closed
 from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK, Meter
 from pinq.engine import Engine, open_engine
-from pinq.errors import QueryError, unspent
+from pinq.errors import LedgerError, QueryError, unspent
+from pinq.ledger.database import NoLedger
 from pinq.ledger.events import Signature, here
 from pinq.ledger.ledger import Ledger
 from pinq.provider.arguments import require_name
-from pinq.provider.claim import ledger_url
+from pinq.provider.claim import claims, ledger_url, masked
 from pinq.provider.history import history
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
@@ -24,7 +26,9 @@ from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["LocalSession", "budget", "curator_of", "declare", "open", "open_ledger", "read_ledger"]
+__all__ = ["LocalSession", "budget", "curator_of", "declare", "guarding_ledger", "open", "open_ledger", "read_ledger"]
+
+LOOKS, LOOK_SECONDS = 10, 0.1  # for a ledger that another process is just making
 
 
 class LocalSession:
@@ -139,7 +143,7 @@ def open_ledger(
     """
     policy.require_reviewed()
     create = create and provider
-    ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create, heads=heads)
+    ledger = guarding_ledger(policy, create=create, heads=heads)
     declare(policy, ledger, may_raise=provider, by=by)
     return ledger
 
@@ -154,8 +158,44 @@ def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = Non
     """
     if policy is None and file is None:
         raise QueryError("name a policy, or a ledger (--ledger FILE).")
-    url = str(file) if policy is None or file is not None else ledger_url(policy, read_only=True)
-    return Ledger(url, None if policy is None else policy.dataset, read_only=True)
+    if policy is None or file is not None:
+        return Ledger(str(file), None if policy is None else policy.dataset, read_only=True)
+    return guarding_ledger(policy, read_only=True)
+
+
+def guarding_ledger(
+    policy: Policy, *, create: bool = False, read_only: bool = False, heads: Path | None = None
+) -> Ledger:
+    """Opens the ledger that guards a policy's source; logs nothing of the policy.
+
+    Args:
+        policy: Whose.
+        create: Make it, unless the source has a claim: then there was one, and a fresh one would
+            give back what was spent.
+        read_only: Change nothing.
+        heads: A folder for another head of the ledger.
+
+    Raises:
+        PolicyError: The source is guarded by another ledger.
+        LedgerError: It is not there, or cannot be trusted.
+    """
+    before = claims(policy)
+    url = ledger_url(policy, create=create, read_only=read_only)
+    # A ledger that is gone with its head beside is told by the head.
+    fresh = create and (not before or Path(f"{url}.head").exists())
+    for _ in range(LOOKS):
+        try:
+            return Ledger(url, policy.dataset, create=fresh, read_only=read_only, heads=heads)
+        except NoLedger:
+            if not before:
+                raise
+            time.sleep(LOOK_SECONDS)  # the process that made the claim may be about to make the ledger
+    listed = ", ".join(map(str, before[:3])) + (f" and {len(before) - 3} more" if len(before) > 3 else "")
+    raise LedgerError(
+        f"There is no ledger {masked(url)}, though the source of {policy.dataset!r} has a claim that names it: it was "
+        "moved or deleted. Put it back, or restore a backup (`pinq restore`). Or delete the claim "
+        f"({listed}) and accept that what was spent before no longer counts."
+    )
 
 
 def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | None = None) -> None:

@@ -21,7 +21,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import Grant
 from pinq.provider.backup import heads_folder
 from pinq.provider.claim import ledger_url
-from pinq.provider.local import curator_of, declare, open_ledger
+from pinq.provider.local import curator_of, declare, guarding_ledger, open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
 
@@ -104,8 +104,10 @@ class Dataset:
             PolicyError, LedgerError: As ``open``. Nothing was changed.
         """
         policy.require_reviewed()
-        url, source = url_of(ledger_url(policy, create=True)), source_facts(policy)
-        ledger = self.ledger if url == self.ledger.url else Ledger(url, policy.dataset, heads=heads_folder())
+        same, source = url_of(ledger_url(policy)) == self.ledger.url, source_facts(policy)
+        if same:
+            ledger_url(policy, create=True)  # files that came meanwhile are claimed for it
+        ledger = self.ledger if same else guarding_ledger(policy, create=True, heads=heads_folder())
         # Another ledger has another salt, and with it other coins and other rows of a unit: it
         # needs codes of its own.
         same_codes = ledger is self.ledger and self._encodes(policy, source)

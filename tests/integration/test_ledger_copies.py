@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,11 +18,13 @@ from pinq.errors import LedgerError, QueryError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
+from pinq.provider.backup import backup
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
+from pinq.server.datasets import Datasets
 from tests.tiny import people_in
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
@@ -162,3 +165,67 @@ def test_an_audit_of_a_time(policy: Path, live: Ledger) -> None:
     assert "Audit of people, until 2002-01-01" in done.output
     with pytest.raises(QueryError, match="`since` is 'soon'"):
         audit(policy, since="soon")
+
+
+def test_a_copy_without_its_head_is_not_believed(policy: Path, file: Path, live: Ledger, tmp_path: Path) -> None:
+    """The file knows that it is a copy: nobody opens, audits or shows it, until its owner says that it will do."""
+    copied = tmp_path / "copy"
+    shutil.copyfile(file, copied)
+    for use in (
+        lambda: Ledger(copied),
+        lambda: Ledger(copied, read_only=True),
+        lambda: audit(ledger=copied),
+        lambda: provider.show(ledger=copied),
+    ):
+        with pytest.raises(LedgerError, match=r"is a copy, and the file copy\.head of the original is not beside it"):
+            use()
+    (tmp_path / "copy.head").touch()
+    assert audit(ledger=copied).events == 3  # the newest six were in the file beside the original
+    Ledger(copied).close()
+    (tmp_path / "copy.head").unlink()
+    Ledger(copied).close()  # it is a ledger of its own now
+
+
+def test_a_backup_is_whole_wherever_it_is_copied(policy: Path, live: Ledger, tmp_path: Path) -> None:
+    """Also without its head; nothing was in a file beside it."""
+    backup(policy, tmp_path / "backup")
+    shutil.copyfile(tmp_path / "backup", tmp_path / "elsewhere")
+    assert audit(ledger=tmp_path / "elsewhere").joint == Epsilon.of("0.3")
+
+
+def test_a_ledger_that_is_gone_is_not_begun_anew(policy: Path, file: Path, live: Ledger) -> None:
+    """The claim beside the source remembers it; who deletes that too begins anew knowingly."""
+    live.close()
+    for gone in file.parent.glob(f"{file.name}*"):
+        gone.unlink()
+    told = (
+        r"There is no ledger .*has a claim that names it: .*Or delete the claim \(.*people\.parquet\.claim\) and accept"
+    )
+    for use in (
+        lambda: open_ledger(load_policy(policy)),
+        lambda: provider.grant(policy, "bob", 1),
+        lambda: provider.revoke(policy, "ana"),
+        lambda: provider.show(policy),
+        lambda: Datasets.open([policy]),
+    ):
+        with pytest.raises(LedgerError, match=told):
+            use()
+    assert not file.exists()
+    policy.with_name("people.parquet.claim").unlink()
+    with closing(open_ledger(load_policy(policy))) as ledger:
+        assert ledger.verify() == 2
+
+
+def test_a_ledger_that_cannot_be_written_gives_what_was_answered(live: Ledger, file: Path) -> None:
+    """Also where another process answered it: an answer is looked up without writing, and a new question says why it is refused."""
+    database: Any = live._database
+    with closing(Ledger(file)) as other:
+        other.charge("ana", "elsewhere", WHOLE, Epsilon.of("0.1"))
+        other.answer("ana", "elsewhere", "[2]")
+    database.run("PRAGMA query_only = ON")
+    assert live.charge("ana", "r0", WHOLE, Epsilon.of("0.1"))[1] == "[1]"
+    assert live.charge("ana", "elsewhere", WHOLE, Epsilon.of("0.1"))[1] == "[2]"
+    with pytest.raises(LedgerError, match="attempt to write a readonly database"):
+        live.charge("ana", "new", WHOLE, Epsilon.of("0.1"))
+    database.run("PRAGMA query_only = OFF")
+    assert live.charge("ana", "new", WHOLE, Epsilon.of("0.1")) == (None, None)
