@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
@@ -11,12 +13,14 @@ from typing import TYPE_CHECKING, Self
 
 from miners.budget.plan import Priced, loss_text, warn_before_fit
 from pinq.analyst.reuse import recording, reusing
-from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
+from pinq.analyst.session import Forwarding
+from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
 from pinq.public.epsilon import Epsilon, Exact
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
     from pinq.public.certificate import Certificate
+    from pinq.public.queries import Answer, Request
 
 __all__ = ["Bill", "begin_fit", "require_budget", "require_remaining"]
 
@@ -24,6 +28,9 @@ UNSEEDED = (
     "random_state is not given, so another fit draws other questions and finds no paid answers; give a number "
     "beside reuse=True."
 )
+
+
+_log = logging.getLogger("miners")
 
 
 class Bill:
@@ -56,6 +63,24 @@ class Bill:
         return Exact(self._handle.budget.spent - self._before)
 
 
+class Patient(Forwarding):
+    """A session that waits where the grant asks for a slower pace, and says so in the log of ``miners``.
+
+    A fit asks many questions. Refused in its middle, what it had paid would be lost to most.
+    """
+
+    def ask(self, request: Request) -> Answer:
+        """Passes a request on, as often as it takes."""
+        while True:
+            try:
+                return super().ask(request)
+            except TooManyRequests as error:
+                if error.retry_after is None:
+                    raise
+                _log.warning("The fit waits %.0f s: %s", error.retry_after, error)
+                time.sleep(error.retry_after)
+
+
 def begin_fit(
     miner: object, handle: PrivateQueryable, total: Epsilon, hopes: Sequence[str], *, reuse: bool
 ) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
@@ -86,6 +111,7 @@ def begin_fit(
     elif getattr(miner, "random_state", 0) is None:
         hopes = [*hopes, UNSEEDED]
     warn_before_fit(miner, handle, total, hopes, reuse=reuse, stacklevel=4)
+    handle = handle.through(Patient)
     return recording(reusing(handle, require) if reuse else handle)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Frame: TypeAlias = pd.DataFrame | pa.Table
     ColumnValues: TypeAlias = pd.Series | pa.ChunkedArray | ArrayLike
 
-__all__ = ["Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values"]
+__all__ = ["Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values", "length"]
 
 NODE_ANSWERS = "The node at which such a row stops answers for it."
 MAX_LOOKUP = 2**16  # codes of a column; a larger table would not be faster than a search
@@ -127,6 +127,16 @@ def encode_rows(
         text = f"{'; '.join(complaints)}. {otherwise}"
         warnings.warn(text, UndeclaredValueWarning, stacklevel=5)
     return codes
+
+
+def length(frame: Frame) -> int:
+    """Returns the number of rows of a pandas or Arrow table."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
+        raise QueryError(
+            f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; "
+            "pandas.DataFrame(rows, columns=[...]) names them."
+        )
+    return len(frame)
 
 
 def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:

@@ -26,7 +26,7 @@ from miners.fitted.estimates import class_shares, drowned, moment_shares, open_s
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split, checked_depths, summed
 from miners.fitted.plot import MAX_LINES, plot
-from miners.fitted.route import Router, encode_rows
+from miners.fitted.route import Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text
 from miners.fitted.target import ENDS, Target, as_array, target_of
 from pinq.errors import QueryError
@@ -672,13 +672,3 @@ class Tree:
     def _router(self) -> Router:
         """Returns the router, which is built at the first prediction."""
         return Router(self.schema, self.nodes)
-
-
-def length(frame: Frame) -> int:
-    """Returns the number of rows of a pandas or Arrow table."""
-    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
-        raise QueryError(
-            f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; "
-            "pandas.DataFrame(rows, columns=[...]) names them."
-        )
-    return len(frame)

@@ -19,7 +19,7 @@ import numpy as np
 
 from miners.fitted.json_form import split_in, split_out
 from miners.fitted.node import Split
-from miners.fitted.route import encode_rows
+from miners.fitted.route import encode_rows, length
 from miners.fitted.target import Target, as_array, target_of
 from miners.scorecards.cells import refined
 from miners.scorecards.posterior import Estimate
@@ -187,8 +187,9 @@ class Card:
 
     def scores(self, frame: Any) -> np.ndarray:
         """Returns what the points add up to, in logits or grid cells, shape (rows, outputs)."""
+        rows = length(frame)
         codes = encode_rows(self.schema, self.columns, frame, otherwise=NO_PART)
-        total = np.tile(np.array(self.base, dtype=np.int64), (len(frame), 1))
+        total = np.tile(np.array(self.base, dtype=np.int64), (rows, 1))
         for term in self.terms:
             parts = self.axis(term).parts_of(codes[term.spec.column])
             total += np.vstack([term.points, np.zeros_like(term.points[:1])])[parts]  # -1, no part, is the last

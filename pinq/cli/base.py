@@ -29,9 +29,11 @@ __all__ = [
     "PolicyFile",
     "PolicyIfAny",
     "argument",
+    "can_ask",
     "console",
     "fail",
     "guarded",
+    "in_notebook",
     "option",
     "print_json",
 ]
@@ -120,6 +122,16 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             _fail_unexpectedly(error)
 
     return run
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's ``!pinq``: it sees a terminal, at which nobody can answer."""
+    return sys.stdin.isatty() and "JPY_PARENT_PID" in os.environ
+
+
+def can_ask() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty() and not in_notebook()
 
 
 def fail(message: str) -> NoReturn:

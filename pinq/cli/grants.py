@@ -3,14 +3,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option, print_json
+from pinq.cli.base import (
+    AsJson,
+    LedgerFile,
+    PolicyFile,
+    PolicyIfAny,
+    argument,
+    can_ask,
+    console,
+    guarded,
+    option,
+    print_json,
+)
 from pinq.errors import LedgerError
 from pinq.provider.report.audit import printable, when
 
@@ -109,7 +119,7 @@ def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson 
         ]
         for account in status.accounts
     ]
-    print_table(out, ["analyst", "state", "limit >", "spent >", "remaining >", "expires", "terms"], rows)
+    print_table(out, ["analyst", "state", "limit >", "spent >", "remaining >", "expires (UTC)", "terms"], rows)
 
 
 @commands.command(rich_help_panel="Grant")
@@ -142,7 +152,7 @@ def revoke(
     """End a grant at once. What was spent stays spent."""
     from pinq.provider.grants import revoke as revoke_grant
 
-    if not yes and sys.stdin.isatty():
+    if not yes and can_ask():
         typer.confirm(printable(f"Revoke the grant of {analyst!r}?"), abort=True, err=True)
     _print_account(revoke_grant(policy, analyst, by=_signed(because)), "revoked", as_json)
 

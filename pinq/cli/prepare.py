@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, guarded, option, print_json
+from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, guarded, in_notebook, option, print_json
 from pinq.provider.report.audit import printable
 
 if TYPE_CHECKING:
@@ -205,6 +205,8 @@ def review(
             typer.echo(printable(f"reviewed {name}"))
     elif because is not None or value is not None:
         raise typer.BadParameter("--because and --value go with --accept")
+    elif in_notebook():
+        fail("nobody can answer here; name what is confirmed: --accept columns.age.upper --because TEXT.")
     else:
         for item in waiting(policy):
             if not _reviewed(policy, item):
@@ -218,16 +220,17 @@ def _reviewed(policy: Path, item: Waiting) -> bool:
     """Asks about a value that waits. Returns whether to go on."""
     from pinq.provider.review import confirm
 
-    typer.echo(printable(f"\n{item.name}: {item.value}" + (f"   # {item.remark}" if item.remark else "")))
-    match typer.prompt("keep, change, skip or stop", default="skip").strip():
-        case "stop":
+    typer.echo()
+    typer.echo(printable(f"{item.name}: {item.value}" + (f"   # {item.remark}" if item.remark else "")))
+    match typer.prompt("keep (k), change (c), skip (s) or stop (q)", default="skip").strip():
+        case "stop" | "q":
             return False
-        case "keep":
+        case "keep" | "k":
             confirm(policy, [item.name], typer.prompt("because"))
-        case "change":
+        case "change" | "c":
             value = typer.prompt("value, as YAML")
             confirm(policy, [item.name], typer.prompt("because"), value)
-        case "skip":
+        case "skip" | "s":
             pass
         case other:
             typer.echo(printable(f"{other!r} is none of keep, change, skip and stop."), err=True)

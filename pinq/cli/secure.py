@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, PolicyFile, argument, fail, guarded, option, print_json
+from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json
 from pinq.errors import QueryError
 from pinq.provider.report.audit import printable
 
@@ -319,7 +318,7 @@ def _require_writable(output: Path) -> None:
 
 def _agreed(session: SecureSession) -> str:
     """Returns the session's hash, after a person at a terminal said yes."""
-    if not sys.stdin.isatty():
+    if not can_ask():
         fail(
             "--agree HASH is needed: `pinq secure show` prints it; compare it with the other parties first. "
             f"It starts with {session.digest[:8]}."

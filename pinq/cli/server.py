@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pinq.cli.base import argument, guarded, option
+from pinq.cli.base import argument, can_ask, guarded, option
 from pinq.provider.report.audit import printable
 
 __all__ = ["commands"]
@@ -126,7 +126,7 @@ def password(
 
     if generate:
         chosen = secrets.token_urlsafe(18)
-    elif sys.stdin.isatty():
+    elif can_ask():
         chosen = typer.prompt("Password (12 characters or more)", hide_input=True, confirmation_prompt=True, err=True)
     else:
         chosen = sys.stdin.readline().rstrip("\r\n")

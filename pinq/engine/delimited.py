@@ -144,13 +144,17 @@ class DelimitedFiles:
 
     def looks_like(self) -> str:
         """Says which other delimiter the header suggests where none was declared; else is empty."""
-        if len(self.names) > 1 or self._dialect.delimiter is not None:
+        other = self._other_delimiter(self.names[0]) if len(self.names) == 1 else ""
+        return f"The header names one column, {self.names[0]!r}; {other}." if other else ""
+
+    def _other_delimiter(self, header: str) -> str:
+        """Says which other delimiter a header suggests where none was declared; else is empty."""
+        if self._dialect.delimiter is not None:
             return ""
-        seen = [shown for sign, shown in _SEPARATORS.items() if sign != self._delimiter and sign in self.names[0]]
+        seen = [shown for sign, shown in _SEPARATORS.items() if sign != self._delimiter and sign in header]
         return (
-            f"The header names one column, {self.names[0]!r}; it looks like fields separated by {seen[0]}: "
-            f"try --delimiter {seen[0]} "
-            "(in a policy `csv: {delimiter: ...}`)."
+            f"it looks like fields separated by {seen[0]}: try --delimiter {seen[0]} "
+            "(in a policy `csv: {delimiter: ...}`)"
             if seen
             else ""
         )
@@ -170,9 +174,11 @@ class DelimitedFiles:
         lines = Lines()
         fields = self._parse(line, None, lines, _Place(file.name, 1)).columns
         if lines.lost:
+            other = self._other_delimiter(line.decode("latin-1"))
             raise PolicyError(
                 f"The header of {file} cannot be read: it is a line "
-                f"{(reason := next(iter(lines.unreadable)))}{_advice(reason)}."
+                f"{(reason := next(iter(lines.unreadable)))}{_advice(reason)}"
+                f"{other and f'; {other}'}."
             )
         return tuple(name[0].as_py() or "" for name in fields)
 

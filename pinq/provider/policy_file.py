@@ -33,6 +33,12 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
 
 
 def _read(path: str | os.PathLike[str]) -> Policy:
+    if not isinstance(path, (str, os.PathLike)) or "\n" in str(path):
+        given = "the text of one" if isinstance(path, str) else f"a {type(path).__name__}"
+        raise PolicyError(
+            f"A policy is a file, or what pinq.load_policy gives, not {given}. For a table, write what "
+            "pinq.propose(table) gives to a file, review it, and pass the table as `data`."
+        )
     file = Path(path)
     return parse_policy(read_policy_text(file), file)
 
@@ -43,7 +49,12 @@ def read_policy_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PolicyError(f"There is no policy file {file}. `pinq init DATA > {file}` proposes one.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise PolicyError(
+            f"The policy file {file} cannot be read: it is no text in UTF-8. If it is a table, "
+            f"`pinq init {file} > policy.yaml` proposes a policy."
+        ) from None
+    except OSError as error:
         raise PolicyError(f"The policy file {file} cannot be read: {error}.") from None
 
 
@@ -74,7 +85,14 @@ def parse_policy(text: str, file: Path) -> Policy:
 def _problems(error: ValidationError) -> str:
     """Writes a line for each problem, with the fields that have it."""
     fields: dict[str, list[str]] = {}
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    missing = {problem["loc"] for problem in problems if problem["type"] == "missing"}
+    others = {kind for kind, key in _SOURCES.items() if ("source", kind, key) in missing}
+    if len(others) == len(_SOURCES):
+        others = set()
+    for problem in problems:
+        if others.intersection(problem["loc"][1:2]):
+            continue
         field = ".".join(str(part) for part in problem["loc"] if part not in (*_BRANCHES, "[key]")) or "policy"
         text = _describe(problem, field)
         if text and field not in fields.setdefault(text, []):
@@ -105,6 +123,8 @@ _BRANCHES = (
     "str",
     "tuple[str, ...]",
 )
+# Each kind of source in a mapping has a key of its own; where that is missing, another kind is meant.
+_SOURCES = {"DatabaseTable": "database", "SparkTable": "spark", "AdbcTable": "adbc"}
 _EITHER = {
     "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
     "source": "write a file, a pattern or a folder, a list of these, or {database: file.duckdb, table: people}",
@@ -120,6 +140,9 @@ _FORMS = {
     "dataset": "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
     "padding": "a time such as 50ms or 1s",
     "memory_limit": "a size such as 512MB or 2GB",
+    "driver": "a package with an ADBC driver, such as adbc_driver_postgresql",
+    "uri_env": "the name of an environment variable, which holds the URI",
+    "table": "a table's name, without blanks and semicolons",
 }
 _KINDS = {
     "int": "a whole number",
@@ -154,7 +177,8 @@ def _describe(problem: ErrorDetails, field: str) -> str:
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
     plain = re.sub(r"^Input should be ", "", problem["msg"])
-    wanted = _FORMS[field] if kind == "string_pattern_mismatch" else _KINDS.get(kind.split("_")[0], plain)
+    named = field.rpartition(".")[2]
+    wanted = _FORMS[named] if kind == "string_pattern_mismatch" else _KINDS.get(kind.split("_")[0], plain)
     return f"{_shown(given)}it must be {wanted}"
 
 

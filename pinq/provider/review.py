@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import yaml
@@ -31,7 +32,7 @@ class Waiting:
     Attributes:
         name: Where it stands, ``columns.age.upper``.
         value: As the file writes it; empty where it is not written.
-        remark: The comment beside it.
+        remark: The comment beside it, and in the lines below it.
     """
 
     name: str
@@ -51,8 +52,7 @@ def waiting(path: str | os.PathLike[str]) -> list[Waiting]:
     root, listed = _root(text), []
     for name in names:
         pair = _pair(_holder(root, name), _field(name))
-        line = "" if pair is None else text[pair[1].end_mark.index :].split("\n", 1)[0]
-        remark = line.partition("#")[2].strip()
+        remark = "" if pair is None else _remark(text[pair[1].end_mark.index :])
         listed.append(Waiting(name, "" if pair is None else _written(text, pair[1]), remark))
     return listed
 
@@ -133,6 +133,13 @@ def _span(node: yaml.Node) -> tuple[int, int]:
 def _written(text: str, node: yaml.Node) -> str:
     start, end = _span(node)
     return " ".join(text[start:end].split())
+
+
+def _remark(rest: str) -> str:
+    """The comment behind a value and those directly below it, which begin their lines."""
+    first, *lines = rest.split("\n")
+    below = takewhile(lambda line: line.startswith("#"), lines)
+    return " ".join(text.strip("# ") for text in (first.partition("#")[2], *below)).strip()
 
 
 def _crossed_out(root: yaml.Node, names: Sequence[str]) -> Iterator[Edit]:

@@ -15,7 +15,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.terms import Terms
+from pinq.ledger.terms import FREE, Terms
 from pinq.provider.local import LocalSession
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon, Loss
@@ -56,7 +56,14 @@ def simulate(
     policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=given, folder=Path())
     table = made_up(schema, count, seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
-    return PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, ledger, engine)))
+    return PrivateQueryable(_Simulated("simulated", "simulated", Curator(schema, ledger, engine)))
+
+
+class _Simulated(LocalSession):
+    def terms(self) -> str:
+        """None: the bound of what a ledger keeps does not matter to one that is gone soon."""
+        _ = self.budget()  # a closed one refuses
+        return str(FREE)
 
 
 def _row_count(rows: object) -> int:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+from contextlib import suppress
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -62,6 +64,15 @@ class Dialect(Declared):
         allow_inf_nan=False,
         description="share of lines that may be unreadable; beyond it the dataset does not open",
     )
+
+    @field_validator("encoding", mode="before")
+    @classmethod
+    def _known(cls, encoding: object) -> object:
+        """Reads Python's other names of an encoding, such as cp1252, as the one that stands in the list."""
+        with suppress(LookupError, TypeError):
+            named = codecs.lookup(encoding).name  # type: ignore[arg-type]
+            return next((name for name in get_args(Encoding) if codecs.lookup(name).name == named), encoding)
+        return encoding
 
     @field_validator("delimiter")
     @classmethod

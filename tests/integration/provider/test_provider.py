@@ -186,7 +186,7 @@ class TestGrants:
             ("ana", 123_456_789)
         ]
         handle = pinq.open(policy, analyst="ana")
-        assert "costs epsilon 0.000000001 " in repr(handle.preview("noisy_count", epsilon=1e-12))
+        assert "costs epsilon 0.000000002 " in repr(handle.preview("noisy_count", epsilon=1.5e-9))
 
     def test_a_lower_cap_counts_and_is_said_the_same_everywhere(self, policy: Path) -> None:
         """`check` says what waits, `show` shows it and writes nothing, every opening makes a lower cap count, only a provider's act makes a higher one."""

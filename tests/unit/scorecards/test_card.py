@@ -70,6 +70,12 @@ def test_a_value_that_nobody_declared_adds_nothing() -> None:
         assert BUYS.scores(rows)[0, 0] == -1
 
 
+@pytest.mark.parametrize("rows", [np.zeros((2, 2)), [[1, 2]], {"job": ["nurse"]}])
+def test_rows_without_named_columns_are_refused(rows: object) -> None:
+    with pytest.raises(QueryError, match="a pandas or Arrow table with named columns is needed, not"):
+        BUYS.predict(rows)
+
+
 def test_more_points_for_the_same_cells_are_added() -> None:
     """And points for other cells stand beside them."""
     estimate = Estimate(np.array([[1.0], [0.0], [0.0]]), np.full((3, 1), 0.01), np.array([5.0, 0, 0]))
