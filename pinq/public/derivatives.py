@@ -486,7 +486,8 @@ class Softmax(Derivatives):
     Attributes:
         points: A score for each value of the target, in their order, the missing one last.
         hessian: Whether the second derivatives are summed too.
-        limit: Vectors of a larger L1 norm, in rows, are shortened to it.
+        limit: Vectors of a larger L1 norm, in rows, are shortened to it; without second derivatives
+            to 2 at most, which none passes.
     """
 
     target: str
@@ -527,7 +528,9 @@ class Softmax(Derivatives):
             )
         scores = RowScores.bind(self.points, schema)
         target = bind(Values(self.target), schema).axes[0]
-        return SoftmaxVectors(scores, target, self.hessian, int(self.limit * UNIT))
+        # Without second derivatives no vector is longer than 2: more would only be more noise.
+        most = self.limit if self.hessian else min(self.limit, 2.0)
+        return SoftmaxVectors(scores, target, self.hessian, int(most * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
         """The first entry of each class."""
@@ -551,7 +554,7 @@ class Residuals(Derivatives):
     Privacy:
         Adjacency: add or remove one row. A residual is at most ``limit`` in size; the two bins of a
         row are at least 0 and add up to ``limit`` exactly, so both together cost what the residual
-        alone does (privacy.md 8.5, 2.3). All is whole numbers of 1/512 cell.
+        alone does (privacy.md 8.4, 2.3). All is whole numbers of 1/512 cell.
 
     Attributes:
         points: The score.

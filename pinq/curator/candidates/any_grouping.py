@@ -71,7 +71,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
             # Of values a, b, c with 4, 1 and 2 rows, the side {a, c} is the row 1 0 1 of `sides`:
             # it has 4 + 2 rows, and the other side has the 7 of all values less those.
             here = counts[np.ix_(alike, codes)]
-            first = side_sums(sides, here)
+            first = side_sums(sides, here, counts=self.frame.measure is None)
             scores = self.frame.scores(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2))
             numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
             name = self._namer([column.labels[code] for code in codes])
@@ -84,19 +84,19 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         return lambda number: self.candidate.member(labels, self.candidate.sides(len(labels))[number])
 
 
-def side_sums(sides: np.ndarray, table: np.ndarray) -> np.ndarray:
+def side_sums(sides: np.ndarray, table: np.ndarray, *, counts: bool) -> np.ndarray:
     """What each side's values add up to, exactly, shape (parts, members, measure).
 
     Args:
         sides: Which values are on the side, shape (members, values).
         table: What each value has, shape (parts, values, measure).
+        counts: Whether it has numbers of rows.
     """
     # Doubles are exact up to 2^53, and their matrix product is many times as fast as that of
-    # integers. The sum that is compared is rounded itself, by far less than its half.
-    exact = table.dtype == object or int(np.abs(table).sum(dtype=np.float64)) >= 2**52
-    kind = table.dtype if exact else np.dtype(np.float64)
+    # integers. Counts add up to 2^38 at most, sums of what a row has to more.
+    kind = np.float64 if counts else np.int64
     step = max(1, BLOCK // max(1, sides.shape[1]))  # of many values, so many members at a time
     numbers = table.astype(kind)
     sums = [sides[low : low + step].astype(kind) @ numbers for low in range(0, len(sides), step)]
-    result: np.ndarray = np.concatenate(sums, axis=-2).astype(table.dtype)
+    result: np.ndarray = np.concatenate(sums, axis=-2).astype(np.int64)
     return result

@@ -46,13 +46,12 @@ class _Units:
         factor, offset = int(width / unit), int(origin / unit)
         return cls(unit, factor, offset, max(abs(offset), abs(factor * (column.cells - 1) + offset)))
 
-    def total(self, rows: np.ndarray, codes: np.ndarray, max_rows: int) -> np.ndarray:
+    def total(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Adds up units, exact up to 2^62, from the rows and sums of codes of each part; int64."""
-        if rows.sum() > max_rows:  # the policy's cap was wrong: 64 bits may not do
-            rows, codes = rows.astype(object), codes.astype(object)
         # Cells 1 and 3 of the grid above: codes add up to 4, so 20 * 4 + 29 * 2 = 138 units of 1/2,
-        # or 69.
-        return np.clip(self.factor * codes + self.offset * rows, -MAX_SUM, MAX_SUM).astype(np.int64)
+        # or 69. In Python's integers: where the policy's cap was wrong, 64 bits may not do.
+        exact = self.factor * codes.astype(object) + self.offset * rows.astype(object)
+        return np.clip(exact, -MAX_SUM, MAX_SUM).astype(np.int64)
 
 
 def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
@@ -81,7 +80,7 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         sums: list[float] = []
         for counted in slices:
-            exact = units.total(counted.array()[..., 0], counted.array()[..., 1], schema.max_rows)
+            exact = units.total(counted.array()[..., 0], counted.array()[..., 1])
             noisy = counted.noisy(exact, units.largest, epsilon)
             sums += [float(value * units.unit) for value in noisy.tolist()]
         return Released(sums)

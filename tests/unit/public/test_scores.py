@@ -88,3 +88,34 @@ def test_the_last_axis_is_combined_as_numpy_does(positions: int, kind: type) -> 
     table: np.ndarray = np.random.default_rng(0).integers(0, 256, (positions, 5, 3)).astype(kind).transpose(1, 2, 0)
     for combine in (np.add, np.maximum):
         assert over_last(combine, table).tolist() == combine.reduce(table.astype(object), axis=-1).tolist()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 40])
+def test_gini_is_exact_for_as_many_rows_as_can_be_counted(classes: int) -> None:
+    """Up to 2^38 rows, however they lie, as Python's integers have it; beyond a small cap counts stop."""
+    random = np.random.default_rng(classes)
+    huge = SCHEMA.model_copy(update={"max_rows": 2**33})
+    assert Gini("y").of(np.array([[60, 10]]), SCHEMA) == Gini("y").of(np.array([[50, 10]]), SCHEMA)
+    for most in (2, 50, 2**21, 2**31, 2**38 // classes):
+        table = random.integers(0, most + 1, (60, 5, classes)) * random.integers(0, 2, (60, 5, classes))
+        expected = [
+            sum(-1024 * sum(c * (sum(cell) - c) for c in cell) // max(1, sum(cell)) for cell in cells)
+            for cells in table.tolist()
+        ]
+        assert Gini("y").of(table, huge if most > SCHEMA.max_rows else SCHEMA).tolist() == expected
+
+
+@pytest.mark.parametrize("most", [3, 10**6, 2**33, 2**38])
+def test_squared_error_is_exact_for_as_many_rows_as_can_be_counted(most: int) -> None:
+    """The value of a row never decides how it is computed."""
+    random = np.random.default_rng(most)
+    tables, expected = [], []
+    for _ in range(60):
+        cells = []
+        for _ in range(4):
+            low, high = sorted(random.integers(0, 1024, 2).tolist())
+            few, many = random.integers(0, most // 2 + 1, 2).tolist()
+            cells.append([few + many, few * low + many * high, few * low**2 + many * high**2])
+        tables.append(cells)
+        expected.append(sum((s * s - n * q) // max(1, n) for n, s, q in cells))
+    assert SquaredError("x").of(np.array(tables), SCHEMA).tolist() == expected
