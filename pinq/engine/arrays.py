@@ -225,6 +225,8 @@ class ArrayEngine:
         # Three passes: rows are taken to their parts, which is kept for the level below; then
         # perhaps through a last split, which is not kept; then they are counted.
         request, begin = self._begin(parts, tables, measure)
+        if self._codes is not None:
+            self._codes.require(request.columns())
         encoded = self._blocks
         blocks = self._with_shards(request.shards(), check)
         if measure is not None:

@@ -4,22 +4,48 @@
 It comes in blocks of rows. A block keeps each column's codes side by side, in the smallest type
 that holds them. Blocks are independent of each other: any thread or process may locate and count
 the rows of one.
+
+The codes of a large source are an Arrow file in the provider's state folder, which is mapped into
+memory: one batch for each block, and a last batch without rows that carries what the file says of
+itself. The file holds codes and nothing raw; where rows of a privacy unit may still come, also a
+keyed hash of each row's unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import mmap
+import os
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
+from pinq.errors import InternalError
 from pinq.public.schema import Schema
 
-__all__ = ["BLOCK_ROWS", "Codes", "RowBlock", "kinds_of", "smallest"]
+__all__ = [
+    "BLOCK_ROWS",
+    "UNIT",
+    "Codes",
+    "FileCodes",
+    "MappedCodes",
+    "RowBlock",
+    "arrow_schema",
+    "in_blocks",
+    "kinds_of",
+    "smallest",
+    "write_codes",
+]
 
 # Rows of a block: a few columns of one fit into a core's cache.
 BLOCK_ROWS = 2**18
+UNIT = "unit"
+"""The column of units' keyed hashes."""
+UNIT_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,18 +81,31 @@ class Codes:
     Args:
         blocks: Its rows.
         schema: Its columns.
-        problem: Says what keeps them from being read, empty for nothing; it reads none.
+        mapped: The file that they are in; None for memory.
 
     Attributes:
         rows: How many there are.
         nbytes: Bytes of all codes.
     """
 
-    def __init__(self, blocks: Iterable[RowBlock], schema: Schema, problem: Callable[[], str] = str) -> None:
-        self.problem = problem
+    def __init__(self, blocks: Iterable[RowBlock], schema: Schema, mapped: MappedCodes | None = None) -> None:
+        self._mapped = mapped
         self.blocks: Sequence[RowBlock] = tuple(blocks)
         self.rows = sum(block.rows for block in self.blocks)
         self.nbytes = self.rows * sum(kind.itemsize for kind in kinds_of(schema).values())
+
+    def problem(self) -> str:
+        """Says what keeps them from being read, empty for nothing; it reads none."""
+        return "" if self._mapped is None else self._mapped.problem()
+
+    def require(self, columns: Iterable[Hashable] | None = None) -> None:
+        """Looks at columns, or at all, before their codes are read.
+
+        Raises:
+            InternalError: They are not those that were written, or the file was cut.
+        """
+        if self._mapped is not None:
+            self._mapped.require(columns)
 
 
 def smallest(count: int) -> np.dtype[np.unsignedinteger]:
@@ -77,3 +116,189 @@ def smallest(count: int) -> np.dtype[np.unsignedinteger]:
 def kinds_of(schema: Schema) -> dict[str, np.dtype[np.unsignedinteger]]:
     """The type that each column's codes have."""
     return {name: smallest(column.codes) for name, column in schema.columns.items()}
+
+
+def arrow_schema(schema: Schema, *, units: bool) -> pa.Schema:
+    """The columns of codes as Arrow calls them, and that of units' hashes."""
+    fields = [(f"c{number}", pa.from_numpy_dtype(kind)) for number, kind in enumerate(kinds_of(schema).values())]
+    return pa.schema([*fields, *([(UNIT, pa.binary(UNIT_BYTES))] if units else [])])
+
+
+def in_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows in batches of ``BLOCK_ROWS``, the last of fewer."""
+    waiting, rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        # Of 600,000 rows two blocks of 262,144 are given; 75,712 wait for the next batch.
+        while rows >= BLOCK_ROWS:
+            table = pa.Table.from_batches(waiting)
+            yield _one_batch(table.slice(0, BLOCK_ROWS))
+            waiting, rows = table.slice(BLOCK_ROWS).to_batches(), rows - BLOCK_ROWS
+    if rows:
+        yield _one_batch(pa.Table.from_batches(waiting))
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    return table.combine_chunks().to_batches()[0]
+
+
+class FileCodes(BaseModel):
+    """What a file of codes has of one of the source's files.
+
+    Attributes:
+        fingerprint: Identifies what was read, and how.
+        rows: How many rows follow those of the files before it; 0 where the rows of all files are
+            chosen from together.
+        lines: Lines of text that were read.
+        lost: How many of them could not be read.
+        unit: The kind of its privacy units, as ``Encoder.unit_kind`` says it.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    fingerprint: str
+    unit: str = ""
+    rows: NonNegativeInt = 0
+    lines: NonNegativeInt = 0
+    lost: NonNegativeInt = 0
+
+
+class _Footer(BaseModel):
+    """What a file says of itself.
+
+    Attributes:
+        rows: Rows in all blocks.
+        units: Whether units' hashes are among the columns.
+        files: What it has of each of the source's files.
+        checksums: Of each column, over all blocks.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    rows: NonNegativeInt
+    units: bool
+    files: list[FileCodes]
+    checksums: dict[str, NonNegativeInt]
+
+
+def write_codes(
+    file: IO[bytes], schema: pa.Schema, blocks: Iterable[pa.RecordBatch], files: Sequence[FileCodes]
+) -> None:
+    """Writes codes to an empty file, and flushes it to the disk.
+
+    Args:
+        file: Is written.
+        schema: The columns; see ``arrow_schema``.
+        blocks: All of ``BLOCK_ROWS`` rows but the last.
+        files: What they have of each of the source's files; read when all blocks are there.
+    """
+    rows, checksums = 0, dict.fromkeys(schema.names, 0)
+    with pa.ipc.new_file(file, schema) as sink:
+        for block in blocks:
+            for name, column in zip(schema.names, block.columns, strict=True):
+                checksums[name] = zlib.crc32(_bytes(column), checksums[name])
+            sink.write_batch(block)
+            rows += block.num_rows
+        footer = _Footer(rows=rows, units=UNIT in schema.names, files=list(files), checksums=checksums)
+        text = footer.model_dump_json()
+        nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        sink.write_batch(nothing, custom_metadata={"footer": text, "checksum": str(zlib.crc32(text.encode()))})
+    file.flush()
+    os.fsync(file.fileno())
+
+
+class MappedCodes:
+    """Codes in a file that is mapped into memory.
+
+    Args:
+        file: Was written whole.
+        schema: The columns that were written.
+        damaged: Called once codes are read that are not those that were written.
+
+    Attributes:
+        table: Its columns ``c0``, ``c1``, ..., and units' hashes where it has them.
+        codes: Its rows, as an engine takes them.
+        files: What it has of each of the source's files.
+        units: Whether it has units' hashes.
+
+    Raises:
+        ValueError: It is no such file, or what it says of itself is damaged.
+    """
+
+    def __init__(self, file: IO[bytes], schema: Schema, damaged: Callable[[], None] = lambda: None) -> None:
+        self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        reader = pa.ipc.open_file(pa.py_buffer(self._mapped))
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        footer = _footer_of(reader)
+        sizes = [BLOCK_ROWS] * (footer.rows // BLOCK_ROWS) + [footer.rows % BLOCK_ROWS] * bool(footer.rows % BLOCK_ROWS)
+        wanted = arrow_schema(schema, units=footer.units)
+        if not reader.schema.equals(wanted) or set(footer.checksums) != set(wanted.names):
+            raise ValueError("other columns")
+        if [batch.num_rows for batch in batches] != [*sizes, 0]:
+            raise ValueError("other rows")
+        for batch in batches:
+            batch.validate()
+        self.files, self.units, self._damaged = tuple(footer.files), footer.units, damaged
+        self._columns: dict[Hashable, str] = {name: f"c{number}" for number, name in enumerate(schema.columns)}
+        self._unread, self._is_damaged = footer.checksums, False
+        self.table = pa.Table.from_batches(batches, schema=wanted)
+        self.codes = Codes([RowBlock.from_arrow(batch, schema) for batch in batches[:-1]], schema, self)
+
+    def file(self, fingerprint: str) -> FileCodes | None:
+        """What it has of the file with this fingerprint."""
+        return next((file for file in self.files if file.fingerprint == fingerprint), None)
+
+    def rows_of(self, wanted: FileCodes) -> list[pa.RecordBatch]:
+        """One file's rows."""
+        self.require()
+        start = sum(file.rows for file in self.files[: self.files.index(wanted)])
+        return self.table.slice(start, wanted.rows).to_batches()
+
+    def problem(self) -> str:
+        """Says what is wrong with it; empty for nothing.
+
+        Whoever may write to the file can cut off its end while it is mapped.
+        """
+        if self._is_damaged:
+            return "the file of its codes is damaged"
+        return "the file of its codes was cut" if self._is_cut() else ""
+
+    def require(self, columns: Iterable[Hashable] | None = None) -> None:
+        """Compares columns, or all, with their checksums before their codes are first read; see ``Codes.require``."""
+        if self._is_cut():  # to read there would end the process
+            raise InternalError(
+                "The file of a source's codes was cut while it was in use. Open the dataset again, and see who "
+                "writes to the state folder."
+            )
+        names = self.table.column_names if columns is None else map(self._columns.get, columns)
+        for name in [name for name in names if name in self._unread]:
+            checksum = 0
+            for chunk in self.table[name].chunks:
+                checksum = zlib.crc32(_bytes(chunk), checksum)
+            if checksum != self._unread[name]:
+                self._is_damaged = True
+                self._damaged()
+                raise InternalError(
+                    "The codes that were kept of a source are damaged; they are deleted. Open the dataset again, and "
+                    "look at the disk that they were on."
+                )
+            self._unread = {other: known for other, known in self._unread.items() if other != name}
+
+    def _is_cut(self) -> bool:
+        return self._mapped.size() < len(self._mapped)
+
+
+def _footer_of(reader: pa.ipc.RecordBatchFileReader) -> _Footer:
+    if not reader.num_record_batches:
+        raise ValueError("no codes")
+    noted = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1).custom_metadata
+    if noted is None or set(noted.keys()) != {b"footer", b"checksum"}:
+        raise ValueError("no footer")
+    if str(zlib.crc32(noted[b"footer"])).encode() != noted[b"checksum"]:
+        raise ValueError("a damaged footer")
+    return _Footer.model_validate_json(noted[b"footer"])
+
+
+def _bytes(column: pa.Array) -> memoryview:
+    """The bytes of a column's codes, or of units' hashes."""
+    width = column.type.byte_width
+    return memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]

@@ -89,6 +89,10 @@ class CountRequest:
         """The shards that it reads, by the ``source`` of their axes."""
         return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
 
+    def columns(self) -> set[Hashable]:
+        """The columns that it reads."""
+        return self._sources() - self.shards()
+
     def steady(self) -> list[tuple[Axis, ...]]:
         """The joint tables in which a row has the same cell in many requests of sums.
 

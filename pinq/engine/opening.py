@@ -1,28 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an engine is opened: a policy's source is read piece by piece, and only codes are kept."""
+"""How an engine is opened: a policy's source is read piece by piece, and only codes are kept.
+
+The codes of a large source are kept in the provider's state folder. Each of the source's files has a
+fingerprint of its content, of what the policy declares, of the salt and of the encoder: it says
+whether the codes that are kept of it are what encoding would make. So of a source that grew by
+files, only these are read. A file of codes is written under a name that nobody else has, readable by
+its owner alone, and renamed when it is whole.
+
+Privacy:
+    A file's rows are encoded by themselves, so their codes may come from an earlier opening. Of
+    each unit the ``max_rows`` rows with the smallest keyed hashes are kept (``encoding.py``). The
+    smallest of all rows are the smallest among those that were kept of some files and all rows of
+    the others: a table that grew file by file keeps the same rows as one that was read at once.
+    Where a file changed or went away, the rows that it had pushed out are not kept anywhere, so all
+    files are encoded again. A unit is known by a text, so files that would write it otherwise, as
+    whole numbers and as floats, are no table together: the unit would be two, with twice the rows.
+    Held by: tests/integration/test_source_files.py.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from pinq.engine.arrays import ArrayEngine
-from pinq.engine.codes import Codes
-from pinq.engine.gathering import Gathering
-from pinq.engine.mapped import MappedCodes, blocks_of, map_codes, write_codes
-from pinq.engine.pieces import opened
-from pinq.engine.raw import is_large
+from pinq.engine.codes import (
+    BLOCK_ROWS,
+    Codes,
+    FileCodes,
+    MappedCodes,
+    RowBlock,
+    arrow_schema,
+    in_blocks,
+    write_codes,
+)
+from pinq.engine.encoding import Encoder, candidate_columns
+from pinq.engine.pieces import OpenSource, Piece, opened
+from pinq.engine.raw import is_large, require_share
 from pinq.engine.report import EncodingReport, Losses
-from pinq.engine.sources import source_files, source_grows
+from pinq.engine.sources import file_facts, source_files, source_grows, source_path, state_folder
 from pinq.engine.spark import SparkEngine, open_spark, spark_frame
-from pinq.engine.store import CodesFile, fingerprints
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 
-__all__ = ["open_engine"]
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["CodesFile", "digest_of", "fingerprints", "open_engine"]
+
+PART = ".part"  # ends the name of a file that is being written
+Files = Sequence[tuple[Path | None, str]]
+"""The source's files with their fingerprints; None and an empty one for data that the caller passed."""
+_BEFORE = "that were read at an earlier opening"
 
 
 def open_engine(
@@ -57,7 +97,7 @@ def open_engine(
     try:
         with opened(policy, data, source.files) as rows:
             apart = kept is not None
-            gathering = Gathering(policy, rows, salt, losses, apart=apart, units=apart and source_grows(policy))
+            gathering = _Gathering(policy, rows, salt, losses, apart=apart, units=apart and source_grows(policy))
             codes = source.encoded(gathering, before, kept)
     except duckdb.Error as error:
         # What DuckDB says may quote a value, so only the provider's own check repeats it.
@@ -110,22 +150,305 @@ class _Source:
         except (OSError, RuntimeError):  # a read-only folder, or a user without a home
             return None
 
-    def encoded(self, gathering: Gathering, before: MappedCodes | None, kept: CodesFile | None) -> Codes:
+    def encoded(self, gathering: _Gathering, before: MappedCodes | None, kept: CodesFile | None) -> Codes:
         """Encodes the rows: in memory, in the file that is kept, or in one without a name."""
-        files = list(zip(self.files, self.fingerprints, strict=True))
-        blocks = blocks_of(gathering.columns(files or [(None, "")], before))
+        files, schema = list(zip(self.files, self.fingerprints, strict=True)), self.policy.schema_
+        blocks = in_blocks(gathering.batches(files or [(None, "")], before))
         if kept is not None:
             return kept.written(blocks, gathering.files, self._require_unchanged, units=gathering.units).codes
         if not self.large:
-            codes = Codes(blocks, self.policy.schema_)
+            codes = Codes([RowBlock.from_arrow(block, schema) for block in blocks], schema)
             self._require_unchanged()
             return codes
         with tempfile.TemporaryFile(prefix="pinq-") as file:
-            write_codes(file, blocks, gathering.files)
+            write_codes(file, arrow_schema(schema, units=False), blocks, gathering.files)
             self._require_unchanged()
-            return map_codes(file, self.policy.schema_).codes
+            return MappedCodes(file, schema).codes
 
     def _require_unchanged(self) -> None:
         """``PolicyError`` where a file is not as it was listed: half of it may be new."""
         if fingerprints(self.policy, self.salt, self.files) != self.fingerprints:
             raise PolicyError(f"The source of {self.policy.dataset!r} changed while it was read. Open it again.")
+
+
+class _Gathering:
+    """Reads and encodes an open source.
+
+    Args:
+        policy: Whose source.
+        source: Is read.
+        salt: Keys the hashes that choose a unit's rows.
+        losses: Counts what is left out; None for no count.
+        apart: Note what is gathered of each file by itself, so that it can be kept; else small
+            files are read together, which takes a fraction of the time.
+        units: Give units' hashes too, so that what is kept can grow.
+
+    Attributes:
+        files: What was gathered of each file; complete when all ``batches`` are there.
+        units: Whether there are units whose hashes are given.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        source: OpenSource,
+        salt: bytes,
+        losses: Losses | None,
+        *,
+        apart: bool = True,
+        units: bool = False,
+    ) -> None:
+        self._policy, self._source, self._salt, self._losses = policy, source, salt, losses
+        self._bounded = policy.bounded_unit is not None
+        self._apart, self.units = apart, units and self._bounded
+        self.files: list[FileCodes] = []
+        self._unit_kinds = set[str]()
+        self._encoders: dict[tuple[tuple[str, str], ...], Encoder] = {}
+
+    def batches(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
+        """The codes of the rows that are kept, some at a time.
+
+        Args:
+            files: Those of the source.
+            before: What is kept of an earlier opening.
+
+        Raises:
+            PolicyError: More lines were unreadable than the policy allows.
+        """
+        return self._chosen(files, before) if self._bounded else self._row_by_row(files, before)
+
+    def _row_by_row(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
+        """Gives the rows of the files in their order, kept ones or new ones."""
+        for together, fingerprint in self._turns(files):
+            known = None if before is None else before.file(fingerprint)
+            if before is not None and known is not None:
+                self._count(known)
+                yield from before.rows_of(known)
+                continue
+            rows, total, lost = 0, self._source.lines.total, self._source.lines.lost
+            for encoder, piece in self._pieces(together):
+                for batch in self._fetched(encoder.encoded(piece.name)):
+                    rows += batch.num_rows
+                    yield batch
+            self._noted(fingerprint, total, lost, rows)
+        self._require_share()
+
+    def _chosen(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
+        """Gives the rows that are kept of each unit, once all of its rows are there."""
+        connection = self._source.connection
+        columns = ", ".join(f"{name} {kind}" for name, kind in candidate_columns(self._policy).items())
+        connection.execute(f"CREATE TEMP TABLE candidates ({columns})")
+        known = self._take_over([fingerprint for _, fingerprint in files], before)
+        for together, fingerprint in self._turns(files):
+            if fingerprint in known:
+                continue
+            total, lost, unit = self._source.lines.total, self._source.lines.lost, ""
+            for encoder, piece in self._pieces(together):
+                unit = encoder.unit_kind
+                self._unit_kinds.add(unit)
+                connection.execute(f"INSERT INTO candidates {encoder.encoded(piece.name)}")
+            self._noted(fingerprint, total, lost, unit=unit)
+        self._require_share()
+        self._require_one_kind_of_unit()
+        # What was taken over was noted before what was read: now in the source's order.
+        order = [fingerprint for _, fingerprint in self._turns(files)]
+        self.files.sort(key=lambda own: order.index(own.fingerprint))
+        bounded = Encoder.bounded(self._policy, self._salt, "candidates", units=self.units)
+        yield from self._fetched(bounded)
+
+    def _take_over(self, fingerprints: Sequence[str], before: MappedCodes | None) -> set[str]:
+        """Takes what was kept of files that all are still there; returns their fingerprints."""
+        # Kept of files a and b, now a, b and c: the rows of a and b are taken over and c is read.
+        # Now a and c: b's rows had pushed out some of a's, so both are read.
+        known = set() if before is None else {file.fingerprint for file in before.files}
+        if before is None or not (self.units and before.units) or not known <= set(fingerprints):
+            return set()
+        for file in before.files:
+            self._count(file)
+        before.codes.require()
+        names, connection = ", ".join(before.table.column_names[:-1]), self._source.connection
+        connection.register("kept", before.table)
+        connection.execute(f"INSERT INTO candidates SELECT {names}, lower(hex(unit)) FROM kept")
+        connection.unregister("kept")
+        return known
+
+    def _turns(self, files: Files) -> list[tuple[list[Path], str]]:
+        """The files that are read together, with what identifies them if they are to be kept."""
+        if self._apart:
+            return [([] if file is None else [file], fingerprint) for file, fingerprint in files]
+        return [([file for file, _ in files if file is not None], "")]
+
+    def _pieces(self, files: Sequence[Path]) -> Iterator[tuple[Encoder, Piece]]:
+        """The pieces of some files, each with what encodes it."""
+        for piece in self._source.pieces(files):
+            types = tuple(piece.types.items())
+            if types not in self._encoders:
+                self._encoders[types] = Encoder(self._source.connection, self._policy, piece.types, self._salt)
+            encoder = self._encoders[types]
+            if self._losses is not None:
+                self._losses.add(self._source.connection, encoder, piece.name)
+            yield encoder, piece
+
+    def _count(self, known: FileCodes) -> None:
+        """Counts what is kept of a file as if it were read again."""
+        self.files.append(known)
+        self._source.lines.total += known.lines
+        if known.lost:
+            self._source.lines.add(_BEFORE, known.lost, "")
+
+    def _noted(self, fingerprint: str, total: int, lost: int, rows: int = 0, unit: str = "") -> None:
+        """Notes what was read of a file since so many lines."""
+        lines = self._source.lines
+        read, unreadable = lines.total - total, lines.lost - lost
+        self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable, unit=unit))
+
+    def _require_one_kind_of_unit(self) -> None:
+        """``PolicyError`` where files write a unit differently; it follows their types alone."""
+        noted = {file.unit for file in self.files} | self._unit_kinds
+        kinds, unit = sorted(noted - {""}), self._policy.bounded_unit
+        if unit is not None and len(kinds) > 1:
+            raise PolicyError(
+                f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(kinds)}: one unit "
+                "would be known by two texts, and keep twice the rows. Give the column one type in all of them."
+            )
+
+    def _require_share(self) -> None:
+        if self._losses is None:
+            require_share(self._policy, self._source.lines)
+
+    def _fetched(self, query: str) -> Iterator[pa.RecordBatch]:
+        """What a query gives, some rows at a time."""
+        schema = arrow_schema(self._policy.schema_, units=self.units)
+        for batch in self._source.connection.sql(query).to_arrow_reader(BLOCK_ROWS):
+            columns = [own.cast(field.type) for own, field in zip(batch.columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def digest_of(*folders: Path) -> str:
+    """Returns a digest of the modules in some folders: their source, or what was compiled of it."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(file for folder in folders for file in folder.glob("*.py*")):
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+# What decides a row's codes, the engine and what both sides know, as it is when it is loaded.
+ENCODER = digest_of(Path(__file__).parent, Path(__file__).parents[1] / "public")
+
+
+def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str]:
+    """Identifies what encoding makes of each of a source's files.
+
+    Args:
+        policy: What it declares of columns, unit and text counts, and not how it names the files.
+        salt: Keys the hashes of units.
+        files: As they are now.
+    """
+    declared = policy.model_dump_json(include={"columns", "privacy_unit", "csv"})
+    table = None if policy.database is None else policy.database.model_dump()
+    common = hashlib.blake2b(
+        json.dumps([ENCODER, duckdb.__version__, declared, table]).encode(), key=hashlib.blake2b(salt).digest()
+    )
+    prints = []
+    for file in files:
+        own = common.copy()
+        beside = file.with_name(file.name + ".wal")  # a database's latest rows
+        own.update(json.dumps([file_facts(file), file_facts(beside)]).encode())
+        prints.append(own.hexdigest())
+    return prints
+
+
+class CodesFile:
+    """Where the codes of a policy's source are kept, in the provider's state folder.
+
+    Args:
+        policy: Whose source. What a list of files begins with names it, so that it may grow.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._schema = policy.schema_
+        name = hashlib.blake2b(f"{policy.dataset} {_named(policy)}".encode(), digest_size=8)
+        self.path = state_folder() / f"{name.hexdigest()}-{policy.dataset}.codes"
+
+    def make_folder(self) -> bool:
+        """Makes the folder where there is none; says whether others cannot write there."""
+        folder = self.path.parent
+        for above in reversed((folder, *folder.parents)):
+            above.mkdir(exist_ok=True, mode=0o700)
+        facts = folder.stat()
+        if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
+            folder.chmod(0o700)
+        return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022 and os.access(folder, os.W_OK)
+
+    def mapped(self) -> MappedCodes | None:
+        """Maps the codes that were written; None where there are none, or a damaged file is."""
+        try:
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                return MappedCodes(file, self._schema, self.forget)
+        except (OSError, ValueError, pa.ArrowException):
+            return None
+
+    def written(
+        self,
+        blocks: Iterable[pa.RecordBatch],
+        files: Sequence[FileCodes],
+        unchanged: Callable[[], None],
+        *,
+        units: bool,
+    ) -> MappedCodes:
+        """Writes codes, in place of those that were there, and maps them.
+
+        What was written is what is opened, whoever else writes one meanwhile.
+
+        Args:
+            blocks: The codes; see ``write_codes``.
+            files: What they have of each of the source's files; read when all blocks are there.
+            unchanged: Called when all is written; where it raises, the file is not kept.
+            units: Whether units' hashes are among the columns.
+        """
+        descriptor, name = self._part()
+        with os.fdopen(descriptor, "w+b") as file:
+            try:
+                write_codes(file, arrow_schema(self._schema, units=units), blocks, files)
+                mapped = MappedCodes(file, self._schema, self.forget)
+                unchanged()
+                os.replace(name, self.path)
+            finally:
+                Path(name).unlink(missing_ok=True)
+        return mapped
+
+    def _part(self) -> tuple[int, str]:
+        """Makes and locks a file with a name of its own to be written."""
+        while True:
+            descriptor, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=PART, dir=self.path.parent)
+            _lock(descriptor)
+            if Path(name).exists():  # else it was swept before it was locked
+                return descriptor, name
+            os.close(descriptor)
+
+    @staticmethod
+    def sweep() -> None:
+        """Deletes what processes that were killed while they wrote codes of any source have left behind.
+
+        A file is locked while it is written, and the system takes a lock from a process that ends.
+        """
+        for file in state_folder().glob(f"*{PART}"):
+            with suppress(OSError), file.open("rb") as left:  # being written, or swept by somebody else
+                _lock(left.fileno(), fails=True)
+                file.unlink()
+
+    def forget(self) -> None:
+        """Deletes codes that are of no use any more."""
+        self.path.unlink(missing_ok=True)
+
+
+def _lock(descriptor: int, *, fails: bool = False) -> None:
+    """Locks a file until it is closed. Where another process has it locked it waits, or ``fails``: ``OSError``."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if fails else 0))
+
+
+def _named(policy: Policy) -> str:
+    table = "" if policy.database is None else policy.database.model_dump_json()
+    return f"{source_path(policy)} {table}"

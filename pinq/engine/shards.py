@@ -13,20 +13,20 @@ the same everywhere: a hash that a library calls its own need not.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
-from pinq.engine.digests import TextDigests
-from pinq.engine.tallies import packed_words
+from pinq.engine.tallies import packed_words, run_starts
 
 __all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
 
 KEPT_SHARDS = 8
-MIXED_AT_ONCE = 2**15  # rows
-MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no code is lost
+THREAD_ROWS = 2**15  # that one thread hashes at a time
 ShardSource = tuple[str, int, int]
 """What ``Axis.source`` is for shards: the word, the key and the number of shards."""
 
@@ -100,78 +100,38 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
     Args:
         codes: The rows.
         salt: Keys the coins.
-        check: Called before each block of rows; what it raises ends the work.
+        check: Called before each column, and before each block of rows; what it raises ends the work.
     """
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)
     check = check or _go_on
-    nth, names = _nth_among_equals(codes, check), list(codes.blocks[0].columns)
-    most = [max(int(block.columns[name].max(initial=0)) for block in codes.blocks) for name in names]
+    codes.require()
+    names = list(codes.blocks[0].columns)
+    # Codes (3, 0), (5, 1) and (3, 0) are the words 6, 11 and 6; in order 6 6 11, so runs begin at 0 and 2,
+    # and the rows there are the first, the second and again the first of their kind.
+    words = packed_words(codes.rows, _whole_columns(codes, check))
+    order = np.argsort(words)
+    starts = run_starts(words[order])
+    nth = np.empty(codes.rows, dtype=np.uint32)
+    nth[order] = 1 + np.arange(codes.rows) - np.repeat(starts, np.diff(starts, append=codes.rows))
     # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
-    after = [*[b","] * (len(names) - 1), b"#", b""]
-    digests = TextDigests(f"{salt.hex()}:".encode(), list(zip([*most, int(nth.max())], after, strict=True)), codes.rows)
-    coins = []
+    numbers = " || ',' || ".join(f"n{number}" for number in range(len(names)))
+    text = f"'{salt.hex()}:' || {numbers} || '#' || nth"
+    coins, end = [], 0
     for block in codes.blocks:
-        coins.append(digests([*block.columns.values(), nth[: block.rows]], check))
-        nth = nth[block.rows :]
+        check()
+        columns = {f"n{number}": block.columns[name] for number, name in enumerate(names)}
+        coins.append(_hashes(text, {**columns, "nth": nth[end : end + block.rows]}))
+        end += block.rows
     return np.concatenate(coins)
 
 
-def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
-    """Numbers equal rows from 1 on, each row of its own by its place, shape (rows,).
-
-    Of rows a, b, a, a the numbers are 1, 1, 2, 3: which of equal ones is which, nothing tells.
-    """
-    order, again = _in_order(_mixed_words(codes, check))
-    if not _are_equal(codes, order[again], order[again - 1], check):
-        order, again = _in_order(_exact_words(codes, check))
-    # Words 5 3 5 5 are 3 5 5 5 in order: at 2 and 3 is one that was there before. These two are
-    # next to each other, so the rows there are the second and the third.
-    starts = np.flatnonzero(np.diff(again, prepend=-1) != 1)
-    nth = np.ones(codes.rows, dtype=np.uint64)
-    nth[order[again]] = 2 + np.arange(len(again)) - np.repeat(starts, np.diff(starts, append=len(again)))
-    return nth
-
-
-def _in_order(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows in order of their words; and where in it a row has the word of the one before."""
-    order = np.argsort(words)
-    ordered = words[order]
-    return order, np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
-
-
-def _mixed_words(codes: Codes, check: Callable[[], None]) -> np.ndarray:
-    """A number for each row, the same for equal ones, and nearly always another for others."""
-    words = np.zeros(codes.rows, dtype=np.uint64)
-    last = 0
-    for block in codes.blocks:
-        for start in range(0, block.rows, MIXED_AT_ONCE):
-            check()
-            rows = slice(start, start + MIXED_AT_ONCE)
-            own = words[last:][: block.rows][rows]
-            for column in block.columns.values():
-                own *= MIXER
-                own += column[rows]
-        last += block.rows
-    return words
-
-
-def _are_equal(codes: Codes, left: np.ndarray, right: np.ndarray, check: Callable[[], None]) -> bool:
-    """Whether each of these rows is equal to its counterpart."""
-    return all(np.array_equal(line[left], line[right]) for line in _whole_columns(codes, check))
-
-
-def _exact_words(codes: Codes, check: Callable[[], None]) -> np.ndarray:
-    """A number for each row, the same for equal ones, and another for others."""
-    lines = list(_whole_columns(codes, check))
-    return packed_words(lines, [int(line.max()) + 1 for line in lines])
-
-
-def _whole_columns(codes: Codes, check: Callable[[], None]) -> Iterator[np.ndarray]:
-    """Yields the codes of each column, of all rows."""
+def _whole_columns(codes: Codes, check: Callable[[], None]) -> Iterator[tuple[np.ndarray, int]]:
+    """Yields the codes of each column, of all rows, and what they are below."""
     for name in codes.blocks[0].columns:
         check()
-        yield np.concatenate([block.columns[name] for block in codes.blocks])
+        line = np.concatenate([block.columns[name] for block in codes.blocks])
+        yield line, int(line.max()) + 1
 
 
 def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
@@ -179,8 +139,22 @@ def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
     # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
     # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
     # >> 32 = 1.
-    upper = TextDigests(b"", [(2**64 - 1, f":{key}".encode())], len(coins))([coins], _go_on) >> np.uint64(32)
+    upper = _hashes(f"coin || ':{key}'", {"coin": coins}) >> np.uint64(32)
     return (upper * np.uint64(count) >> np.uint64(32)).astype(smallest(count))
+
+
+def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The last eight bytes of the MD5 hash of a text for each row, shape (rows,).
+
+    Args:
+        text: In SQL.
+        columns: Whole numbers that it names.
+    """
+    batches = pa.table(dict(columns)).to_batches(max_chunksize=THREAD_ROWS)
+    with duckdb.connect() as connection:  # gives rows in their order, which a shared database need not
+        connection.register("numbers", pa.Table.from_batches(batches))
+        found = connection.execute(f"SELECT md5_number_lower({text}) AS hash FROM numbers").fetchnumpy()["hash"]
+    return np.asarray(found)
 
 
 def _go_on() -> None:

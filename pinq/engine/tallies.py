@@ -9,7 +9,7 @@ sums are exact whatever the order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, Self
 
 import numpy as np
@@ -23,7 +23,6 @@ from pinq.public.specs import Axis
 
 __all__ = ["DenseTally", "ListTally", "OccupiedTally", "SparseTally", "Tally", "packed_words", "run_starts"]
 
-RUN_ROWS = 2**15  # sorted rows that are looked at together
 SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
 MAX_SORTED = 2**62  # cells that a word of 64 bits can number
 
@@ -235,25 +234,9 @@ def _summed_runs(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _counted_runs(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each run of equal numbers, int64, and how long it is, shape (1, runs).
-
-    It looks at some numbers at a time, and touches no more memory than what it returns.
-    """
-    numbers, lengths = np.empty((2, len(ordered)), dtype=np.int64)
-    runs, last = 0, 0
-    for start in range(0, len(ordered), RUN_ROWS):
-        piece = ordered[start : start + RUN_ROWS]
-        # Of 4 4 | 4 9 9 the second piece has one start, at 9: 4 goes on.
-        starts = np.flatnonzero(piece != ordered[start - 1 : start - 1 + len(piece)]) if start else run_starts(piece)
-        if len(starts):
-            begin, end = runs, runs + len(starts)
-            numbers[begin:end] = piece[starts]
-            starts += start
-            lengths[max(0, begin - 1)] = starts[0] - last
-            lengths[begin : end - 1] = np.diff(starts)
-            runs, last = end, starts[-1]
-    lengths[runs - 1 : runs] = len(ordered) - last
-    return numbers[:runs], lengths[None, :runs]
+    """The number of each run of equal numbers, and how long it is, shape (1, runs)."""
+    starts = run_starts(ordered)
+    return ordered.take(starts), np.diff(starts, append=len(ordered))[None]
 
 
 def run_starts(ordered: np.ndarray) -> np.ndarray:
@@ -310,7 +293,7 @@ class ListTally:
         codes = np.concatenate(self._codes, axis=1) if self._codes else np.zeros((len(self._sizes), 0), dtype=np.uint8)
         # Codes (1, 0), (0, 2) and (1, 0) of sizes 2 and 3 are the words 3, 2 and 3: in order 2 3 3,
         # so runs start at 0 and 1, and the cells (0, 2) and (1, 0) have 1 and 2 rows.
-        words = packed_words(codes, self._sizes)
+        words = packed_words(codes.shape[1], zip(codes, self._sizes, strict=True))
         order = np.argsort(words)
         starts = run_starts(words[order])
         if not self._counts or not len(starts):  # each is a row, and counts one
@@ -318,22 +301,22 @@ class ListTally:
         return codes[:, order[starts]], np.add.reduceat(np.concatenate(self._counts)[order], starts)
 
 
-def packed_words(lines: Sequence[np.ndarray] | np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarray:
     """One number for each place of some lines of codes, equal where all codes are, shape (rows,).
 
     Codes are packed into a word as long as they fit; then the words that occur are numbered, which
     makes room for more.
 
     Args:
-        lines: Of equal length, one at least.
-        sizes: Each line's codes are below.
+        rows: Length of each line.
+        lines: Each line's codes, and the number that they are below.
     """
-    words, cells = np.zeros(len(lines[0]), dtype=np.int64), 1
-    for line, size in zip(lines, sizes, strict=True):
+    words, cells = np.zeros(rows, dtype=np.int64), 1
+    for line, size in lines:
         # Words 7, 90 and 7 are numbered 0, 1 and 0: of the cells that there could be, two occur.
         if cells * size > MAX_SORTED:
             order = np.argsort(words)
-            new = np.zeros(len(words), dtype=np.int64)
+            new = np.zeros(rows, dtype=np.int64)
             new[run_starts(words[order])] = 1
             words[order] = np.cumsum(new) - 1
             cells = int(new.sum())

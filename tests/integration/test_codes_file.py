@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from pinq.engine import open_engine, store
-from pinq.engine.codes import BLOCK_ROWS, RowBlock
+from pinq.engine import open_engine, opening
+from pinq.engine.codes import BLOCK_ROWS, arrow_schema, in_blocks
 from pinq.engine.encoding import Encoder
-from pinq.engine.mapped import blocks_of
 from pinq.engine.pieces import OpenSource, Piece
 from pinq.errors import InternalError, PolicyError
 from pinq.ledger.log import Head
@@ -103,10 +103,10 @@ def test_what_changed_is_encoded_again(
         salt = b"other"
     elif change == "encoder":
         rooms = [Path(shutil.copytree(ROOT / "pinq" / room, tmp_path / room)) for room in ("engine", "public")]
-        assert store.digest_of(*rooms) == store.ENCODER
+        assert opening.digest_of(*rooms) == opening.ENCODER
         with (rooms[0] / "encoding.py").open("a") as source:
             source.write("# a line more")
-        monkeypatch.setattr(store, "ENCODER", store.digest_of(*rooms))
+        monkeypatch.setattr(opening, "ENCODER", opening.digest_of(*rooms))
     else:
         file.write_bytes(file.read_bytes()[:-1] if change == "cut" else b"")
     after = rows(policy, salt)
@@ -126,37 +126,64 @@ def test_what_changed_is_encoded_again(
         '{"rows": "40", "units": false, "files": %s, "checksums": %c}',
         '{"rows": -1, "units": false, "files": %s, "checksums": %c}',
         '{"rows": 0, "units": false, "files": %s, "checksums": %c}',
-        '{"rows": 39, "units": false, "files": %s, "checksums": []}',
+        '{"rows": 39, "units": false, "files": %s, "checksums": %c}',
+        '{"rows": 40, "units": false, "files": %s, "checksums": {}}',
         '{"rows": 40, "units": true, "files": %s, "checksums": %c}',
-        '{"rows": 1000000000000000000, "units": false, "files": %s, "checksums": %c}',
+        '{"rows": 1000000000, "units": false, "files": %s, "checksums": %c}',
         "[" * 100_000,
+        None,
     ],
 )
-def test_a_damaged_footer_is_no_codes(footer: str, large: Policy, encodings: list[str], tmp_path: Path) -> None:
-    """Whatever stands at the end of a file, the dataset opens: its source is encoded again."""
+def test_a_damaged_footer_is_no_codes(footer: str | None, large: Policy, encodings: list[str], tmp_path: Path) -> None:
+    """Whatever a file says of itself, the dataset opens: its source is encoded again."""
+    before = rows(large)
+    (file,) = kept(tmp_path)
+    reader = pa.ipc.open_file(pa.py_buffer(file.read_bytes()))
+    noted = reader.get_batch_with_custom_metadata(1).custom_metadata
+    right = json.loads(noted[b"footer"])
+    damaged = (footer or "").replace("%s", json.dumps(right["files"])).replace("%c", json.dumps(right["checksums"]))
+    own = {"footer": damaged, "checksum": str(zlib.crc32(damaged.encode()))}
+    with pa.ipc.new_file(file, reader.schema) as sink:
+        sink.write_batch(reader.get_batch(0))
+        sink.write_batch(reader.get_batch(1), custom_metadata=None if footer is None else own)
+    assert rows(large) == before
+    assert len(encodings) == 2
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_a_file_of_other_columns_or_batches_is_no_codes(
+    batches: int, large: Policy, encodings: list[str], tmp_path: Path
+) -> None:
+    """Arrow reads it, and nothing in it is what the policy declares."""
+    before = rows(large)
+    (file,) = kept(tmp_path)
+    other = pa.record_batch({"c0": pa.array([0, 1], pa.uint8())})
+    noted = pa.ipc.open_file(pa.py_buffer(file.read_bytes())).get_batch_with_custom_metadata(1).custom_metadata
+    with pa.ipc.new_file(file, other.schema) as sink:
+        for _ in range(batches):
+            sink.write_batch(other, custom_metadata=noted)
+    assert rows(large) == before
+    assert len(encodings) == 2
+
+
+def test_any_flipped_bit_is_noticed_or_changes_nothing(large: Policy, encodings: list[str], tmp_path: Path) -> None:
+    """What a file says of itself has a checksum, and each column has one: the rows are right, or there is an error."""
     before = rows(large)
     (file,) = kept(tmp_path)
     content = file.read_bytes()
-    length = int.from_bytes(content[-18:-10], "little")
-    right = json.loads(content[-22 - length : -22])
-    damaged = footer.replace("%s", json.dumps(right["files"])).replace("%c", json.dumps(right["checksums"])).encode()
-    checksum = zlib.crc32(damaged).to_bytes(4, "little")
-    file.write_bytes(content[: -22 - length] + damaged + checksum + len(damaged).to_bytes(8, "little") + content[-10:])
-    assert rows(large) == before
-    assert len(encodings) == 2
-    file.write_bytes(content[:-18] + (2**63).to_bytes(8, "little") + content[-10:])
-    assert rows(large) == before
-
-
-def test_a_flipped_bit_of_a_footer_is_noticed(large: Policy, encodings: list[str], tmp_path: Path) -> None:
-    """A footer has a checksum, so that a number in it that changed by itself is no fact."""
-    before = rows(large)
-    (file,) = kept(tmp_path)
-    content = bytearray(file.read_bytes())
-    content[content.rindex(b'"rows":40') + 8] ^= 1
-    file.write_bytes(content)
-    assert rows(large) == before
-    assert len(encodings) == 2
+    random = np.random.default_rng(0)
+    for place in [content.index(b'"rows":40') + 8, *random.integers(0, len(content), 20).tolist()]:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(random.integers(8))
+        file.write_bytes(flipped)
+        engine = engine_over(large, salt=b"salt")
+        try:
+            engine.tabulate(WHOLE.split(bind(Shards(2), large.schema_)))  # looks at all columns
+            assert sorted(encoded_rows(engine)) == before
+        except InternalError as error:
+            assert "damaged" in str(error)
+        engine.close()
+    assert len(encodings) > 1
 
 
 def test_damaged_codes_are_noticed_when_they_are_read(large: Policy, encodings: list[str], tmp_path: Path) -> None:
@@ -164,7 +191,8 @@ def test_damaged_codes_are_noticed_when_they_are_read(large: Policy, encodings: 
     before = rows(large)
     (file,) = kept(tmp_path)
     content = bytearray(file.read_bytes())
-    content[64 + 3] ^= 1  # a job
+    job = pa.ipc.open_file(pa.py_buffer(bytes(content))).get_batch(0).column(list(large.columns).index("job"))
+    content[content.index(job.buffers()[1].to_pybytes()[:40]) + 3] ^= 1
     file.write_bytes(content)
     engine = engine_over(large, salt=b"salt")
     sex, job = (WHOLE.split(bind(Values(name), large.schema_)) for name in ("sex", "job"))
@@ -180,13 +208,14 @@ def test_damaged_codes_are_noticed_when_they_are_read(large: Policy, encodings: 
 
 def test_writers_of_one_file_open_what_each_wrote(large: Policy, tmp_path: Path) -> None:
     """Two writers of one process number, a thread each or a container each, cannot write into each other's file."""
-    file, both = store.CodesFile(large), threading.Barrier(2, timeout=20)
+    file, both = opening.CodesFile(large), threading.Barrier(2, timeout=20)
     assert file.make_folder()
 
     def write(code: int) -> list[int]:
-        blocks = iter([RowBlock({name: np.full(5, code, np.uint8) for name in large.schema_.columns}, 5)] * 3)
-        waited = (block for block in blocks if both.wait() >= 0)
-        written = file.written(blocks_of(block.columns for block in waited), [], lambda: None, units=False)
+        schema = arrow_schema(large.schema_, units=False)
+        block = pa.RecordBatch.from_arrays([pa.array([code] * 5, field.type) for field in schema], schema=schema)
+        waited = (block for block in [block] * 3 if both.wait() >= 0)
+        written = file.written(in_blocks(waited), [], lambda: None, units=False)
         return sorted(
             {int(code) for block in written.codes.blocks for column in block.columns.values() for code in column}
         )
@@ -291,7 +320,7 @@ def test_what_a_killed_writer_left_is_swept_up(
     """Any start of any dataset deletes it, at once; a file that somebody is writing stays."""
     rows(large)
     (file,) = kept(tmp_path)
-    written, left = store.CodesFile(large)._part(), file.with_name("other.codes.1.part")
+    written, left = opening.CodesFile(large)._part(), file.with_name("other.codes.1.part")
     left.write_bytes(b"codes")
     rows(large)  # whose codes are there: nothing is written
     assert kept(tmp_path) == sorted([file, Path(written[1])])
@@ -348,9 +377,9 @@ def test_blocks_are_cut_wherever_batches_end() -> None:
     sizes = [0, 5, BLOCK_ROWS, 3, BLOCK_ROWS - 8, 2 * BLOCK_ROWS + 1, 0]
     numbers = np.arange(sum(sizes), dtype=np.uint32)
     batches = np.split(numbers, np.cumsum(sizes)[:-1])
-    blocks: list[RowBlock] = list(blocks_of({"a": batch} for batch in batches))
-    assert [block.rows for block in blocks] == [BLOCK_ROWS] * 4 + [1]
-    assert np.array_equal(np.concatenate([block.columns["a"] for block in blocks]), numbers)
+    blocks = list(in_blocks(pa.record_batch({"a": batch}) for batch in batches))
+    assert [block.num_rows for block in blocks] == [BLOCK_ROWS] * 4 + [1]
+    assert np.array_equal(np.concatenate([block["a"].to_numpy() for block in blocks]), numbers)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="no system that maps files as Linux does")

@@ -17,12 +17,12 @@ from collections.abc import Hashable, Iterator
 from contextlib import closing
 from typing import Any, get_args
 
+import pyarrow as pa
 import pytest
 
 from pinq.curator.monitor import Curator
 from pinq.engine import ArrayEngine
-from pinq.engine.codes import Codes
-from pinq.engine.mapped import map_codes, write_codes
+from pinq.engine.codes import Codes, MappedCodes, arrow_schema, in_blocks, write_codes
 from pinq.ledger.ledger import Ledger
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
@@ -102,8 +102,12 @@ class Tables:
 
 def _mapped(codes: Codes, schema: Schema) -> Codes:
     with tempfile.TemporaryFile() as file:  # what is mapped stays mapped
-        write_codes(file, codes.blocks, [])
-        return map_codes(file, schema).codes
+        columns = arrow_schema(schema, units=False)
+        blocks = (
+            pa.RecordBatch.from_arrays([*map(pa.array, own.columns.values())], schema=columns) for own in codes.blocks
+        )
+        write_codes(file, columns, in_blocks(blocks), [])
+        return MappedCodes(file, schema).codes
 
 
 def differing(world: World) -> Iterator[tuple[Case, dict[str, Outcome]]]:

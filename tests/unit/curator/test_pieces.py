@@ -11,7 +11,6 @@ import pytest
 from pinq.curator.candidates import any_cut, scorer
 from pinq.curator.candidates.scorer import Frame, Occupation
 from pinq.curator.counted import Counted
-from pinq.engine import tallies
 from pinq.engine.tables import Sparse
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
@@ -19,18 +18,6 @@ from pinq.public.scores import Gini
 from pinq.public.specs import AnyCut
 
 CODES, CLASSES, PARTS = 3001, 3, 4
-
-
-@pytest.mark.parametrize("step", [1, 2, 3, 2**14])
-def test_runs_of_sorted_numbers_do_not_depend_on_pieces(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallies, "RUN_ROWS", step)
-    random = np.random.default_rng(step)
-    for rows in range(30):
-        ordered = np.sort(random.integers(0, 1 + rows // 2, rows)).astype(np.uint32)
-        numbers, lengths = np.unique(ordered, return_counts=True)
-        got = tallies._counted_runs(ordered)
-        assert got[0].tolist() == numbers.tolist()
-        assert got[1].tolist() == [lengths.tolist()]
 
 
 def occupation(random: np.random.Generator) -> tuple[np.ndarray, Occupation]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pinq.engine import kernel
+from pinq.engine import kernel, tallies
 from pinq.engine.codes import RowBlock
 from pinq.engine.kernel import Counts, count, count_request
 from pinq.engine.tables import Sparse, TableRequest
@@ -59,3 +59,13 @@ def test_tables_of_all_cells_share_a_room(monkeypatch: pytest.MonkeyPatch) -> No
     request = count_request(PartSet([Block(Part())]), tables, schema=POLICY.schema_, at_home=True)
     kinds = [type(tally) for tally in Counts(request).tallies]
     assert kinds == [OccupiedTally, OccupiedTally, SparseTally, OccupiedTally]
+
+
+@pytest.mark.parametrize("rows", range(30))
+def test_runs_of_sorted_numbers_are_counted(rows: int) -> None:
+    """The first, the last and each between; of no row none."""
+    ordered = np.sort(np.random.default_rng(rows).integers(0, 1 + rows // 2, rows)).astype(np.uint32)
+    numbers, lengths = np.unique(ordered, return_counts=True)
+    got = tallies._counted_runs(ordered)
+    assert got[0].tolist() == numbers.tolist()
+    assert got[1].tolist() == [lengths.tolist()]
