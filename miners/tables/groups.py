@@ -33,7 +33,7 @@ from pinq.public.schema import Schema
 
 __all__ = ["grouped", "quantiles", "std", "summary", "variance"]
 
-ROUGH = "the interval of a variance, or of its root, is approximate: it adds a bound for noise to one for bins"
+ROUGH = "the interval of a variance, or of its root, allows for rows anywhere in their bins, so it holds more often"
 Kind = tuple[type[Statistic], str, int]
 """A kind of statistic, its column, and its weight where epsilon is divided."""
 
@@ -234,9 +234,11 @@ def _draft(
     lines = tuple(line for statistic in statistics for line in statistic.lines())
 
     def answer() -> Table:
-        estimates = [estimate for statistic in statistics for estimate in statistic.ask(flat)]
-        frame, scale = _frame(parts, estimates)
-        return Table(title, frame, scale, sum((line.epsilon for line in lines), Fraction(0)), level, notes, picture)
+        answers = [statistic.ask(flat) for statistic in statistics]
+        told = [note for statistic, own in zip(statistics, answers, strict=True) for note in statistic.notes(own)]
+        frame, scale = _frame(parts, [estimate for own in answers for estimate in own])
+        epsilon = sum((line.epsilon for line in lines), Fraction(0))
+        return Table(title, frame, scale, epsilon, level, (*notes, *dict.fromkeys(told)), picture)
 
     return Draft(title, lines, answer, notes)
 

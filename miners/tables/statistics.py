@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -62,6 +62,7 @@ __all__ = [
 FAR, NEAR = 0.4, 0.25  # of its distance, how wide a bin is at the end of the grid and near the median
 EXACT_ROWS = 2000.0  # epsilon times rows above which bins are narrower than that
 NARROWEST = 0.2
+CLOSER = 30  # steps of a descent; its way shrinks by the share of rows whose bin has the point, at each
 EMPTY = 3.5  # standard deviations from 0, up to which the rows beyond a point count as none
 
 
@@ -149,26 +150,60 @@ class MomentsOfBins:
         shift = np.clip(relative, -2 / widths, 2 / widths) * within
         return cls(middles + shift, within - shift**2)
 
-    def coarseness(self, edges: np.ndarray, counts: np.ndarray) -> float:
-        """Returns by how much rows elsewhere within their bins might move the variance.
 
-        Were all rows of a bin at its ends, and by what leaning towards its neighbours changes.
-        """
-        rows = max(float(counts.sum()), 1.0)
-        centred = MomentsOfBins((edges[:-1] + edges[1:] - 1) / 2, self.within)
-        leaning = abs(spread_of(counts, self)[0] - spread_of(counts, centred)[0])
-        return float(np.maximum(counts, 0) @ np.diff(edges) ** 2) / (4 * rows) + leaning
-
-
-def spread_of(counts: np.ndarray, moments: MomentsOfBins) -> tuple[float, np.ndarray]:
-    """Returns the variance of rows in bins, and how far a row more in each bin moves it."""
+def spread_of(counts: np.ndarray, moments: MomentsOfBins) -> float:
+    """Returns the variance of rows in bins."""
     rows = max(float(counts.sum()), 1.0)
     # Bins of 10 and 30 rows around 2 and 6, each within a variance of 1: mean 5, variance (10 * (9
-    # + 1) + 30 * (1 + 1)) / 40 = 4; a row more around 2 moves it by (10 - 4) / 40.
+    # + 1) + 30 * (1 + 1)) / 40 = 4.
     mean = float(counts @ moments.middles) / rows
-    squares = (moments.middles - mean) ** 2 + moments.within
-    variance = float(counts @ squares) / rows
-    return variance, (squares - variance) / rows
+    return float(counts @ ((moments.middles - mean) ** 2 + moments.within)) / rows
+
+
+def spread_bounds(
+    counts: np.ndarray, first: np.ndarray, last: np.ndarray, scale: float, level: float
+) -> tuple[float, float]:
+    """Returns bounds of the variance of rows, wherever they lie in their bins, at a level.
+
+    About any point c the mean squared distance of rows is at least their variance, and about their
+    mean it is the variance. So with n rows in a bin, d from c at the least and D at the most, the
+    variance is at most sum n D^2 / sum n for any c, and at least sum n d^2 / sum n for the c for
+    which that is least. If it were less than v, sum n (d^2 - v) would be negative; so it would be
+    without bins whose d^2 is more than v, and the far bins in which no rows can be told from noise
+    are left out. With noisy counts such a sum is above the half width of its noise with probability
+    (1 - ``level``) / 2 at most; likewise on the other side (inversion of tests).
+
+    Args:
+        counts: Noisy rows of each bin.
+        first: Where a bin begins.
+        last: Where it ends.
+        scale: Of the noise in a count.
+        level: Between 0 and 1.
+    """
+    rows = float(counts.sum())
+    if rows <= half_width(np.ones(1), scale, level, times=len(counts)):
+        return 0.0, float("inf")
+    kept = without_empty_ends(counts, scale)
+    centre = _nearest(first, last, kept)
+    far = np.maximum(last - centre, centre - first) ** 2
+    high = (counts @ far + half_width(far - counts @ far / rows, scale, level)) / rows
+    near = np.maximum(np.maximum(first - centre, centre - last), 0) ** 2
+    inner = (kept != 0) | (near <= max(kept @ near / max(float(kept.sum()), 1.0), near.min()))
+    first, last, counts, rows = first[inner], last[inner], counts[inner], max(float(counts[inner].sum()), 1.0)
+    centre = _nearest(first, last, counts)
+    near = np.maximum(np.maximum(first - centre, centre - last), 0) ** 2
+    low = (counts @ near - half_width(near - counts @ near / rows, scale, level)) / rows
+    return max(float(low), 0.0), float(high)
+
+
+def _nearest(first: np.ndarray, last: np.ndarray, counts: np.ndarray) -> float:
+    """Returns the point from which rows are least far, squared, if each is as near as its bin lets it."""
+    weights = np.maximum(counts, 0) + 1e-9
+    centre = float(np.average((first + last) / 2, weights=weights))
+    for _ in range(CLOSER):
+        # Rows in bins 0-9 and 20-29: from 14.5 they are at 9 and 20 at best, whose mean is nearer.
+        centre = float(np.average(np.clip(centre, first, last), weights=weights))
+    return centre
 
 
 MIN_BINS, MAX_BINS = 8, 256
@@ -233,12 +268,35 @@ class Statistic(ABC):
     def ask(self, groups: Parts) -> list[Estimate]:
         """Asks all groups, which are a flat collection."""
 
+    def notes(self, estimates: Sequence[Estimate]) -> list[str]:
+        """Says what is worth knowing about its answers."""
+        return []
+
 
 class _Numbers(Statistic):
     """A statistic of a numeric column. ``QueryError`` for any other column, when it is made."""
 
+    of_cells: ClassVar[str] = "intervals allow for half a cell"  # what reading values in grid cells means
+
     def __post_init__(self) -> None:
         self.schema.numeric(self.column)
+
+    def notes(self, estimates: Sequence[Estimate]) -> list[str]:
+        """Names a grid that is coarser than the values, and intervals that say nothing."""
+        numeric, notes = self.schema.numeric(self.column), list[str]()
+        if numeric.half_cell:
+            cell = f"{float(numeric.width):.6g}{numeric.unit}"
+            notes.append(f"values of `{self.column}` are read in grid cells of {cell}; {self.of_cells}")
+        ends = numeric.shown(np.array([numeric.number(0), numeric.number(numeric.cells - 1)]))
+        of_kind = [each for each in estimates if each.value.dtype.kind == ends.dtype.kind and numeric.cells > 1]
+        vague = [each.name for each in of_kind if ((each.low <= ends[0]) & (each.high >= ends[1])).any()]
+        if vague:
+            where = " of some groups" if self.groups > 1 else ""
+            notes.append(
+                f"epsilon is too small for {', '.join(vague)} of `{self.column}`: the interval{where} is all of the "
+                "declared range"
+            )
+        return notes
 
 
 class Count(Statistic):
@@ -284,11 +342,20 @@ class Mean(_Numbers):
 
     def ask(self, groups: Parts) -> list[Estimate]:
         answer = groups.noisy_avg(self.column, epsilon=self.epsilon.exact, reuse=self.reuse)
-        return [_released("mean", self.column, answer, self.level)]
+        mean, column = _released("mean", self.column, answer, self.level), self.schema.numeric(self.column)
+        # Each value is up to half a cell from the number that was averaged; of dates so many days.
+        nothing, half = column.shown(np.array([0.0, column.half_cell]))
+        return [replace(mean, low=mean.low - (half - nothing), high=mean.high + (half - nothing))]
 
 
 class Sum(_Numbers):
     """The sum of the values, clamped to the declared bounds. ``QueryError`` for dates."""
+
+    of_cells = "the interval of a sum holds the sum of the cells' middles"
+
+    def notes(self, estimates: Sequence[Estimate]) -> list[str]:
+        """Names a grid that is coarser than the values."""
+        return super().notes([])
 
     def __post_init__(self) -> None:
         self.schema.addable(self.column)
@@ -304,9 +371,9 @@ class Sum(_Numbers):
 class Variance(_Numbers):
     """The mean squared distance from the mean, of noisy counts in bins.
 
-    A tenth of epsilon chooses a median; bins widen from there. A grid of few cells
-    needs no choice: each cell is counted. The interval is approximate: a bound for the noise of all
-    counts, and one for how rows lie within bins.
+    A tenth of epsilon chooses a median; bins widen from there (``spread.py``). A grid of few cells
+    needs no choice: each cell is counted. The interval allows for the noise of all counts, and for
+    rows anywhere in their bins (``spread_bounds``).
     """
 
     @property
@@ -373,19 +440,13 @@ class Variance(_Numbers):
         return [widening_edges(median, cells, self._exactness) for median in medians]
 
     def _bounded(self, edges: np.ndarray, counts: np.ndarray, cells: int, scale: float) -> tuple[float, float, float]:
-        """Computes the variance of a group on so many cells and its interval, in squared cells.
-
-        The interval is about the variance of all noisy counts, which no cut-off end has biased.
-        """
-        kept = without_empty_ends(counts, scale)
-        moments = MomentsOfBins.of(edges, kept, whole=self._numeric.integer)
+        """Computes the variance of a group on so many cells and its interval, in squared cells."""
+        kept, half = without_empty_ends(counts, scale), self._numeric.half_cell / float(self._numeric.width)
+        value = spread_of(kept, MomentsOfBins.of(edges, kept, whole=self._numeric.integer))
+        low, high = spread_bounds(counts, edges[:-1] - half, edges[1:] - 1 + half, scale, self.level)
         # Largest with half of the rows at either end: 25 for cells 0 to 10.
-        largest = (cells - 1) ** 2 / 4
-        value, _ = spread_of(kept, moments)
-        centre, influence = spread_of(counts, moments)
-        off = float(half_width(influence, scale, self.level)) + moments.coarseness(edges, kept)
-        value, low, high = np.clip([value, centre - off, centre + off], 0, largest)
-        return value, min(low, value), max(high, value)
+        low, high = np.clip([low, high], 0, (cells - 1 + 2 * half) ** 2 / 4)
+        return min(max(value, low), high), low, high
 
     def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> Estimate:
         """Names variances with their intervals, in the column's squared units."""

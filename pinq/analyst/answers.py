@@ -128,9 +128,9 @@ class NoiseInfo:
     def interval(self, value: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Returns ends that hold the exact answer with probability at least ``level``.
 
-        For an average U/(U+L) both noisy bins are within k of their exact sums with that
-        probability, if each is with (1 + level) / 2; then the exact share lies within k / (U+L) of
-        the noisy one, whatever the two are.
+        An average is a share s of two noisy bins, U/(U+L), and off by ((1 - s) noise of U - s noise
+        of L) / (U+L). A mean of symmetric, log-concave noises is within k at least as often as one
+        of them (Proschan 1965, "Peakedness of distributions of convex combinations").
         """
         if not is_number(level, 0, 1) or level in (0, 1):
             raise QueryError(
@@ -143,7 +143,7 @@ class NoiseInfo:
         if self.rows is None:
             half = np.array(laplace_interval(self.scale / self.grid, level) * self.grid)
         else:
-            half = self._by_rows(laplace_interval(self.scale / self.grid, (1 + level) / 2) * self.grid, self.rows)
+            half = self._by_rows(laplace_interval(self.scale / self.grid, level) * self.grid, self.rows)
         middle = value if self.dates is None else self.dates.numbers
         low, high = np.maximum(middle - half, self.bounds[0]), np.minimum(middle + half, self.bounds[1])
         if self.dates is not None:

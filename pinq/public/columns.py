@@ -369,6 +369,11 @@ class Numeric(_Column):
         """The number that cell 0 stands for: its only whole number, or its middle."""
         return self.low + (self.width - 1 if self.integer else self.width) / 2
 
+    @property
+    def half_cell(self) -> float:
+        """How far a value within the bounds may lie from the number of its cell."""
+        return float((self.width - self.integer) / 2)
+
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
         """Returns the number of each cell, whole numbers as such; none where they are too many."""
         labels = tuple(self._label(code) for code in range(self.cells)) if self.cells <= count else ()

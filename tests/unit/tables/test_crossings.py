@@ -23,13 +23,13 @@ def test_a_count_between_points_says_where_its_surplus_passes_nothing() -> None:
 
 
 def test_the_second_counts_are_of_what_the_first_leave() -> None:
-    """In sixteen pieces at most, the chosen cut among their ends."""
+    """In twenty-four pieces at most, the chosen cut among their ends."""
     cut = np.array([37])
     points = ladder(cut, 4096)
     first = Counted(points, np.where(points.searchsorted(293) == np.arange(len(points) + 1), 900.0, 1.0), 1.0, 4096)
     finer = finer_points(first, cut, (Fraction(1, 2),))
     assert first.around(0.5) == (101, 293)
-    assert set(finer.tolist()) == {37, *range(101, 294, 12)}
+    assert set(finer.tolist()) == {37, *range(101, 294, 8)}
     assert len(finer) < most_finer(4096, 1)
 
 
