@@ -203,11 +203,8 @@ def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | 
 
     ``LedgerError`` as ``Ledger.declare``.
     """
-    schema = policy.schema_
-    content = schema.model_dump(mode="json", exclude_defaults=True)
-    content |= {"reviewed": policy.reviewed} if policy.reviewed else {}
-    cap, rule = Epsilon(policy.cap_nano), policy.cap_rule
-    ledger.declare(schema.digest, cap, content, rule=rule, may_raise=may_raise, by=by or here())
+    digest, cap, rule = policy.schema_.digest, Epsilon(policy.cap_nano), policy.cap_rule
+    ledger.declare(digest, cap, policy.logged, rule=rule, may_raise=may_raise, by=by or here())
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:

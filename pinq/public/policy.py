@@ -11,6 +11,7 @@ of a column) until the provider deletes the name: a domain that follows the rows
 from __future__ import annotations
 
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from pinq.public.epsilon import is_exact, to_nano
 from pinq.public.plain_yaml import plain_number, write_yaml
 from pinq.public.schema import Column, PrivacyUnit, Schema
 
-__all__ = ["AdbcRows", "AdbcTable", "DatabaseTable", "Policy", "SparkTable"]
+__all__ = ["AdbcRows", "AdbcTable", "DatabaseTable", "Goes", "Policy", "SparkTable"]
 
 
 class DatabaseTable(Declared):
@@ -68,64 +69,74 @@ SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
 """Files, patterns and folders whose rows are one table together."""
 
 
+class Goes(Enum):
+    """Where a key of the policy goes, beside the provider's own programs; each field is marked by one."""
+
+    PUBLIC = "to analysts, and into the log"
+    LOGGED = "into the log"
+    PRIVATE = "nowhere"
+
+
 class Policy(Declared):
     """One dataset: what is public about it, where it is, and how much may be learned of it."""
 
-    version: Literal[1] = 1
-    dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it")
-    source: str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | None = Field(
+    version: Annotated[Literal[1], Goes.PRIVATE] = 1
+    dataset: Annotated[str, Goes.PRIVATE] = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it"
+    )
+    source: Annotated[str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | None, Goes.PRIVATE] = Field(
         default=None,
         description="a Parquet or CSV file, a pattern or a folder of them, relative to the policy, or a list of these; "
         "or a table of DuckDB, of Spark, or of a database with an ADBC driver",
     )
-    csv: Dialect | None = Field(
+    csv: Annotated[Dialect | None, Goes.LOGGED] = Field(
         default=None, description="how a source of delimited text is written; what is not declared is as usual"
     )
-    ledger: str | None = Field(
+    ledger: Annotated[str | None, Goes.PRIVATE] = Field(
         default=None, description="a file, relative to the policy, or a URL of PostgreSQL; beside the source by default"
     )
-    cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(
+    cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6), Goes.LOGGED] = Field(
         description="epsilon over all analysts together, for they may collude"
     )
-    cap_rule: Literal["sum", "union"] = Field(
+    cap_rule: Annotated[Literal["sum", "union"], Goes.LOGGED] = Field(
         default="sum",
         description="whether the cap counts the sum of what each analyst spent, or what they ask alike once",
     )
-    adjacency: Literal["add-remove", "substitute"] = "add-remove"
-    privacy_unit: Literal["row"] | PrivacyUnit = "row"
-    max_rows: int = Field(ge=1, le=2**33)
-    padding: str | None = Field(
+    adjacency: Annotated[Literal["add-remove", "substitute"], Goes.PUBLIC] = "add-remove"
+    privacy_unit: Annotated[Literal["row"] | PrivacyUnit, Goes.PUBLIC] = "row"
+    max_rows: Annotated[int, Goes.PUBLIC] = Field(ge=1, le=2**33)
+    padding: Annotated[str | None, Goes.LOGGED] = Field(
         default=None,
         pattern=r"^[1-9]\d{0,4}(ms|s)$",
         description="over the network, answers and errors leave at multiples of this time, such as 50ms",
     )
-    memory_limit: str | None = Field(
+    memory_limit: Annotated[str | None, Goes.PRIVATE] = Field(
         default=None,
         pattern=r"^\d+(\.\d+)? ?(MB|GB|MiB|GiB)$",
         description="memory that the engine may use before it spills to disk",
     )
-    max_work: int | None = Field(
+    max_work: Annotated[int | None, Goes.LOGGED] = Field(
         default=None,
         ge=1,
         le=10**9,
         description="work that one request may need, in units of about a millisecond of one core; 600,000 by default",
     )
-    secure: Literal["noise", "exact"] = Field(
+    secure: Annotated[Literal["noise", "exact"], Goes.LOGGED] = Field(
         default="noise",
         description="what computations among several parties may open of the rows: "
         "noisy results only, or exact ones too",
     )
-    unreviewed: tuple[str, ...] = Field(
+    unreviewed: Annotated[tuple[str, ...], Goes.PRIVATE] = Field(
         default=(), description="fields that were guessed or read off the data and wait for the provider's word"
     )
-    reviewed: dict[str, str] = Field(
+    reviewed: Annotated[dict[str, str], Goes.LOGGED] = Field(
         default_factory=dict, description="why each reviewed value holds: where it is publicly known from; logged"
     )
-    columns: dict[str, Column] = Field(min_length=1)
+    columns: Annotated[dict[str, Column], Goes.PUBLIC] = Field(min_length=1)
     # The pairs of each column's lookup table; set by who reads the file.
-    lookups: dict[str, dict[str, str]] = Field(default_factory=dict, exclude=True, repr=False)
+    lookups: Annotated[dict[str, dict[str, str]], Goes.PRIVATE] = Field(default_factory=dict, exclude=True, repr=False)
     # Where relative paths start; set by who reads the file.
-    folder: Path = Field(default=Path("."), exclude=True, repr=False)
+    folder: Annotated[Path, Goes.PRIVATE] = Field(default=Path("."), exclude=True, repr=False)
 
     if TYPE_CHECKING:  # keys and values as a file has them
 
@@ -216,9 +227,19 @@ class Policy(Declared):
     @property
     def schema_(self) -> Schema:
         """The part that analysts may see."""
-        return Schema(
-            columns=self.columns, max_rows=self.max_rows, adjacency=self.adjacency, privacy_unit=self.privacy_unit
-        )
+        return Schema(**{name: getattr(self, name) for name in self.going(Goes.PUBLIC)})
+
+    @classmethod
+    def going(cls, where: Goes) -> set[str]:
+        """The keys that go there."""
+        return {name for name, field in cls.model_fields.items() if where in field.metadata}
+
+    @property
+    def logged(self) -> dict[str, JsonValue]:
+        """What the ledger keeps of it beside the cap and its rule: what is not a default."""
+        public = self.schema_.model_dump(mode="json", exclude_defaults=True)
+        beside = self.going(Goes.LOGGED) - {"cap", "cap_rule"}
+        return public | self.model_dump(mode="json", exclude_defaults=True, include=beside)
 
     @property
     def cap_nano(self) -> int:

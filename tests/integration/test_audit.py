@@ -29,7 +29,11 @@ from pinq.provider.report.audit import Replay, audit, bar, printable, replay, wh
 from pinq.provider.report.html import page as html_page
 from pinq.provider.report.terminal import print_audit
 from pinq.public.epsilon import Epsilon
+from pinq.public.plain_yaml import write_yaml
+from pinq.public.policy import Goes, Policy
+from pinq.public.schema import Schema
 from pinq.public.specs import Values
+from tests.tiny import people_in
 
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", '名前 & "quotes"']
 POLICY = """
@@ -458,3 +462,33 @@ def test_small_texts() -> None:
     assert bar(none, none) == bar(none, all_) == "─" * 10
     assert bar(most, all_) == "━" * 9 + "─"
     assert bar(all_, all_) == "━" * 10
+
+
+def test_each_key_of_a_policy_says_where_it_goes() -> None:
+    """Exactly one mark each; analysts see what the schema has."""
+    places = [Policy.going(where) for where in Goes]
+    assert sorted(name for names in places for name in names) == sorted(Policy.model_fields)
+    assert Policy.going(Goes.PUBLIC) == set(Schema.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("padding", "50ms", "padding 50ms"),
+        ("max_work", 5, "max_work 5"),
+        ("secure", "exact", "secure exact"),
+        ("reviewed", {"cap": "contract 17"}, "reviewed cap: contract 17"),
+    ],
+)
+def test_a_key_that_changes_alone_is_logged(key: str, value: object, shown: str, tmp_path: Path) -> None:
+    """Once, by the next opening; so is that it goes again."""
+    policy = people_in(tmp_path)
+    provider.grant(policy, "ana", 1)
+    before = policy.read_text()
+    for text, told in ((before + write_yaml({key: value}), True), (before, False)):
+        policy.write_text(text)
+        for _ in range(2):
+            open_ledger(load_policy(policy)).close()
+        changes = [line.about for line in audit(policy).changes if "schema" in line.about]
+        assert (shown in changes[-1]) == told
+    assert len(changes) == 3

@@ -44,7 +44,7 @@ from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.policy import Policy
+from pinq.public.policy import Goes, Policy
 
 __all__ = ["Audit", "Replay", "amount", "audit", "bar", "printable", "replay", "when"]
 
@@ -107,6 +107,7 @@ def _begin(day: str | date | None) -> datetime | None:
     return moment
 
 
+_SHOWN = Policy.going(Goes.LOGGED) - {"reviewed"}
 MAX_REASONS = 400  # characters of a line that say why values were reviewed
 
 __all__ = ["Line", "line_of"]
@@ -197,7 +198,10 @@ def _of_nobody(line: Line, record: Record, cap: Epsilon) -> Line:
             rule = CAP_RULES[record.cap_rule]
             reasons = "; ".join(f"{name}: {why}" for name, why in record.schema.get("reviewed", {}).items())
             reviewed = f"; reviewed {reasons}"[:MAX_REASONS] if reasons else ""
-            return replace(line, about=f"{change}, which counts {rule}, schema {record.digest[:8]}{reviewed}")
+            keys = "".join(
+                f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
+            )
+            return replace(line, about=f"{change}, which counts {rule}, schema {record.digest[:8]}{keys}{reviewed}")
         case SessionLogged():
             return replace(line, about=record.question.about, outcome="exact, no epsilon")
     return line
