@@ -69,6 +69,7 @@ ENGINES_ROWS = "tests/contract/test_every_engines_rows.py"
 GUARDS = "tests/integration/test_guards.py"
 SAMPLERS = "tests/privacy/test_samplers_see_neighbours.py"
 OUTCOMES = "tests/privacy/test_outcomes.py"
+KNOWN = "tests/privacy/test_known_counterexamples.py"
 
 FAULTS = (
     Fault(
@@ -294,6 +295,34 @@ FAULTS = (
         "least(greatest({cell}, 0), {column.cells - 1})",
         "greatest({cell}, 0)",
         (ENGINES, "tests/integration/test_engine.py"),
+    ),
+    Fault(
+        "a person's rows are bounded in each group of a column that is redefined",
+        "pinq/engine/encoding.py",
+        "PARTITION BY unit ORDER BY",
+        "PARTITION BY unit, c0 ORDER BY",
+        (KNOWN, ENGINES_ROWS),
+    ),
+    Fault(
+        "numbers beyond a bound wrap round",
+        "pinq/engine/encoding.py",
+        'cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"',
+        'cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r}) % {column.cells}"',
+        (KNOWN, ENGINES),
+    ),
+    Fault(
+        "sums of cells are added up in 32 bits",
+        "pinq/curator/verbs/sum.py",
+        "return np.clip(self.factor * codes + self.offset * rows, -MAX_SUM, MAX_SUM).astype(np.int64)",
+        "return (self.factor * codes + self.offset * rows).astype(np.int32).astype(np.int64)",
+        (KNOWN, "tests/integration/test_whole_numbers.py"),
+    ),
+    Fault(
+        "a residual is clipped in a copy, and used as it was",
+        "pinq/public/derivatives.py",
+        "residual = np.clip(residual, -self._limit, self._limit)",
+        "np.clip(residual, -self._limit, self._limit)",
+        (KNOWN, LOSSES),
     ),
     Fault(
         "a calendar of a single period has no table",
