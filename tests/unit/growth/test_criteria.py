@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.growth.criteria import CRITERIA, gain, require_criterion
+from miners.growth.criteria import CRITERIA, gain, impurity_reduction, require_criterion, score_of
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 
@@ -44,8 +44,11 @@ def test_they_order_splits_as_the_scores_of_the_layer_do(cells: Any, criterion: 
         return
     halves = np.stack([table[:2].sum(axis=0), table[2:].sum(axis=0)])
     other = np.stack([table[::2].sum(axis=0), table[1::2].sum(axis=0)])
-    score, unit, _ = CRITERIA[criterion]
-    exact = np.array(score("y").of(np.stack([halves, other]), SCHEMA)) / unit / table.sum()
+    exact = (
+        np.array(score_of(criterion, "y").of(np.stack([halves, other]), SCHEMA))
+        / CRITERIA[criterion].unit
+        / table.sum()
+    )
     noisy = gain(criterion, halves) - gain(criterion, other)
     assert noisy == pytest.approx(float(exact[0] - exact[1]), abs=0.005)
 
@@ -54,3 +57,14 @@ def test_what_is_no_criterion_is_refused() -> None:
     assert require_criterion("max") == "max"
     with pytest.raises(QueryError, match="must be one of 'max', 'gini', 'info_gain'"):
         require_criterion("entropy")
+
+
+def test_an_unknown_name_stands_for_no_other_criterion() -> None:
+    """It is refused before a fit; where it is passed all the same it fails, and is not information gain."""
+    for judge in (
+        lambda: gain("entropy", TABLE),
+        lambda: impurity_reduction("gain_ratio", TABLE),
+        lambda: score_of("x", "y"),
+    ):
+        with pytest.raises(KeyError):
+            judge()
