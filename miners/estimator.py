@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -157,7 +157,7 @@ class Fitted(Certified, Parameterised):
 
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree or forest."""
-        model = self._model.to_dict()
+        stored = self._stored()
         params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
         return json.dumps(
             {
@@ -165,17 +165,25 @@ class Fitted(Certified, Parameterised):
                 "version": VERSION,
                 "params": params,
                 "cost": loss_text(self.cost_),
-                self._state.kept_as: model,
+                **stored,
             },
             allow_nan=False,
         )
+
+    def _stored(self) -> dict[str, object]:
+        """What was learned, as JSON has it."""
+        return {self._state.kept_as: self._model.to_dict()}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
         stored, params, cost = read_stored(cls, text, VERSION)
         miner: Self = cls(**params)
-        return miner._fitted(cls._state.from_dict(stored.get(cls._state.kept_as)), cost)
+        return miner._restored(stored, cost)
+
+    def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
+        """Takes what ``_stored`` wrote. ``QueryError`` where it is something else."""
+        return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
     def _fitted(self, model: Any, cost: Fraction) -> Self:
         setattr(self, f"{self._state.kept_as}_", model)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``HandleMiner`` is how a fit goes, for every miner that learns from one private handle."""
+"""``Miner`` is how every fit is decided and planned, ``HandleMiner`` how it goes on one handle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pinq.public.epsilon import Epsilon, Loss
     from pinq.public.schema import Schema
 
-__all__ = ["ClassLearner", "HandleMiner", "Learner"]
+__all__ = ["ClassLearner", "HandleMiner", "Learner", "Miner"]
 
 W = TypeVar("W")
 
@@ -51,12 +51,49 @@ class ClassLearner(Learner, Protocol):
         """Predicts class probabilities, shape (rows, classes)."""
 
 
-class HandleMiner(Fitted, ABC, Generic[W]):
-    """A miner that learns from one private handle.
+class Miner(Fitted, ABC, Generic[W]):
+    """A miner that decides all that can be decided before its first question, and says what it asks.
 
-    Subclasses decide all that can be decided before the first question (``_checked``), say what
-    that asks, and learn by it.
+    Whom it asks is a subclass's: one private handle, or several holders.
     """
+
+    def _planned(self, work: W, rows: int | None) -> Plan:
+        notes, warnings = self._notes(work), self._warnings(work, rows)
+        return Plan(self._title(work), tuple(self._lines(work)), self._total(work).exact, notes, warnings)
+
+    @abstractmethod
+    def _checked(self, schema: Schema, target: str) -> W:
+        """Returns what is decided, every parameter checked before anything is spent."""
+
+    def _rehearse(self, work: W, handle: PrivateQueryable) -> None:
+        """Raises what the heaviest question would be refused with, before any is paid.
+
+        By default nothing is foreseen: what a tree asks follows from answers.
+        """
+
+    @abstractmethod
+    def _total(self, work: W) -> Epsilon:
+        """Returns what all questions cost."""
+
+    @abstractmethod
+    def _title(self, work: W) -> str:
+        """Returns what is planned, in one line."""
+
+    @abstractmethod
+    def _lines(self, work: W) -> Sequence[PlanLine]:
+        """Returns a line for each question."""
+
+    @abstractmethod
+    def _notes(self, work: W) -> tuple[str, ...]:
+        """Returns what is worth knowing, one sentence each."""
+
+    @abstractmethod
+    def _warnings(self, work: W, rows: int | None) -> tuple[str, ...]:
+        """Returns what is likely to go wrong, one sentence each."""
+
+
+class HandleMiner(Miner[W], Generic[W]):
+    """A miner that learns from one private handle."""
 
     def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Learns from the rows behind a handle.
@@ -97,40 +134,6 @@ class HandleMiner(Fitted, ABC, Generic[W]):
         """
         return self._planned(self._checked(schema, target), rows)
 
-    def _planned(self, work: W, rows: int | None) -> Plan:
-        notes, warnings = self._notes(work), self._warnings(work, rows)
-        return Plan(self._title(work), tuple(self._lines(work)), self._total(work).exact, notes, warnings)
-
-    @abstractmethod
-    def _checked(self, schema: Schema, target: str) -> W:
-        """Returns what is decided, every parameter checked before anything is spent."""
-
-    def _rehearse(self, work: W, handle: PrivateQueryable) -> None:
-        """Raises what the heaviest question would be refused with, before any is paid.
-
-        By default nothing is foreseen: what a tree asks follows from answers.
-        """
-
     @abstractmethod
     def _learned(self, work: W, handle: PrivateQueryable, target: str) -> Model:
         """Asks, and returns what was learned."""
-
-    @abstractmethod
-    def _total(self, work: W) -> Epsilon:
-        """Returns what all questions cost."""
-
-    @abstractmethod
-    def _title(self, work: W) -> str:
-        """Returns what is planned, in one line."""
-
-    @abstractmethod
-    def _lines(self, work: W) -> Sequence[PlanLine]:
-        """Returns a line for each question."""
-
-    @abstractmethod
-    def _notes(self, work: W) -> tuple[str, ...]:
-        """Returns what is worth knowing, one sentence each."""
-
-    @abstractmethod
-    def _warnings(self, work: W, rows: int | None) -> tuple[str, ...]:
-        """Returns what is likely to go wrong, one sentence each."""

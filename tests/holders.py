@@ -13,7 +13,7 @@ from miners import Federation
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.handles import simulated
 
-STRATEGIES: tuple[Any, ...] = ("turns", "local_rnm", "noisy_counts")
+STRATEGIES: tuple[Any, ...] = ("turns", "noisy_counts")
 SCHEMA = Schema(
     columns={
         "x": Numeric(lower=0, upper=99, integer=True),

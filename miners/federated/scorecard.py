@@ -17,35 +17,33 @@ Privacy:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from miners.budget.payment import require_budget
-from miners.budget.plan import Plan, PlanLine, many, remember_fit, warn_before_fit
-from miners.estimator import whole_number
-from miners.federated.bill import DISJOINT, HoldersBill, cost_of, resumes, source_of
-from miners.federated.bill import Card as Holders
+from miners.budget.plan import many
 from miners.federated.federation import CountSource, FederatedParts, HolderQuestion, SumsNeeded, Tally
-from miners.federated.strategy import require_abilities
+from miners.federated.holders_miner import Card as Holders
+from miners.federated.holders_miner import HoldersMiner, resumes
+from miners.federated.strategy import DISJOINT
 from miners.federated.topdown import deal
+from miners.scorecards.card import Card
 from miners.scorecards.cells import refined
 from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
 from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.scorecards.shares import CardStep, Shares, with_turns
 from miners.trees.tree_miner import require_word
-from pinq.errors import QueryError, unspent
+from pinq.errors import QueryError
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Spec, bind
 
 if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
+    pass
 
 __all__ = ["CardStrategyName", "DPScorecard", "DPScorecardRegressor", "HoldersCardMiner"]
 
@@ -227,10 +225,9 @@ def _positions(order: Sequence[str], holder: str) -> list[int]:
 
 
 CardStrategyName = Literal["turns", "noisy_counts", "secure"]
-KIND = "Scorecard"
 
 
-class HoldersCardMiner(ScorecardMiner):
+class HoldersCardMiner(HoldersMiner[CardFit], ScorecardMiner):
     """A scorecard's fit over several holders; what is fitted follows from the target.
 
     Attributes:
@@ -239,58 +236,25 @@ class HoldersCardMiner(ScorecardMiner):
 
     strategy: CardStrategyName
     resume: bool
+    holders_: Holders
+    _noted_as = "holders"
+    _made = "Scorecard"
 
-    def fit(self, handle: CountSource | PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
-        """Learns the points.
+    def _learned_from(self, source: CountSource, work: CardFit, resume: bool) -> Card:
+        kind = InTurns if self.strategy == "turns" else InOrder
+        return work.learned(kind(source, work.shares, reuse=resume))
 
-        Args:
-            handle: The holders' handles, as a ``Federation``; parties that add up, as a
-                ``miners.secure.SecureFederation``; or one handle.
-            target: The column to predict.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost; of
-                several holders as ``resume=True``.
+    def _among(self, work: CardFit, holders: int) -> CardFit:
+        """Returns the fit for so many holders, each with noise of its own or all with one."""
+        return replace(work, holders=holders, noises=1 if self.strategy == "secure" else holders)
 
-        Raises:
-            QueryError: A parameter or the target is wrong.
-            HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
-                does not go on without it; says what was spent where.
-        """
-        with unspent():
-            resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
-            source = source_of(handle, self, reuse=reuse)
-            card_fit = self._checked(source.schema, target)
-            total = card_fit.shares.total
-            require_abilities(self.strategy, source)
-            if not resume:  # of a fit that was broken off a part has been paid for
-                source.each_handle(card_fit.rehearse)
-                source.each(lambda budget: require_budget(budget, total, miner=self))
-                known = replace(card_fit, noises=self._noises(len(source.holders)))
-                warn_before_fit(self, handle, total, self._warnings(known, None))
-        with HoldersBill(source) as bill:
-            card = card_fit.learned(self._asking(source, card_fit.shares, resume))
-        self.holders_: Holders = bill.card(self.strategy, KIND)
-        remember_fit(self, handle)
-        return self._fitted(card, cost_of(self.holders_, total.exact))
+    def _title(self, work: CardFit) -> str:
+        steps = many(len(work.shares.steps), "step")
+        asked = f"{many(work.holders, 'holder')}, strategy {self.strategy!r}, {steps}"
+        return f"{type(self).__name__} for `{work.objective.target}`: {asked}"
 
-    def plan(self, schema: Schema, target: str, *, holders: int = 1, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask of each holder, and what it costs there.
-
-        Free: it looks at the schema only.
-
-        Args:
-            schema: The public schema, ``federation.schema``.
-            target: The column to predict.
-            holders: How many there are.
-            rows: How many rows they have together, if that is known; for the warning only.
-        """
-        count = whole_number("holders", holders, 1, 10**6)
-        card_fit = replace(self._checked(schema, target), noises=self._noises(count))
-        steps = many(len(card_fit.shares.steps), "step")
-        asked = f"{many(count, 'holder')}, strategy {self.strategy!r}, {steps}"
-        notes = (*self._notes(card_fit), *self._holder_notes(count))
-        lines: tuple[PlanLine, ...] = tuple(card_fit.lines())
-        title = f"{type(self).__name__} for `{target}`: {asked}"
-        return Plan(title, lines, card_fit.shares.total.exact, notes, self._warnings(card_fit, rows))
+    def _notes(self, work: CardFit) -> tuple[str, ...]:
+        return (*super()._notes(work), *self._holder_notes(work.holders))
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
         """Returns what a fit asks of parties that add up. Free.
@@ -312,23 +276,6 @@ class HoldersCardMiner(ScorecardMiner):
         shares, width = card_fit.shares, card_fit.objective.width
         steps = [step.sums for step in shares.steps]
         return SumsNeeded(cells, min([shares.base, *shares.tables]), min(steps, default=None), width)
-
-    def to_json(self) -> str:
-        """The fitted miner as text: its parameters, what it cost, its points, who took part."""
-        return json.dumps(json.loads(super().to_json()) | {"holders": self.holders_.to_dict()}, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        miner = super().from_json(text)
-        where = f"`holders` of a stored {cls.__name__}"
-        miner.holders_ = Holders.from_dict(json.loads(text).get("holders"), model=KIND, of=where)
-        return miner
-
-    def _asking(self, source: CountSource, shares: Shares, resume: bool) -> HoldersAsking:
-        """Returns how the strategy asks."""
-        kind = InTurns if self.strategy == "turns" else InOrder
-        return kind(source, shares, reuse=resume)
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         require_word("strategy", self.strategy, get_args(CardStrategyName))
@@ -357,10 +304,6 @@ class HoldersCardMiner(ScorecardMiner):
         weight = objective.table_weight(epsilon, attributes) if naive else objective.order_weight
         tables = attributes if asked else 0
         return Shares.of(epsilon, tables=tables, steps=steps, chooses=False, weight=weight, starts=naive)
-
-    def _noises(self, holders: int) -> int:
-        """Returns how many noises are in each number."""
-        return 1 if self.strategy == "secure" else holders
 
     def _holder_notes(self, holders: int) -> Iterator[str]:
         """Yields what is worth knowing, one sentence each."""

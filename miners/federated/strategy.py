@@ -19,16 +19,16 @@ from miners.trees.strategy import Problem, noise_of
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
 
-__all__ = ["NEEDS", "STRATEGIES", "FederatedStrategy", "StrategyName", "require_abilities"]
+__all__ = ["DISJOINT", "NEEDS", "STRATEGIES", "FederatedStrategy", "StrategyName", "require_abilities"]
 
-StrategyName = Literal["turns", "single", "noisy_counts", "local_rnm", "secure"]
+DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
+
+StrategyName = Literal["turns", "noisy_counts", "secure"]
 STRATEGIES = get_args(StrategyName)
 # What a strategy needs of a source beside counts.
-NEEDS: dict[StrategyName, Ability | None] = {
+NEEDS: dict[str, Ability | None] = {
     "turns": "choices",
-    "single": "choices",
     "noisy_counts": None,
-    "local_rnm": "choices",
     "secure": "sums",
 }
 UNABLE: dict[Ability, str] = {
@@ -57,7 +57,7 @@ class FederatedStrategy(ABC):
         depth: Levels of splits.
         max_nodes: How many nodes may be split.
         leaves: What the leaves' histograms get at least.
-        decay: Whether each level gets half of the one above, instead of as much.
+        holders: How many holders are asked.
     """
 
     problem: Problem
@@ -66,11 +66,11 @@ class FederatedStrategy(ABC):
     depth: int
     max_nodes: int
     leaves: Epsilon
-    decay: bool
+    holders: int = 1
 
     @abstractmethod
-    def steps(self, holders: int) -> list[Step]:
-        """Returns what so many holders are asked, from the root down to the leaves."""
+    def steps(self) -> list[Step]:
+        """Returns what the holders are asked, from the root down to the leaves."""
 
     @abstractmethod
     def grow(self, task: Task) -> list[HeldNode]:
@@ -82,9 +82,9 @@ class FederatedStrategy(ABC):
         schema = self.problem.schema
         return max(family.max_parts(schema) for family in families(schema, self.attributes))
 
-    def lines(self, holders: int) -> tuple[PlanLine, ...]:
+    def lines(self) -> tuple[PlanLine, ...]:
         """Returns how the steps read in a plan."""
-        *asked, leaves = self.steps(holders)
+        *asked, leaves = self.steps()
         nodes = [min(self.parts**step.level, self.max_nodes) for step in asked]
         ends = min(self.parts**leaves.level, self.max_nodes * (self.parts - 1) + 1)
         return tuple(step.line(count, step.cost) for step, count in zip([*asked, leaves], [*nodes, ends], strict=True))
@@ -108,8 +108,8 @@ class FederatedStrategy(ABC):
         return choice_noise_scale(self.problem.schema, self.criterion, epsilon, textbook=False)
 
 
-def require_abilities(strategy: StrategyName, source: CountSource) -> None:
+def require_abilities(strategy: str, source: CountSource) -> None:
     """Raises ``QueryError`` where a source does not answer what a strategy asks of it."""
-    needed = NEEDS[strategy]
+    needed = NEEDS.get(strategy, "choices")
     if needed is not None and needed not in source.abilities:
         raise QueryError(UNABLE[needed].format(strategy=strategy))

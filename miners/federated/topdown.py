@@ -28,27 +28,25 @@ References:
 from __future__ import annotations
 
 import heapq
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self
+from typing import ClassVar, Literal
 
-from miners.budget.payment import require_budget
-from miners.budget.plan import Plan, lost_votes, remember_fit, warn_before_fit
+from miners.budget.plan import PlanLine, lost_votes
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from miners.estimator import TreeClassifier, require_varied, whole_number
 from miners.federated.asking import Task, ask_choices, ask_leaves
-from miners.federated.bill import DISJOINT, Card, HoldersBill, cost_of, resumes, source_of
 from miners.federated.federation import CountSource, FederatedParts, SumsNeeded
 from miners.federated.held_node import HeldNode, branch, gather, pooled
-from miners.federated.split_finders import FoundSplit, LocalChoice, NoisyCounts, SplitFinder
+from miners.federated.holders_miner import Card, HoldersMiner, resumes
+from miners.federated.split_finders import FoundSplit, NoisyCounts
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
-from miners.federated.strategy import NEEDS, STRATEGIES, FederatedStrategy, StrategyName, require_abilities
+from miners.federated.strategy import DISJOINT, NEEDS, STRATEGIES, FederatedStrategy, StrategyName
 from miners.fitted.node import Split
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, default_depth_note, families, levels_carried
@@ -57,14 +55,11 @@ from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, require_word
-from pinq.errors import QueryError, unspent
+from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
 
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
-
-__all__ = ["DPTopDown", "deal"]
+__all__ = ["MAX_DECAYS", "MOVED", "BestFirst", "DPTopDown", "InTurns", "deal"]
 
 MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
 MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there
@@ -79,11 +74,13 @@ class BestFirst(FederatedStrategy):
 
     Attributes:
         finder: How splits are found.
+        decay: Whether each level gets half of the one above, instead of as much.
         at_once: How many nodes are split before splits are sought for their children, together; 1
             is Algorithm 1 to the letter.
     """
 
-    finder: SplitFinder
+    finder: NoisyCounts
+    decay: bool
     at_once: int
 
     @cached_property
@@ -95,15 +92,15 @@ class BestFirst(FederatedStrategy):
         weights = [2 ** (self.depth - 1 - level) if self.decay else 1 for level in range(self.depth)]
         return spread(self.problem.epsilon - self.leaves, weights)
 
-    def recipe(self, holders: int) -> Recipe:
+    def recipe(self) -> Recipe:
         """Returns the steps along a path, which add up to what the fit costs at each holder."""
-        levels = tuple(self.finder.steps(self, level, share, holders) for level, share in enumerate(self.shares))
+        levels = tuple(self.finder.steps(self, level, share) for level, share in enumerate(self.shares))
         leaves = self.leaf_step(self.depth, self.problem.epsilon - sum(self.shares, ZERO))
         return Recipe(self.problem.epsilon, levels, (leaves,))
 
-    def steps(self, holders: int) -> list[Step]:
+    def steps(self) -> list[Step]:
         """Returns the steps of the recipe."""
-        recipe = self.recipe(holders)
+        recipe = self.recipe()
         return [step for steps in (*recipe.levels, recipe.leaf) for step in steps]
 
     def smallest_count(self) -> Epsilon:
@@ -111,12 +108,12 @@ class BestFirst(FederatedStrategy):
 
         A leaf is asked with all that its path has left: at least what no level's share takes.
         """
-        recipe = self.recipe(holders=1)
+        recipe = self.recipe()
         return min([self.finder.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
 
     def grow(self, task: Task) -> list[HeldNode]:
         """Grows a tree; the root first, each node before its children."""
-        growth = _Growth(task, self, self.recipe(len(task.source.holders)))
+        growth = _Growth(task, self, self.recipe())
         growth.seek(growth.nodes)
         splits = 0
         while growth.queue and splits < self.max_nodes:
@@ -249,24 +246,21 @@ class InTurns(FederatedStrategy):
     """How a tree grows in turns.
 
     A level that would pass ``max_nodes`` is not begun; what it would have cost goes to the leaves.
-    With ``decay`` each of a holder's levels gets half of the one before.
 
     Attributes:
         candidates: What each node may be split by.
-        size: The loss of each holder's size; 0 where there is one holder, who has all turns.
     """
 
     candidates: Sequence[SplitCandidate]
-    size: Epsilon
 
-    def steps(self, holders: int) -> list[Step]:
-        """Returns what so many holders of one size are asked."""
+    def steps(self) -> list[Step]:
+        """Returns what holders of one size are asked."""
         rest = self.problem.epsilon - self._size_loss
         # Of equal holders no more than there are levels get a turn.
-        names = [f"holder {number}" for number in range(1, min(holders, max(1, self.depth)) + 1)]
+        names = [f"holder {number}" for number in range(1, min(self.holders, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
         asked = StepQuestion(StepName.SIZE, "noisy_count", "size of each holder", self.count_noise)
-        size = [Step(asked, 0, self.size)] if self._size_loss else []
+        size = [Step(asked, 0, self._size_loss)] if self._size_loss else []
         leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
         return [*size, *(turn.step for turn in turns), leaves]
 
@@ -283,9 +277,8 @@ class InTurns(FederatedStrategy):
         # Sizes 600 and 250 and four levels: north, north, south, north; north's loss is spread over
         # three levels, south has one for all of its own.
         levels = self.depth - level
-        # With decay the last of n levels gets 1 of 2^n - 1 shares, and no share may be below a
-        # nano.
-        able = {name: rows[name] * loss.nano for name, loss in left.items() if loss.nano >= 2**levels}
+        # No share may be below a nano.
+        able = {name: rows[name] * loss.nano for name, loss in left.items() if loss.nano >= levels}
         order = deal(able, levels) if able else []
         losses = {name: iter(self._spread(left[name], order.count(name))) for name in dict.fromkeys(order)}
         best = f"best split by {many(len(self.attributes), 'attribute')}"
@@ -319,12 +312,12 @@ class InTurns(FederatedStrategy):
 
     @property
     def _size_loss(self) -> Epsilon:
-        """What each holder's size costs; nothing where there is nothing to choose."""
-        return self.size if self.depth else ZERO
+        """What each holder's size costs; nothing where one has all turns, or there is no choice."""
+        return self.problem.epsilon // SIZE_SHARE if self.depth and self.holders > 1 else ZERO
 
     def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
         """Spreads a holder's loss over its own levels."""
-        return spread(epsilon, [2 ** (levels - 1 - own) if self.decay else 1 for own in range(levels)])
+        return spread(epsilon, [1] * levels)
 
     def _left(self, task: Task, node: HeldNode) -> dict[str, Epsilon]:
         """Returns what each holder that is still there has left for choices, below a node."""
@@ -338,9 +331,9 @@ class InTurns(FederatedStrategy):
         """
         if not self._size_loss:
             return dict.fromkeys(task.source.holders, 1.0)
-        sizes = root.parts.noisy_count(epsilon=self.size, reuse=task.reuse)
+        sizes = root.parts.noisy_count(epsilon=self._size_loss, reuse=task.reuse)
         for name in sizes:
-            root.pay(name, self.size)
+            root.pay(name, self._size_loss)
         return {name: float(count[0]) / task.source.distance(name) for name, count in sizes.items()}
 
     def _ask_splits(
@@ -376,10 +369,26 @@ SIZE_SHARE = 50  # one part in so many of epsilon goes into each holder's size
 MAX_NODES = 2**16
 CERTAINTY = 0.25
 MAX_DECAYS = 6  # halved more often, a share is too thin to be of use
+_PAPER = "which is now a reproduction of the paper in benchmarks/papers/topdown/paper.py"
+MOVED = dict.fromkeys(("single", "local_rnm", "decay"), _PAPER)
+INSTEAD = {"strategy": "'turns', 'noisy_counts' or 'secure'", "budget": "'uniform' or None"}
+
+
+class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
+    """A fitted tree of several holders.
+
+    Attributes:
+        card_: Who took part, what it cost there, who was dropped.
+    """
+
+    card_: Card
+    _noted_as = "card"
+    _made = "Tree"
+    _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class DPTopDown(TreeClassifier):
+class DPTopDown(HoldersTreeMiner):
     """A decision tree from several data holders' tables.
 
     A coordinator that none of them needs to trust grows it. ``fit`` takes a ``Federation`` of
@@ -390,16 +399,15 @@ class DPTopDown(TreeClassifier):
         epsilon: What ``fit`` costs at each holder.
         strategy: How splits are found. ``"turns"``, the most accurate: each level's splits are
             chosen by one holder alone, in turns, and all holders count the leaves. The others grow
-            best-first, like the paper: ``"local_rnm"`` (holders propose, histograms from all
-            decide), ``"noisy_counts"`` (histograms of all splitting functions from all holders),
-            ``"single"`` (one holder), ``"secure"`` (as noisy_counts, with one noise for all: of
-            parties that add up under secret sharing, a ``miners.secure.SecureFederation``).
+            best-first, like the paper: ``"noisy_counts"`` (histograms of all splitting functions
+            from all holders), ``"secure"`` (as noisy_counts, with one noise for all: of parties
+            that add up under secret sharing, a ``miners.secure.SecureFederation``).
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (rows that a vote gets right).
         max_nodes: The most nodes that are split.
         leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and
             below 1. None for a sixth ("turns") or a quarter; the paper has a half.
-        budget: ``"uniform"``, every depth as much, or ``"decay"``, each half of the one above. None
-            for "decay" where growth is best-first and at most six levels deep, else "uniform".
+        budget: ``"uniform"``, every depth as much. None for that too, but where growth is
+            best-first and at most six levels deep each depth gets half of the one above.
         max_depth: The most splits on a path, 0 to 60. None for what public facts let expect to be of
             use.
         attributes: Columns to split by; None for all but the target.
@@ -424,10 +432,9 @@ class DPTopDown(TreeClassifier):
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
         its own policy's terms, whatever the coordinator and the other holders do.
         Why: on every path from the root to a leaf the shares of what a holder is asked add up to
-        ``epsilon``: see ``miners.federated.topdown`` and ``miners.federated.topdown``; its ledger
-        charges and enforces just that. A person is one holder's only, so nothing adds up over
-        holders. Scores are the layer's, scaled to counts and with public sensitivities; a choice
-        publishes an index, never a score.
+        ``epsilon``: see ``miners.federated.topdown``; its ledger charges and enforces just that. A
+        person is one holder's only, so nothing adds up over holders. Scores are the layer's, scaled
+        to counts and with public sensitivities; a choice publishes an index, never a score.
         Exact: nano-epsilons. Held by: tests/unit/federated/test_topdown_bill.py,
         tests/privacy/test_topdown_releases.py.
 
@@ -445,8 +452,8 @@ class DPTopDown(TreeClassifier):
         Private Distributed Decision Tree Learning".
 
     Examples:
-        >>> DPTopDown(epsilon=0.5, strategy="local_rnm")
-        DPTopDown(epsilon=0.5, strategy='local_rnm')
+        >>> DPTopDown(epsilon=0.5, strategy="noisy_counts")
+        DPTopDown(epsilon=0.5, strategy='noisy_counts')
     """
 
     epsilon: Loss = 1.0
@@ -454,74 +461,12 @@ class DPTopDown(TreeClassifier):
     criterion: str = "gini"
     max_nodes: int = 512
     leaf_fraction: Loss | None = None
-    budget: Literal["decay", "uniform"] | None = None
+    budget: Literal["uniform"] | None = None
     max_depth: int | None = None
     attributes: Sequence[str] | None = None
     splits: SplitsByColumn | None = None
     at_once: int = 16
     resume: bool = False
-
-    def fit(self, handle: CountSource | PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
-        """Grows the tree.
-
-        Args:
-            handle: The holders' handles, as a ``Federation``; parties that add up, as a
-                ``miners.secure.SecureFederation``; or one handle.
-            target: The categorical column to predict.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost; of
-                several holders as ``resume=True``.
-
-        Raises:
-            QueryError: A parameter or the target is wrong.
-            HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
-                does not go on without it; says what was spent where.
-        """
-        with unspent():
-            resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
-            source = source_of(handle, self, reuse=reuse)
-            count = len(source.holders)
-            strategy = self._checked(source.schema, target, count)
-            require_abilities(self.strategy, source)
-            if not resume:  # of a fit that was broken off a part has been paid for
-                source.each(lambda budget: require_budget(budget, strategy.problem.epsilon, miner=self))
-                warn_before_fit(self, handle, strategy.problem.epsilon, self._warnings(strategy, count))
-        with HoldersBill(source) as bill:
-            nodes = strategy.grow(Task(source, strategy.problem, resume))
-        self.card_: Card = bill.card(self.strategy)
-        remember_fit(self, handle)
-        cost = cost_of(self.card_, strategy.problem.epsilon.exact)
-        return self._fitted(_tree(strategy.problem, source, nodes), cost)
-
-    def to_json(self) -> str:
-        """The fitted miner as text: its parameters, what it cost, its tree, its card."""
-        return json.dumps(json.loads(super().to_json()) | {"card": self.card_.to_dict()}, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        miner = super().from_json(text)
-        miner.card_ = Card.from_dict(json.loads(text).get("card"))
-        return miner
-
-    def plan(self, schema: Schema, target: str, *, holders: int = 1) -> Plan:
-        """Says what ``fit`` is going to ask of each holder, and what it costs there.
-
-        Free: it looks at the schema only.
-
-        Args:
-            schema: The public schema, ``federation.schema``.
-            target: The column to predict.
-            holders: How many there are.
-        """
-        strategy = self._checked(schema, target, whole_number("holders", holders, 1, 10**6))
-        lines = strategy.lines(holders)
-        depth = lines[-1].level
-        title = (
-            f"DPTopDown for `{target}`: {many(holders, 'holder')}, strategy {self.strategy!r}, "
-            f"{many(depth, 'level')} of splits, criterion {self.criterion}"
-        )
-        notes = tuple(self._notes(holders, depth))
-        return Plan(title, lines, strategy.problem.epsilon.exact, notes, self._warnings(strategy, holders))
 
     def smallest_count_loss(self, schema: Schema, target: str) -> Fraction:
         """Returns the smallest loss at which a fit asks for a count. Free.
@@ -536,7 +481,7 @@ class DPTopDown(TreeClassifier):
             QueryError: A parameter or the target is wrong, or the strategy asks for more than
                 counts.
         """
-        problem = self._problem(schema, target, 1)
+        problem = self._problem(schema, target)
         if NEEDS[self.strategy] == "choices":
             raise QueryError(
                 f"strategy {self.strategy!r} asks for choices too; 'secure' and 'noisy_counts' ask for counts alone."
@@ -545,19 +490,33 @@ class DPTopDown(TreeClassifier):
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
         """Returns what a fit asks of parties that add up. Free; see ``smallest_count_loss``."""
-        problem = self._problem(schema, target, 1)
+        problem = self._problem(schema, target)
         cells = tuple(function.base for function in self._functions(problem))
         return SumsNeeded(cells, Epsilon.of(self.smallest_count_loss(schema, target)))
 
-    def _in_a_line(self) -> str:
-        return f"{self._model!r}. {self.card_!r}"
+    def _learned_from(self, source: CountSource, work: FederatedStrategy, resume: bool) -> Tree:
+        return _tree(work.problem, source, work.grow(Task(source, work.problem, resume)))
 
-    def _plan_of(self, fitted: DPTopDown) -> Plan:
-        return fitted.plan(self.schema_, self._model.target, holders=len(self.card_.spent))
+    def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:
+        return replace(work, holders=holders)
 
     # What a plan says
 
-    def _notes(self, holders: int, depth: int) -> Iterator[str]:
+    def _total(self, work: FederatedStrategy) -> Epsilon:
+        return work.problem.epsilon
+
+    def _title(self, work: FederatedStrategy) -> str:
+        levels = many(self._lines(work)[-1].level, "level")
+        asked = f"{many(work.holders, 'holder')}, strategy {self.strategy!r}, {levels} of splits"
+        return f"{type(self).__name__} for `{work.problem.target}`: {asked}, criterion {self.criterion}"
+
+    def _lines(self, work: FederatedStrategy) -> Sequence[PlanLine]:
+        return work.lines()
+
+    def _notes(self, work: FederatedStrategy) -> tuple[str, ...]:
+        return tuple(self._sentences(work.holders, self._lines(work)[-1].level))
+
+    def _sentences(self, holders: int, depth: int) -> Iterator[str]:
         """Yields what is worth knowing, one sentence each."""
         yield DISJOINT
         if self.strategy == "turns" and holders > 1:
@@ -587,9 +546,9 @@ class DPTopDown(TreeClassifier):
         if self.max_depth is None:
             yield default_depth_note(depth)
 
-    def _warnings(self, strategy: FederatedStrategy, holders: int) -> tuple[str, ...]:
+    def _warnings(self, work: FederatedStrategy, rows: int | None) -> tuple[str, ...]:
         """Whether anything is split, and whether the leaves' votes stand out of the noise."""
-        problem, leaves = strategy.problem, strategy.steps(holders)[-1]
+        problem, leaves = work.problem, work.steps()[-1]
         if not leaves.level and self.max_depth is None:
             facts = f"at epsilon {problem.epsilon} and at most {problem.schema.max_rows:,} rows"
             lost = "no level of splits stands out of the noise, so all rows get one prediction"
@@ -597,25 +556,24 @@ class DPTopDown(TreeClassifier):
         if self.strategy != "turns":  # best-first growth stops by itself
             return ()
         noise, _ = leaves.noise
-        return lost_votes(problem.schema.max_rows, 2**leaves.level, noise * holders**0.5, known=False)
+        expected = problem.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        return lost_votes(expected, 2**leaves.level, noise * work.holders**0.5, known=rows is not None)
 
     # Checks
 
-    def _checked(self, schema: Schema, target: str, holders: int) -> FederatedStrategy:
+    def _checked(self, schema: Schema, target: str) -> FederatedStrategy:
         """Returns how the tree is going to grow, everything checked before anything is spent."""
-        problem = self._problem(schema, target, holders)
-        return self._turns(problem, holders) if self.strategy == "turns" else self._best_first(problem)
+        problem = self._problem(schema, target)
+        return self._turns(problem) if self.strategy == "turns" else self._best_first(problem)
 
-    def _problem(self, schema: Schema, target: str, holders: int) -> Problem:
+    def _problem(self, schema: Schema, target: str) -> Problem:
         """Returns what is to be learned, the parameters checked."""
-        require_word("strategy", self.strategy, STRATEGIES)
+        for name, value in (("strategy", self.strategy), ("budget", self.budget)):
+            if value in MOVED and value not in self._kept:
+                raise QueryError(f"is {value!r}, {MOVED[value]}", parameter=name, allowed=INSTEAD[name])
+        require_word("strategy", self.strategy, (*STRATEGIES, *self._kept))
         resumes(self.resume, False, keeps=self.strategy != "secure")
-        if self.strategy == "single" and holders > 1:
-            raise QueryError(
-                f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' "
-                "or 'noisy_counts'."
-            )
-        require_word("budget", self.budget, ("decay", "uniform", None))
+        require_word("budget", self.budget, ("uniform", None, *self._kept))
         require_criterion(self.criterion, CRITERION)
         whole_number("max_nodes", self.max_nodes, 1, MAX_NODES)
         whole_number("at_once", self.at_once, 1, MAX_NODES)
@@ -627,7 +585,7 @@ class DPTopDown(TreeClassifier):
 
     # Strategies
 
-    def _turns(self, problem: Problem, holders: int) -> InTurns:
+    def _turns(self, problem: Problem) -> InTurns:
         names = attribute_names(problem.schema, problem.target, self.attributes)
         candidates: Sequence[SplitCandidate] = families(problem.schema, names)
         if self.splits is not None:
@@ -642,9 +600,7 @@ class DPTopDown(TreeClassifier):
             depth=depth,
             max_nodes=self.max_nodes,
             leaves=self._leaves(problem.epsilon, Fraction(1, LEAF_SHARE)),
-            decay=self.budget == "decay",
             candidates=candidates,
-            size=problem.epsilon // SIZE_SHARE if holders > 1 else ZERO,
         )
 
     def _best_first(self, problem: Problem) -> BestFirst:
@@ -652,7 +608,6 @@ class DPTopDown(TreeClassifier):
         depth = self._depth(problem, names)
         if self.max_depth is None:
             depth = max(2, depth)
-        finder = NoisyCounts if self.strategy in ("noisy_counts", "secure") else LocalChoice
         return BestFirst(
             problem=problem,
             attributes=names,
@@ -660,8 +615,8 @@ class DPTopDown(TreeClassifier):
             depth=depth,
             max_nodes=self.max_nodes,
             leaves=self._leaves(problem.epsilon, Fraction(1, 4)),
-            decay=depth <= MAX_DECAYS if self.budget is None else self.budget == "decay",
-            finder=finder(self._functions(problem), CRITERION[self.criterion]),
+            decay=depth <= MAX_DECAYS and self.budget is None,
+            finder=NoisyCounts(self._functions(problem), CRITERION[self.criterion]),
             at_once=self.at_once,
         )
 

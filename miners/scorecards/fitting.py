@@ -39,7 +39,8 @@ class CardFit:
         table_specs: Their cells in tables.
         shares: What each question pays.
         naive: Whether points start from tables, where tables are asked.
-        noises: How many holders' noises are in each number.
+        holders: How many holders are asked.
+        noises: How many of their noises are in each number.
     """
 
     objective: Objective
@@ -47,6 +48,7 @@ class CardFit:
     table_specs: tuple[Cells, ...]
     shares: Shares
     naive: bool = True
+    holders: int = 1
     noises: int = 1
 
     def rehearse(self, handle: PrivateQueryable) -> None:

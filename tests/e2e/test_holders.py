@@ -33,7 +33,7 @@ def say(line):
 
 place, stops, *others = sys.argv[1:]
 handles = [pinq.connect(url, token=token, insecure_http=True) for url, token in zip(others[::2], others[1::2])]
-fitted = DPTopDown(epsilon=1, strategy="local_rnm", max_nodes=7, at_once=1, resume=True).fit(Federation(handles, say=say), "income")
+fitted = DPTopDown(epsilon=1, strategy="noisy_counts", max_nodes=7, at_once=1, resume=True).fit(Federation(handles, say=say), "income")
 open(place, "w").write(fitted.to_json())
 """
 

@@ -22,7 +22,7 @@ from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.handles import simulated
 
-STRATEGIES = ("turns", "local_rnm", "noisy_counts")
+STRATEGIES = ("turns", "noisy_counts")
 WEAK = Fraction(7, 10)
 FITS = 4
 
@@ -79,7 +79,7 @@ def test_every_count_has_the_noise_that_its_loss_asks_for(strategy: Any, monkeyp
     assert deviation(strategy) < -6
 
 
-@pytest.mark.parametrize("strategy", ["turns", "local_rnm"])
+@pytest.mark.parametrize("strategy", ["turns", "noisy_counts"])
 def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
     """Gross leaks only: each question's law has its own test. Neighbours differ by a row at one of two holders, where both columns set it apart.
 

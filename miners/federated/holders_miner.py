@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``HoldersBill`` reads off what a fit costs each holder; ``Card`` says how a joint model was made."""
+"""``HoldersMiner`` is how a fit goes on several holders: whom it asks, what each pays, who took part."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from miners.budget.payment import require_budget
-from miners.budget.plan import loss_text
+from miners.budget.plan import Plan, loss_text, remember_fit, warn_before_fit
+from miners.estimator import Model, whole_number
 from miners.federated.asking import one_handle
 from miners.federated.federation import CountSource, Dropped, Federation, HolderFailed, spent_text
+from miners.federated.strategy import require_abilities
+from miners.handle_miner import Miner
 from miners.trees.strategy import many
 from pinq.analyst.reuse import reusing
-from pinq.errors import PinqError, QueryError
+from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["DISJOINT", "Card", "HoldersBill", "cost_of", "resumes", "source_of"]
+__all__ = ["Card", "HoldersMiner", "resumes"]
+
+W = TypeVar("W")
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ class Card:
         }
 
     @classmethod
-    def from_dict(cls, stored: Any, *, model: str = "Tree", of: str = "`card` of a stored DPTopDown") -> Card:
+    def from_dict(cls, stored: Any, *, model: str, of: str) -> Card:
         """Reads what ``to_dict`` made. ``QueryError`` where it is something else.
 
         Args:
@@ -82,9 +89,6 @@ class Card:
             return cls(str(stored["strategy"]), spent, dropped, int(stored["rounds"]), requests, model)
         except (TypeError, ValueError, KeyError, AttributeError):
             raise QueryError(f"{of} is not what `to_json` writes.") from None
-
-
-DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
 
 
 class HoldersBill:
@@ -170,3 +174,92 @@ def _cost(spent: Fraction | None, requests: int, total: Fraction) -> Fraction:
     if spent is None:
         return total if requests else Fraction(0)
     return spent
+
+
+class HoldersMiner(Miner[W], Generic[W]):
+    """A miner that learns from several holders, each behind its own layer and ledger.
+
+    It decides and plans as any other; subclasses say how its questions reach the holders, and in
+    which attribute it is noted who took part.
+    """
+
+    epsilon: Loss
+    strategy: Any
+    resume: bool
+    _noted_as: ClassVar[str]  # without its underscore
+    _made: ClassVar[str]
+
+    def fit(self, handle: CountSource | PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
+        """Learns from the rows of all holders.
+
+        Args:
+            handle: The holders' handles, as a ``Federation``; parties that add up, as a
+                ``miners.secure.SecureFederation``; or one handle.
+            target: The column to predict.
+            reuse: Take the stored answers where the same fit was paid for before, at no cost; of
+                several holders as ``resume=True``.
+
+        Raises:
+            QueryError: A parameter or the target is wrong.
+            HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
+                does not go on without it; says what was spent where.
+        """
+        with unspent():
+            resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
+            source = source_of(handle, self, reuse=reuse)
+            work = self._among(self._checked(source.schema, target), len(source.holders))
+            total = self._total(work)
+            require_abilities(self.strategy, source)
+            if not resume:  # of a fit that was broken off a part has been paid for
+                source.each_handle(partial(self._rehearse, work))
+                source.each(lambda budget: require_budget(budget, total, miner=self))
+                warn_before_fit(self, handle, total, self._warnings(work, None))
+        with HoldersBill(source) as bill:
+            model = self._learned_from(source, work, resume)
+        card = bill.card(self.strategy, self._made)
+        setattr(self, f"{self._noted_as}_", card)
+        remember_fit(self, handle)
+        return self._fitted(model, cost_of(card, total.exact))
+
+    def plan(self, schema: Schema, target: str, *, holders: int = 1, rows: int | None = None) -> Plan:
+        """Says what ``fit`` is going to ask of each holder, and what it costs there.
+
+        Free: it looks at the schema only.
+
+        Args:
+            schema: The public schema, ``federation.schema``.
+            target: The column to predict.
+            holders: How many there are.
+            rows: How many rows they have together, if that is known; for the warning only.
+        """
+        count = whole_number("holders", holders, 1, 10**6)
+        return self._planned(self._among(self._checked(schema, target), count), rows)
+
+    @abstractmethod
+    def _among(self, work: W, holders: int) -> W:
+        """Returns what is decided, for so many holders."""
+
+    @abstractmethod
+    def _learned_from(self, source: CountSource, work: W, resume: bool) -> Model:
+        """Asks the holders, and returns what was learned."""
+
+    @property
+    def _took_part(self) -> Card:
+        card: Card = getattr(self, f"{self._noted_as}_")
+        return card
+
+    def _in_a_line(self) -> str:
+        return f"{super()._in_a_line()}. {self._took_part!r}"
+
+    def _plan_of(self, fitted: Any) -> Plan:
+        plan: Plan = fitted.plan(self.schema_, self._model.target, holders=len(self._took_part.spent))
+        return plan
+
+    def _stored(self) -> dict[str, object]:
+        return super()._stored() | {self._noted_as: self._took_part.to_dict()}
+
+    def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
+        where = f"`{self._noted_as}` of a stored {type(self).__name__}"
+        fitted = super()._restored(stored, cost)
+        setattr(fitted, f"{self._noted_as}_", Card.from_dict(stored.get(self._noted_as), model=self._made, of=where))
+        return fitted

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Wang, Dick & Balcan 2020 propose beside ``DPTopDown``: LocalRNM, SingleMachine, decaying levels in turns.
+
+They are measured against ``DPTopDown``'s own strategies, which are above them; each costs what its
+plan says, as every fit does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+from miners import DPTopDown
+from miners.budget.recipe import Step, StepName, StepQuestion, spread
+from miners.federated.asking import HistogramRequest, Task, ask_choices, ask_counts
+from miners.federated.federation import FederatedParts, Tally
+from miners.federated.held_node import Answer
+from miners.federated.split_finders import SMALLEST, FoundSplit, NoisyCounts
+from miners.federated.strategy import FederatedStrategy
+from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, InTurns
+from miners.fitted.node import Split
+from miners.growth.criteria import score_of
+from miners.trees.strategy import Problem, many
+from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon
+from pinq.public.schema import Schema
+from pinq.public.specs import bind
+
+__all__ = ["PaperTopDown"]
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class PaperTopDown(DPTopDown):
+    """``DPTopDown`` with the paper's strategies too.
+
+    ``strategy="local_rnm"``: each holder proposes a split for a node, and histograms from all
+    decide among the proposals; ``"single"``: the same of one holder. ``budget="decay"``: each level
+    gets half of the one above, whatever the strategy and the depth.
+    """
+
+    strategy: Any = "turns"
+    budget: Any = None
+    _kept: ClassVar[tuple[str, ...]] = tuple(MOVED)
+
+    def _best_first(self, problem: Problem) -> BestFirst:
+        growth = super()._best_first(problem)
+        decay = self.budget == "decay" if self.budget else growth.depth <= MAX_DECAYS
+        if self.strategy == "noisy_counts":
+            return replace(growth, decay=decay)
+        return replace(growth, decay=decay, finder=LocalChoice(growth.finder.functions, growth.finder.criterion))
+
+    def _turns(self, problem: Problem) -> InTurns:
+        growth = super()._turns(problem)
+        if self.budget != "decay":
+            return growth
+        return DecayingTurns(**{field.name: getattr(growth, field.name) for field in fields(growth)})
+
+    def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:
+        if self.strategy == "single" and holders > 1:
+            raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}.")
+        return super()._among(work, holders)
+
+
+class DecayingTurns(InTurns):
+    """Levels in turns, of which each of a holder's gets half of the one before."""
+
+    def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
+        return spread(epsilon, [2 ** (levels - 1 - own) for own in range(levels)])
+
+
+@dataclass(frozen=True)
+class LocalChoice(NoisyCounts):
+    """Each holder chooses a split by its own rows; histograms from all holders decide among those.
+
+    It is LocalRNM of the paper; with one holder, SingleMachine. Half of the share goes into the
+    choice. A node for which the holders made m different choices is asked for m histograms, at 1/2m
+    of the share each.
+
+    Attributes:
+        functions: The splitting functions.
+        criterion: By what holders choose, and by what the choices are compared.
+    """
+
+    def steps(self, strategy: FederatedStrategy, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
+        """Returns the choice, and the histograms below what was chosen."""
+        holders = strategy.holders
+
+        def count_noise(epsilon: Epsilon) -> tuple[float, str]:
+            return strategy.count_noise(max(SMALLEST, epsilon // holders))
+
+        asked = f"classes below at most {many(holders, 'choice')}"
+        numbers = holders * strategy.parts * strategy.problem.cells
+        histograms = StepQuestion(StepName.CLASSES, "noisy_count", asked, count_noise, numbers=numbers)
+        half = epsilon // 2
+        choice = strategy.choice_step(level, "best split, of each holder", half)
+        return choice, Step(histograms, level, epsilon - half)
+
+    def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
+        """Returns the loss of a histogram where all holders choose differently."""
+        _, histograms = steps
+        return histograms.epsilon // holders
+
+    def find(self, task: Task, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
+        """Lets the holders choose, then compares what they chose."""
+        choice, histograms = steps
+        candidates = [split for function in self.functions for split in function.splits]
+        losses = dict.fromkeys(task.source.holders, choice.epsilon)
+        score = score_of(self.criterion, task.target)
+        chosen = ask_choices(task, nodes, candidates, score=score, epsilon=losses)
+        # No path uses up a split that was declared, so every holder chooses one for every node.
+        proposed = [
+            [split for split in dict.fromkeys(own) if split is not None] for own in zip(*chosen.values(), strict=True)
+        ]
+        by_node: list[list[FoundSplit]] = [[] for _ in proposed]
+        asked = _histograms(task, nodes, proposed, histograms.epsilon)
+        answers = ask_counts(task, [request for request, _ in asked])
+        for (request, splits), answer in zip(asked, answers, strict=True):
+            below = _by_split(task.problem.schema, splits.values(), answer)
+            for (row, split), children in zip(splits.items(), below, strict=True):
+                # A choice at .1, and two proposals at half of .1 each: .2.
+                paid = {name: choice.epsilon + len(proposed[row]) * loss for name, loss in request.epsilon.items()}
+                by_node[row].append(FoundSplit(split, children, paid))
+        return [max(own, key=lambda split: split.gain(task, self.criterion)) for own in by_node]
+
+
+def _histograms(
+    task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
+) -> list[tuple[HistogramRequest, dict[int, Split]]]:
+    """Returns the questions for the classes below every proposal, and each node's split in each.
+
+    ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first
+    is in a question at all of it, the others are in two, at half of it each.
+    """
+    # Proposals (a), (b, c) and (d, e) of three nodes: one request with a for the first node, then
+    # one with b and d and one with c and e for the others.
+    asked = []
+    for count in sorted({len(own) for own in proposed}):
+        rows = [row for row, own in enumerate(proposed) if len(own) == count]
+        losses = dict.fromkeys(task.source.holders, epsilon // count)
+        for rank in range(count):
+            splits = {row: proposed[row][rank] for row in rows}
+            width = max(bind(split, task.problem.schema).size for split in splits.values())
+            asked.append((HistogramRequest(nodes[rows], losses, list(splits.values()), width), splits))
+    return asked
+
+
+def _by_split(schema: Schema, splits: Iterable[Split], answer: Answer) -> Iterator[list[Answer]]:
+    """Takes an answer apart: for each split what it says of each child that the split makes."""
+    end = 0
+    for split in splits:
+        # Splits in 2 and 3 parts: rows 0 and 1 of the answer, then rows 2 to 4.
+        start, end = end, end + bind(split, schema).size
+        yield [
+            {name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()}
+            for row in range(start, end)
+        ]
