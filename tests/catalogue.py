@@ -21,7 +21,7 @@ from pinq.public.points import Points
 from pinq.public.schema import Schema
 
 # Parameters that switch a part of an algorithm on, and by which value. Those that are a `Literal` are found by themselves.
-SWITCHES: dict[str, Any] = {"stopping": 0.4, "budget": "decay"}
+SWITCHES: dict[str, Any] = {"stopping": 0.4, "budget": "uniform"}
 # Needs parties that are connected; see tests/unit/secure/test_secure_topdown.py.
 ELSEWHERE = {("strategy", "secure")}
 # Small enough for hundreds of fits.
