@@ -16,7 +16,6 @@ def house() -> House:
     return House()
 
 
-@pytest.mark.xfail(reason="ideas that a limit of 400 lines tore apart are being put together again")
 def test_files_stand_on_each_other_without_a_circle(house: House) -> None:
     """Also where only a type checker imports. Two files that need each other are one idea, and one file."""
     assert circles(house.arrows()) == []
