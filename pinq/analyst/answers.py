@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,60 +26,9 @@ from pinq.public.schema import Numeric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["keys_of"]
-
-SHOWN_ROWS = 20  # of a table in a notebook
-NUMBERS = ("value", "low", "high", "scale", "epsilon")  # columns of every answer
-AXES = ("cell", "entry")  # of the sums of a loss, below the parts
-
-
-def keys_of(parts: PartSet) -> pd.DataFrame:
-    """Returns what each part is, in flat order; the label of missing values is None.
-
-    Parts that do not come from one partition have one column, ``part``. A key that is called like a
-    number of the answer gets an underscore: a table's own ``value`` is ``value_``.
-    """
-    import pandas as pd
-
-    block = parts.blocks[0] if len(parts.blocks) == 1 else None
-    if block is None or block.partition is None:
-        return pd.DataFrame({"part": [str(part) for part in parts]})
-    named = [axis.column or "shard" for axis in block.partition.axes]
-    names = [f"{name}_" if name in NUMBERS else name for name in named]
-    rows = [block.partition.labels(number) for number in range(len(block))]
-    # Of a column that it types by itself pandas makes a missing label nan, and whole numbers beside
-    # it floats.
-    kind = object if any(None in row for row in rows) else None
-    return pd.DataFrame(rows, columns=names, dtype=kind)
-
-
-def with_axes(keys: pd.DataFrame, shape: tuple[int, ...]) -> pd.DataFrame:
-    """Repeats each row for the numbers that a part has of its own, and numbers them.
-
-    Args:
-        keys: A row for each part.
-        shape: Of one part's numbers: () for one, else those of a loss: its entries, or the cells of
-            ``by`` and the entries in each.
-    """
-    numbers = int(np.prod(shape))
-    if not shape:
-        return keys
-    repeated = keys.loc[np.repeat(keys.index, numbers)].reset_index(drop=True)
-    for name, positions in zip(AXES[-len(shape) :], np.indices(shape).reshape(len(shape), -1), strict=True):
-        repeated[name] = np.tile(positions, len(keys))
-    return repeated
-
-
-def answer_html(title: str, frame: pd.DataFrame) -> str:
-    """Returns an answer as a notebook shows it: its title, and the first rows of its table."""
-    more = f"<p>... and {len(frame) - SHOWN_ROWS:,} more</p>" if len(frame) > SHOWN_ROWS else ""
-    table = frame.head(SHOWN_ROWS).to_html(index=False, float_format="{:g}".format)
-    return f"<p>{escape(title)}</p>{table}{more}"
-
+__all__ = ["NoiseInfo", "NoisyArray", "NoisyDate", "NoisyDateTime", "NoisyFloat", "NoisyInt", "noisy"]
 
 SHOWN_LEVEL = 0.95  # of the intervals in a notebook
-
-__all__ = ["NoiseInfo", "NoisyArray", "NoisyDate", "NoisyDateTime", "NoisyFloat", "NoisyInt", "noisy"]
 
 
 @dataclass(frozen=True)
@@ -154,13 +102,11 @@ class NoiseInfo:
 
     def frame(self, values: np.ndarray, level: float) -> pd.DataFrame:
         """Returns an answer as a table; see ``NoisyArray.to_frame``."""
-        import pandas as pd
+        from pinq.analyst.frames import NUMBERS, keys_of, with_axes
 
-        keys, own = pd.DataFrame(index=[0]), values.shape
-        if self.parts is not None:
-            # Values of shape (3, 2) for 3 parts: two lines for each part.
-            own = values.shape[len(self.parts.shape) :]
-            keys = keys_of(self.parts) if self.parts.shape else keys
+        # Values of shape (3, 2) for 3 parts: two lines for each part.
+        own = values.shape if self.parts is None else values.shape[len(self.parts.shape) :]
+        keys = keys_of(self.parts if self.parts is not None and self.parts.shape else None)
         numbers = {"value": values, "scale": np.full(values.shape, np.nan)}
         scales = self.scales()
         if scales is not None:
@@ -206,6 +152,8 @@ class _Noisy:
         return self.facts.frame(np.asarray(self), level)
 
     def _repr_html_(self) -> str:
+        from pinq.analyst.frames import answer_html
+
         loss = Epsilon.of(self.epsilon)
         if self.facts.scale is None:
             return answer_html(f"epsilon {loss}", self.to_frame())

@@ -11,7 +11,6 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 from pinq.errors import QueryError
 from pinq.public.checks import closest
@@ -35,7 +34,7 @@ class Line:
     Attributes:
         names: What they call it, separated by spaces.
         wish: What is wanted, after "to".
-        code: The line; fields in braces are those of ``Example``.
+        code: The line; fields in braces are those of ``_columns``.
         of: Where its functions are imported from: ``miners.tables``, say. Empty where it needs
             none.
         on_parts: Whether the line is the same on parts, whose answers are arrays.
@@ -125,52 +124,27 @@ LESSONS = {name: line for line in LINES for name in line.names.split()}
 """By each name: the line that teaches it."""
 
 
-@dataclass(frozen=True)
-class Example:
-    """Columns of a table that lines are filled with, as Python text."""
-
-    schema: Schema
-
-    def fields(self) -> dict[str, str]:
-        """Returns what stands in a line's braces."""
-        number, category = repr(self._number), repr(self._categories[0])
-        column = self._categories[0] if self._number == NO_NUMBER else self._number
-        return {
-            "number": number,
-            "category": category,
-            "other": repr(self._categories[-1]),
-            "condition": self.condition(column),
-        }
-
-    def condition(self, column: str) -> str:
-        """Returns a condition of ``where`` on a column: ``age=(30, None)``, or ``sex='Male'``."""
-        if column not in self.schema.columns:
-            return ""
-        wanted: object
-        if self.schema.columns[column].type == "categorical":
-            wanted = self.schema.categorical(column).labels[0]
-        else:
-            numeric = self.schema.numeric(column)
-            middle = numeric.edge(max(1, numeric.cells // 2))
-            wanted = (int(middle) if middle.is_integer() else middle, None)  # at least the middle
-        plain = column.isidentifier() and not keyword.iskeyword(column) and column != "handle"
-        return f"{column}={wanted!r}" if plain else f"**{{{column!r}: {wanted!r}}}"
-
-    @cached_property
-    def _number(self) -> str:
-        columns = self.schema.columns.items()
-        named = (name for name, column in columns if column.type != "categorical" and column.cells > 1)
-        return next(named, NO_NUMBER)
-
-    @cached_property
-    def _categories(self) -> list[str]:
-        """Returns the first two categorical columns that have something to tell apart."""
-        columns = self.schema.columns.items()
-        named = [name for name, column in columns if column.type == "categorical" and column.codes > 1]
-        return named[:2] or [NO_CATEGORY]
+def _columns(schema: Schema) -> dict[str, str]:
+    """Returns what stands in the braces of lines, as Python text: columns of the table, and a condition on one."""
+    told = {name: column for name, column in schema.columns.items() if column.codes > 1}
+    categories = [name for name, column in told.items() if column.type == "categorical"] or ["a categorical column"]
+    numbers = [name for name, column in told.items() if column.type != "categorical"] or ["a numeric column"]
+    condition = next((_condition(schema, name) for name in (numbers[0], categories[0]) if name in told), "")
+    named = {"number": numbers[0], "category": categories[0], "other": categories[:2][-1]}
+    return {field: repr(name) for field, name in named.items()} | {"condition": condition}
 
 
-NO_NUMBER, NO_CATEGORY = "a numeric column", "a categorical column"
+def _condition(schema: Schema, column: str) -> str:
+    """Returns a condition of ``where`` on a column: ``age=(30, None)``, or ``sex='Male'``."""
+    wanted: object
+    if schema.columns[column].type == "categorical":
+        wanted = schema.categorical(column).labels[0]
+    else:
+        numeric = schema.numeric(column)
+        middle = numeric.edge(max(1, numeric.cells // 2))
+        wanted = (int(middle) if middle.is_integer() else middle, None)  # at least the middle
+    plain = column.isidentifier() and not keyword.iskeyword(column) and column != "handle"
+    return f"{column}={wanted!r}" if plain else f"**{{{column!r}: {wanted!r}}}"
 
 
 def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable[str]) -> AttributeError:
@@ -221,7 +195,7 @@ def _lesson(wish: str, code: str) -> Lesson:
 
 def _code(schema: Schema, line: Line, of_parts: bool) -> str:
     """Returns a line's code, with its import; on parts in terms of ``parts`` where that can be."""
-    code = line.code.format(**Example(schema).fields())
+    code = line.code.format(**_columns(schema))
     if of_parts and line.on_parts:
         code = code.replace("h.", "parts.", 1)
     if not line.of:

@@ -8,17 +8,15 @@ verb, partition, makes many of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
-from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, keys_of, noisy
+from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Session
 from pinq.errors import InternalError, PinqError, QueryError, unspent
@@ -40,6 +38,9 @@ from pinq.public.queries import (
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
 from pinq.public.specs import Cross, Shards, Spec, bind
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Parts", "PrivateQueryable", "Verbs"]
 
@@ -442,6 +443,8 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
             refusal), ``spent`` (float64, the total after it), ``outcome`` and ``answer``.
             ``budget`` has the total as an exact fraction.
         """
+        from pinq.analyst.frames import History
+
         if not is_whole(start, 0, MOST_LINES):
             raise QueryError(f"is {start!r}", parameter="start", allowed=f"a whole number from 0 to {MOST_LINES:,}")
         return History.of((line, self._answered(line)) for line in self._session.history(start))
@@ -576,6 +579,8 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
 
         The label of missing values is None.
         """
+        from pinq.analyst.frames import keys_of
+
         kept = values.dtype if isinstance(values, np.ndarray) else object
         return keys_of(self._parts).assign(value=np.asarray(values, dtype=kept).reshape(-1))
 
@@ -606,55 +611,3 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
         more = f"<li>... and {len(self) - 20} more</li>" if len(self) > 20 else ""
         listed = "".join(f"<li>{escape(text)}</li>" for text in shown)
         return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{listed}{more}</ol>"
-
-
-NARROWEST = 12  # characters of a question or an answer on a small terminal
-FIXED = 62  # characters of the row number, time, losses and outcome
-
-
-class History(pd.DataFrame):
-    """A row for each charge and refusal, oldest first; what is computed from it is a plain frame.
-
-    Columns: ``at`` (datetime64, UTC), ``asked``, ``epsilon`` and ``spent`` (float64; no epsilon
-    where the request was refused), ``outcome``, ``answer``.
-    """
-
-    @classmethod
-    def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
-        """Builds the frame of lines of the log, each with its answer in the schema's values."""
-        lines = list(lines)
-        asked = [line for line, _ in lines]
-        texts = pd.Series([line.at for line in asked], dtype=object)
-        at = pd.to_datetime(texts, utc=True, format="ISO8601", errors="coerce")
-        return cls(
-            {
-                "at": at.dt.as_unit("ms"),
-                "asked": pd.Series([line.about for line in asked], dtype=object),
-                "epsilon": pd.Series([line.epsilon for line in asked], dtype=object).astype("float64"),
-                "spent": pd.Series([line.spent for line in asked], dtype=object).astype("float64"),
-                "outcome": pd.Series([line.outcome for line in asked], dtype=object),
-                "answer": pd.Series([answer for _, answer in lines], dtype=object),
-            }
-        )
-
-    def __repr__(self) -> str:
-        """Writes the frame as wide as the terminal, no column left out.
-
-        Long questions and answers are cut.
-        """
-        # A terminal of 120 columns leaves 58: 38 for questions and 19 for answers.
-        room = get_terminal_size((120, 24)).columns - FIXED
-        widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
-        short = {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}
-        rows = {name: pd.get_option(f"display.{name}") for name in ("max_rows", "min_rows")}
-        text: str = pd.DataFrame(short, index=self.index).to_string(**rows)
-        return text
-
-
-def _short(value: object, width: int | None) -> str:
-    if isinstance(value, pd.Timestamp):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, float) and width is None:
-        return "" if value != value else f"{value:g}"
-    text = "" if value is None else str(value)
-    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"

@@ -206,7 +206,8 @@ class Axis:
         """The first code of each part of a table, and the one behind its last; shape (2, parts)."""
         # Of 0 1 0 -1 part 0 has the codes 0 to 2: written forwards, the last code stays, and written
         # backwards, the first. What is in no part goes to the place behind the parts.
-        codes, spans = np.arange(len(self.lookup)), np.zeros((2, self.size + 1), dtype=np.int64)  # type: ignore[arg-type]
+        codes = np.arange(len(self.lookup))  # type: ignore[arg-type]
+        spans = np.zeros((2, self.size + 1), dtype=np.int64)
         spans[0, self.lookup[::-1]], spans[1, self.lookup] = codes[::-1], codes + 1  # type: ignore[index]
         return spans[:, :-1]
 

@@ -139,3 +139,10 @@ def test_two_that_register_the_same_are_named(registered: list[EntryPoint]) -> N
         match=r"several installed packages register `computation` in the group `pinq\.secure`: one:A, other:B",
     ):
         secure_computation()
+
+
+def test_an_analyst_does_not_wait_for_pandas() -> None:
+    """It takes longer to load than all that a handle needs; only frames load it."""
+    code = "import sys, pinq.analyst.client, miners; miners.DiffPC45; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

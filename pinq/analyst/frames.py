@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers and histories as pandas frames.
+
+Imported when the first frame is made, because pandas takes a quarter of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from shutil import get_terminal_size
+
+import numpy as np
+import pandas as pd
+
+from pinq.public.parts import PartSet
+from pinq.public.queries import Asked
+
+__all__ = ["NUMBERS", "History", "answer_html", "keys_of", "with_axes"]
+
+SHOWN_ROWS = 20  # of a table in a notebook
+NUMBERS = ("value", "low", "high", "scale", "epsilon")  # columns of every answer
+AXES = ("cell", "entry")  # of the sums of a loss, below the parts
+NARROWEST = 12  # characters of a question or an answer on a small terminal
+FIXED = 62  # characters of the row number, time, losses and outcome
+
+
+def keys_of(parts: PartSet | None) -> pd.DataFrame:
+    """Returns what each part is, in flat order; the label of missing values is None.
+
+    None is a single number, without a key. Parts that do not come from one partition have one
+    column, ``part``. A key that is called like a
+    number of the answer gets an underscore: a table's own ``value`` is ``value_``.
+    """
+    if parts is None:
+        return pd.DataFrame(index=[0])
+    block = parts.blocks[0] if len(parts.blocks) == 1 else None
+    if block is None or block.partition is None:
+        return pd.DataFrame({"part": [str(part) for part in parts]})
+    named = [axis.column or "shard" for axis in block.partition.axes]
+    names = [f"{name}_" if name in NUMBERS else name for name in named]
+    rows = [block.partition.labels(number) for number in range(len(block))]
+    # Of a column that it types by itself pandas makes a missing label nan, and whole numbers beside
+    # it floats.
+    kind = object if any(None in row for row in rows) else None
+    return pd.DataFrame(rows, columns=names, dtype=kind)
+
+
+def with_axes(keys: pd.DataFrame, shape: tuple[int, ...]) -> pd.DataFrame:
+    """Repeats each row for the numbers that a part has of its own, and numbers them.
+
+    Args:
+        keys: A row for each part.
+        shape: Of one part's numbers: () for one, else those of a loss: its entries, or the cells of
+            ``by`` and the entries in each.
+    """
+    numbers = int(np.prod(shape))
+    if not shape:
+        return keys
+    repeated = keys.loc[np.repeat(keys.index, numbers)].reset_index(drop=True)
+    for name, positions in zip(AXES[-len(shape) :], np.indices(shape).reshape(len(shape), -1), strict=True):
+        repeated[name] = np.tile(positions, len(keys))
+    return repeated
+
+
+def answer_html(title: str, frame: pd.DataFrame) -> str:
+    """Returns an answer as a notebook shows it: its title, and the first rows of its table."""
+    more = f"<p>... and {len(frame) - SHOWN_ROWS:,} more</p>" if len(frame) > SHOWN_ROWS else ""
+    table = frame.head(SHOWN_ROWS).to_html(index=False, float_format="{:g}".format)
+    return f"<p>{escape(title)}</p>{table}{more}"
+
+
+class History(pd.DataFrame):
+    """A row for each charge and refusal, oldest first; what is computed from it is a plain frame.
+
+    Columns: ``at`` (datetime64, UTC), ``asked``, ``epsilon`` and ``spent`` (float64; no epsilon
+    where the request was refused), ``outcome``, ``answer``.
+    """
+
+    @classmethod
+    def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
+        """Builds the frame of lines of the log, each with its answer in the schema's values."""
+        rows = [(line.at, line.about, line.epsilon, line.spent, line.outcome, answer) for line, answer in lines]
+        frame = cls(rows, columns=["at", "asked", "epsilon", "spent", "outcome", "answer"], dtype=object)
+        at = pd.to_datetime(frame["at"], utc=True, format="ISO8601", errors="coerce")
+        return cls(frame.assign(at=at.dt.as_unit("ms")).astype({"epsilon": "float64", "spent": "float64"}))
+
+    def __repr__(self) -> str:
+        """Writes the frame as wide as the terminal, no column left out.
+
+        Long questions and answers are cut.
+        """
+        # A terminal of 120 columns leaves 58: 38 for questions and 19 for answers.
+        room = get_terminal_size((120, 24)).columns - FIXED
+        widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
+        short = {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}
+        rows = {name: pd.get_option(f"display.{name}") for name in ("max_rows", "min_rows")}
+        text: str = pd.DataFrame(short, index=self.index).to_string(**rows)
+        return text
+
+
+def _short(value: object, width: int | None) -> str:
+    if isinstance(value, pd.Timestamp):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, float) and width is None:
+        return "" if value != value else f"{value:g}"
+    text = "" if value is None else str(value)
+    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
