@@ -188,9 +188,11 @@ class Charged(Stored):
     demand: Annotated[Demand, PlainValidator(Demand.load), PlainSerializer(Demand.dump)]
     question: LoggedQuestion = NOTHING
 
-    def reserving(self, more: int) -> Charged:
-        """The same, noting the bytes that it takes and so many more."""
-        return replace(self, question=replace(self.question, stored=len(json.dumps(self.to_body())) + more))
+    def reserving(self, more: int) -> tuple[Charged, str]:
+        """The same, noting the bytes that it takes and so many more; and as it is written."""
+        body = self.to_body()  # once: a demand can have a hundred thousand parts
+        stored = len(json.dumps(body)) + more
+        return replace(self, question=replace(self.question, stored=stored)), _as_text(body | {"stored": stored})
 
 
 @dataclass(frozen=True)
@@ -324,7 +326,10 @@ class Event:
 
 def text_of(record: Record, by: Signature | None = None) -> str:
     """Writes a record down, and who signed it."""
-    body = record.to_body() | ({} if by is None else by.to_body())
+    return _as_text(record.to_body() | ({} if by is None else by.to_body()))
+
+
+def _as_text(body: Body) -> str:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
 
 

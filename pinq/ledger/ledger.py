@@ -32,7 +32,6 @@ from pinq.ledger.events import (
     Signature,
     TermsSet,
     TokenSet,
-    text_of,
 )
 from pinq.ledger.log import Earlier, GivenAnswer, Line, Log, Transaction, open_database
 from pinq.ledger.state import Account
@@ -339,8 +338,8 @@ class Ledger:
             if found[0] is not None:
                 return found
         # Room for the answer is taken with the charge: a request that was charged can be answered.
-        charged = Charged(epsilon, demand, question).reserving(answer_bytes + 2 * EVENT_BYTES)
-        text = text_of(charged)  # others wait while a transaction lasts, and a demand can be long
+        # It is written down before: others wait while a transaction lasts.
+        charged, text = Charged(epsilon, demand, question).reserving(answer_bytes + 2 * EVENT_BYTES)
 
         def work(writing: Transaction) -> tuple[Found, PinqError | None]:
             writing.state.require_token(token, analyst)  # a wrong one is not logged

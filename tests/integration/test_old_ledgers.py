@@ -7,13 +7,15 @@ import hashlib
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from pinq.errors import LedgerError
-from pinq.ledger.events import Declared, Record, UnknownEvent, read
+from pinq.ledger.composition import Demand
+from pinq.ledger.events import Charged, Declared, LoggedQuestion, Record, UnknownEvent, read, text_of
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import history
 from pinq.provider.report.audit import replay
@@ -144,3 +146,12 @@ def test_losses_of_a_record_are_losses() -> None:
     """What the log keeps as numbers comes back as losses."""
     record, _ = read("refusal", {"reason": "budget", "asked": 5, "remaining": 0, "scope": "cap"})
     assert (record.asked, record.remaining) == (Epsilon(5), Epsilon(0))  # type: ignore[union-attr]
+
+
+def test_a_charge_is_written_as_its_record_says() -> None:
+    """With the bytes that it takes, which are known only once it is written."""
+    charged, text = Charged(Epsilon(5), Demand((), ((0, None),)), LoggedQuestion("noisy_count", about="é")).reserving(7)
+    assert text == text_of(charged)
+    assert charged.question.stored == 7 + len(
+        json.dumps(replace(charged, question=replace(charged.question, stored=0)).to_body())
+    )
