@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -41,9 +41,6 @@ from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Spec, bind
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["CardStrategyName", "DPScorecard", "DPScorecardRegressor", "HoldersCardMiner"]
 

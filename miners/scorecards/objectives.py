@@ -25,13 +25,13 @@ from miners.scorecards.card import Card
 from miners.scorecards.cells import Grid, public_cuts
 from miners.scorecards.posterior import Estimate, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
-    FEW_ATTRIBUTES,
+    STEPS_FOR_MEANS,
     TABLES,
     Shares,
+    repeated,
     repeats_little,
     rows_epsilon,
     steps_after_tables,
-    steps_for_means,
     steps_for_two,
     tables_for_two,
     tables_pay,
@@ -341,7 +341,7 @@ class Mean(Objective):
 
     def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for."""
-        return steps_for_means(rows_epsilon(self.schema, epsilon))
+        return STEPS_FOR_MEANS.within(STEPS_FOR_MEANS.at(rows_epsilon(self.schema, epsilon)))
 
     @property
     def base_parts(self) -> Spec:
@@ -455,7 +455,7 @@ class _Classes(Objective):
 
     def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
         """Returns what points from tables are multiplied with, for attributes repeat each other."""
-        return _repeated(len(tables))
+        return repeated(len(tables))
 
     def tabulated(
         self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float, *, mended: bool
@@ -472,7 +472,7 @@ class _Classes(Objective):
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
         totals = np.maximum(totals, scale)
         damping = self.damping(counts, totals, scale)
-        start = damping if mended else _repeated(len(tables))
+        start = damping if mended else repeated(len(tables))
         base = tuple(round(start * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
         for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
@@ -597,12 +597,6 @@ class ManyClasses(_Classes):
         noise = standard_deviation(scale) ** 2
         each = newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
         return replace(each, points=each.points * (known - 1) / known)
-
-
-def _repeated(attributes: int) -> float:
-    """Returns what each of so many attributes counts, for they repeat each other."""
-    # Twenty-four attributes: each counts half.
-    return min(1.0, (FEW_ATTRIBUTES / attributes) ** 0.5)
 
 
 def objective_of(schema: Schema, target: str) -> Objective:

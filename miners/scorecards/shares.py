@@ -12,6 +12,7 @@ Privacy:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,15 +21,17 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
 __all__ = [
-    "ENOUGH_FOR_TWO",
-    "FEW_ATTRIBUTES",
     "MAX_STEPS",
+    "STEPS_AFTER_TABLES",
+    "STEPS_FOR_MEANS",
+    "STEPS_FOR_TWO",
+    "TABLES",
     "CardStep",
     "Shares",
+    "repeated",
     "repeats_little",
     "rows_epsilon",
     "steps_after_tables",
-    "steps_for_means",
     "steps_for_two",
     "tables_for_two",
     "tables_pay",
@@ -36,7 +39,6 @@ __all__ = [
 ]
 
 MAX_STEPS = 200
-ENOUGH_FOR_TWO = 24  # steps for two classes: on Adult more gained nothing even at epsilon 64
 STEP = 1000  # what an average step weighs
 BASE, CHOICE = 100, 250  # of it: where scores start; each step's choice, the rest being its sums
 # Later steps have less to find, so they get more: their sums by this factor, their choices by that.
@@ -46,14 +48,69 @@ HOPELESS_TWO, HOPELESS_EACH = 100.0, 25.0
 TABLES_KNOW = 4  # steps that tables of all attributes replace, and twice as many of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
 MANY_ATTRIBUTES = 14  # so many that more of them pay for fewer steps
-TABLES = 2.3  # what all of them together weigh, for each unit of all steps: seven tenths
-MIDDLE_TABLES, LIGHT_TABLES = 0.43, 0.11  # the same: three tenths, a tenth
+WIDE_ROWS = 50  # rows for each attribute below which noise is in all of them
+TABLES = 2.3  # what tables of all attributes weigh, for each unit of all steps: seven tenths
 BESIDE_TABLES = 10  # what the start weighs where points start from tables, which say it better
-# Two classes, of more than few attributes: rows for each attribute up to which tables weigh much,
-# and little; and rows times epsilon for each from which these are clear.
-WIDE_ROWS, CLEAR_WIDE = 50, 30.0
-TALL_ROWS, CLEAR_TALL = 500, 100.0
-PLENTY_OF_FEW = 500.0  # rows times epsilon for each of few attributes from which steps weigh more
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How many steps pay, as a power of rows times epsilon.
+
+    Attributes:
+        count: So many at ``size``.
+        size: Rows times epsilon.
+        grows: The power.
+        most: More gain nothing.
+        set_by: The experiment; its figures are in docs/defaults.md.
+    """
+
+    count: float
+    size: float
+    grows: float
+    most: int = MAX_STEPS
+    set_by: str = ""
+
+    def at(self, size: float) -> float:
+        """Returns how many pay, before rounding."""
+        return float(self.count * (size / self.size) ** self.grows)
+
+    def within(self, steps: float, least: int = 0) -> int:
+        """Returns a number of steps that can be made."""
+        return min(max(least, round(steps)), self.most)
+
+
+STEPS_FOR_TWO = Steps(13, 50_000, 0.4, most=24, set_by="Adult, epsilon .1 to 64; Mushroom and Banknote at .5")
+STEPS_AFTER_TABLES = Steps(11, 50_000, 0.35, set_by="Car and Balance Scale, 20 runs; Contraceptive Method at 4")
+STEPS_FOR_MEANS = Steps(6, 20_000, 0.4, set_by="Appliances Energy, epsilon .1 to 4")
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Tables of two classes to which a weight of tables of all attributes belongs.
+
+    Attributes:
+        weight: What all tables together weigh, for each unit of all steps.
+        clear: Rows times epsilon for each attribute, at least.
+        attributes: At most.
+        rows: For each attribute, at most.
+        set_by: The experiment; its figures are in docs/decisions/0102.
+    """
+
+    weight: float
+    clear: float
+    attributes: float = math.inf
+    rows: float = math.inf
+    set_by: str = ""
+
+
+# The first row that holds decides; where none does, steps are better alone.
+TABLES_FOR_TWO = (
+    Regime(0.43, 500, attributes=FEW_ATTRIBUTES, set_by="Banknote, iris, columns of Car, epsilon 4: .844, else .838"),
+    Regime(TABLES, 0, attributes=FEW_ATTRIBUTES, set_by="the same at .25 and 1: .696 and .817, steps .683 and .786"),
+    Regime(TABLES, 30, rows=WIDE_ROWS, set_by="breast cancer, SPECT, Soybean, wide made-up tables, epsilon 1 to 4"),
+    Regime(0.11, 100, rows=500, set_by="2,000 rows of Mushroom's columns at 1: .977, steps .965; samples of Adult"),
+)
 
 
 @dataclass(frozen=True)
@@ -149,10 +206,9 @@ def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
 
 
 def steps_for_two(size: float, attributes: int, tables: float) -> int:
-    """Returns how many steps pay for two classes (docs/defaults.md).
+    """Returns how many steps pay for two classes.
 
-    Twice the rows or twice the epsilon pay for a third more of them, up to ``ENOUGH_FOR_TWO``. Of
-    many attributes fewer pay, for each says less that is new; but after tables one at least does.
+    Of many attributes fewer pay, for each says less that is new; but after tables one at least does.
 
     Args:
         size: ``rows_epsilon``.
@@ -161,11 +217,11 @@ def steps_for_two(size: float, attributes: int, tables: float) -> int:
     """
     if size < HOPELESS_TWO:
         return 0
-    steps = 13 * (size / (1 + tables) / 50_000) ** 0.4
+    steps = STEPS_FOR_TWO.at(size / (1 + tables))
     if tables:
-        return min(max(1, round(steps)), ENOUGH_FOR_TWO)
+        return STEPS_FOR_TWO.within(steps, least=1)
     # Fourteen attributes and fewer: all of these; twenty-three and more: seven tenths.
-    return min(round(steps * min(1.0, max(0.7, (MANY_ATTRIBUTES / attributes) ** 0.7))), ENOUGH_FOR_TWO)
+    return STEPS_FOR_TWO.within(steps * min(1.0, max(0.7, (MANY_ATTRIBUTES / attributes) ** 0.7)))
 
 
 def tables_for_two(size: float, rows: int, attributes: int) -> float:
@@ -173,22 +229,21 @@ def tables_for_two(size: float, rows: int, attributes: int) -> float:
 
     One step over all attributes says what many weak ones or a few that do not repeat each other
     say together, where single steps reach some of them. With many rows for each attribute steps
-    reach all that matters; with few rows times epsilon nothing in a table can be told from noise
-    (docs/defaults.md).
+    reach all that matters; with few rows times epsilon nothing in a table can be told from noise.
 
     Args:
         size: ``rows_epsilon``.
         rows: The most there are.
         attributes: How many there are.
     """
-    each = size / attributes
     if attributes == 1 or size < HOPELESS_TWO:
         return 0.0
-    if attributes <= FEW_ATTRIBUTES:
-        return TABLES if each < PLENTY_OF_FEW else MIDDLE_TABLES
-    if rows <= WIDE_ROWS * attributes:
-        return TABLES if each >= CLEAR_WIDE else 0.0
-    return LIGHT_TABLES if rows <= TALL_ROWS * attributes and each >= CLEAR_TALL else 0.0
+    held = (
+        regime.weight
+        for regime in TABLES_FOR_TWO
+        if attributes <= regime.attributes and rows <= regime.rows * attributes and size / attributes >= regime.clear
+    )
+    return next(held, 0.0)
 
 
 def repeats_little(rows: int, attributes: int) -> bool:
@@ -211,21 +266,18 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
         attributes: How many there are.
     """
     known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else 2 * TABLES_KNOW
-    return _at_most(11 * (3 / classes * size / 50_000) ** 0.35 - known)
+    return STEPS_AFTER_TABLES.within(STEPS_AFTER_TABLES.at(3 / classes * size) - known)
 
 
-def steps_for_means(size: float) -> int:
-    """Returns how many steps pay for a mean (docs/defaults.md)."""
-    return _at_most(6 * (size / 20_000) ** 0.4)
+def repeated(attributes: int) -> float:
+    """Returns what each of so many attributes counts in tables, for they repeat each other."""
+    # Twenty-four attributes: each counts half.
+    return min(1.0, (FEW_ATTRIBUTES / attributes) ** 0.5)
 
 
 def tables_pay(size: float, classes: int) -> bool:
     """Returns whether tables of many classes can be told from noise."""
     return size >= HOPELESS_EACH * classes
-
-
-def _at_most(steps: float) -> int:
-    return min(max(0, round(steps)), MAX_STEPS)
 
 
 def _growing(mean: int, factor: float, count: int) -> list[int]:

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from miners.scorecards.cells import Grid, attribute_cells, public_cuts
 from miners.scorecards.shares import (
-    ENOUGH_FOR_TWO,
-    LIGHT_TABLES,
     MAX_STEPS,
-    MIDDLE_TABLES,
+    STEPS_FOR_MEANS,
+    STEPS_FOR_TWO,
     TABLES,
+    TABLES_FOR_TWO,
     Shares,
     steps_after_tables,
-    steps_for_means,
     steps_for_two,
     tables_for_two,
     tables_pay,
@@ -63,8 +62,8 @@ def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
 def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
     """The figures of docs/defaults.md: Adult's for the epsilons from 0.1 to 4."""
     assert [steps_for_two(50_000 * epsilon, 14, 0) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [5, 7, 10, 13, 17, 23]
-    assert [steps_for_means(20_000 * epsilon) for epsilon in (0.1, 1, 10)] == [2, 6, 15]
-    assert steps_for_two(10**12, 30, 0) == ENOUGH_FOR_TWO < MAX_STEPS
+    assert [STEPS_FOR_MEANS.within(STEPS_FOR_MEANS.at(20_000 * epsilon)) for epsilon in (0.1, 1, 10)] == [2, 6, 15]
+    assert steps_for_two(10**12, 30, 0) == STEPS_FOR_TWO.most < MAX_STEPS
     for size in (10.0, 10**3, 10**5, 10**7):
         many, few = ([steps_after_tables(size, classes, count) for classes in (3, 10, 100)] for count in (7, 6))
         assert many == sorted(many, reverse=True)
@@ -77,14 +76,19 @@ def test_two_classes_start_from_tables_where_attributes_are_few_or_rows_are_few_
     assert tables_for_two(1_000, 1_000, 30) == TABLES
     assert tables_for_two(500, 1_000, 30) == 0
     assert tables_for_two(4 * 500, 500, 22) == TABLES
-    assert [tables_for_two(10_000 * epsilon, 10_000, 22) for epsilon in (0.1, 1)] == [0, LIGHT_TABLES]
+    assert [tables_for_two(10_000 * epsilon, 10_000, 22) for epsilon in (0.1, 1)] == [0, 0.11]
     assert [tables_for_two(50_000 * epsilon, 50_000, 14) for epsilon in (0.1, 1, 100)] == [0, 0, 0]
     banknote = [tables_for_two(2_000 * epsilon, 2_000, 4) for epsilon in (0.04, 0.1, 1)]
-    assert banknote == [0, TABLES, MIDDLE_TABLES]
+    assert banknote == [0, TABLES, 0.43]
     assert tables_for_two(1_000, 1_000, 1) == 0
     assert steps_for_two(1_000, 30, TABLES) < steps_for_two(1_000, 14, 0)
     assert steps_for_two(100, 30, TABLES) == 1
     assert steps_for_two(120_000, 23, 0) < steps_for_two(120_000, 14, 0)
+
+
+def test_every_rule_names_the_experiment_that_set_it() -> None:
+    """A row that nothing was measured for has no place in the table."""
+    assert all(row.set_by for row in (*TABLES_FOR_TWO, STEPS_FOR_TWO, STEPS_FOR_MEANS))
 
 
 def test_a_table_that_is_too_small_pays_for_nothing() -> None:
