@@ -99,8 +99,7 @@ def handle_over(policy: Policy, engine: Engine, ledger: Ledger) -> pinq.PrivateQ
 
 def forget(engine: Any) -> Any:
     """Takes away what an array engine keeps of earlier requests, so that each round counts anew; returns it."""
-    engine._tables.clear()
-    engine._locations.clear()
+    engine.forget()
     return engine
 
 

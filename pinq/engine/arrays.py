@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from pinq.public.specs import Axis
 
 __all__ = ["ArrayEngine"]
 
-# Exact tables of the whole table that are kept in memory, and the bytes of one listing.
-KEPT_CELLS = 2**21
-KEPT_BYTES = 2**26
+KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
+KEPT_TABLE_BYTES = 2**24  # of one table; it is made in a moment
+KEPT_LISTED_BYTES = 2**26
+ENTRY_BYTES = 512  # of a key
 KEPT_LOCATIONS = 4
-KEPT_COLUMN_BYTES = 2**28  # rows' cells in joint tables, one or two bytes each
+LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
+TALLIES_BYTES = 2**26  # of all threads' tables of sums
 PIECE_ROWS = 2**16  # whose sums are computed together
 
 T = TypeVar("T")
@@ -65,20 +67,43 @@ class _Location:
         return splits
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """The last dense tables of sums of rows.
+class _Kept:
+    """Values by key, within so many bytes; those that were not asked for longest make room.
 
-    Attributes:
-        part: Of which part, by its key.
-        measure: Of what. A schema keeps the vectors of its last losses, so the same loss is the same
-            object.
-        tables: By the identities of their axes.
+    Args:
+        room: Bytes.
     """
 
-    part: bytes
-    measure: Measure
-    tables: Mapping[Hashable, np.ndarray]
+    def __init__(self, room: int) -> None:
+        self.room, self._taken, self._lock = room, 0, threading.Lock()
+        self._values: dict[Hashable, tuple[Any, int]] = {}
+
+    def get(self, key: Hashable) -> Any:
+        """The value; None where there is none."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values[key] = self._values.pop(key)
+            return self._values[key][0]
+
+    def put(self, key: Hashable, value: object, nbytes: int) -> None:
+        """Keeps a value, unless it is larger than all room."""
+        nbytes += ENTRY_BYTES
+        with self._lock:
+            self._taken += nbytes - self._values.pop(key, (None, 0))[1]
+            self._values[key] = value, nbytes
+            while self._taken > self.room:
+                self._taken -= self._values.pop(next(iter(self._values)))[1]
+
+    def values(self) -> list[Any]:
+        """All values, those that were asked for last at the end."""
+        with self._lock:
+            return [value for value, _ in self._values.values()]
+
+    def clear(self) -> None:
+        """Forgets all."""
+        with self._lock:
+            self._values, self._taken = {}, 0
 
 
 class ArrayEngine:
@@ -95,12 +120,9 @@ class ArrayEngine:
         self._codes: Codes | None = codes
         self._blocks: Sequence[RowBlock] = codes.blocks
         self._shards = ShardColumns(codes, salt)
-        self._lock = threading.Lock()
-        self._tables: dict[Hashable, np.ndarray] = {}
-        self._listed: tuple[Hashable, Listed] | None = None
-        self._locations: list[_Location] = []
-        self._sums: _Sums | None = None
-        self._cells: Mapping[Hashable, Sequence[np.ndarray]] = {}
+        self._kept = _Kept(KEPT_BYTES)
+        self._located = _Kept(max(LOCATED_BYTES, (LOCATED_ROW_BYTES * codes.rows + ENTRY_BYTES)))
+        self._measures: tuple[Measure | None, int] = (None, 0)
         self._process = os.getpid()
 
     def tabulate(
@@ -115,18 +137,17 @@ class ArrayEngine:
         ``check`` is called before each block of rows.
         """
         require_open(self._codes, self._process)
-        if measure is not None:
-            return self._measured(parts, tables, measure, check)
-        if len(parts.blocks) != 1 or parts.blocks[0].part.depth:
-            return self._count(parts, tables, measure, check)
-        split = parts.blocks[0].partition
-        if split is None and [table.form for table in tables] == ["listed"]:
-            return [self._list(tables[0].axes, check)]
-        if any(table.form != "dense" or (split and table.axes) for table in tables):
+        first, split = parts.blocks[0].part, parts.blocks[0].partition
+        alone, forms = len(parts.blocks) == 1, {table.form for table in tables}
+        if alone and not first.depth and split is None and measure is None and [*forms] == ["listed"]:
+            return [self._list(table.axes, check) for table in tables]
+        # Who chooses a table by its sums asks for those sums next; sums of a level's parts are seldom asked
+        # for again, and so are counts below the whole table.
+        recurring = split is None if measure is not None else not first.depth
+        if not (alone and recurring and forms == {"dense"}) or (split and any(table.axes for table in tables)):
             return self._count(parts, tables, measure, check)
         # All parts of a split of the whole table are a table over its axes.
-        wanted = [table.axes if split is None else split.axes for table in tables]
-        recalled = self._recall(wanted, check)
+        recalled = self._recall(first, [split.axes if split else table.axes for table in tables], measure, check)
         return list(recalled if split is None else (table.reshape(-1) for table in recalled))
 
     def rows(self) -> int:
@@ -141,78 +162,65 @@ class ArrayEngine:
         """Frees the memory."""
         self._codes, self._blocks = None, ()
         self._shards = ShardColumns(Codes((), self.schema), b"")
-        self._tables, self._listed, self._locations, self._sums, self._cells = {}, None, [], None, {}
+        self.forget()
 
-    def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:
-        """Returns tables of the whole table, shape (1, *axes), from memory where they are there.
+    def forget(self) -> None:
+        """Forgets what it keeps of earlier questions; shards stay."""
+        self._kept.clear()
+        self._located.clear()
 
-        The encoded table never changes, and miners come back to the same tables of two columns:
-        draw after draw, and for each direction.
+    def _recall(
+        self,
+        part: Part,
+        wanted: Sequence[tuple[Axis, ...]],
+        measure: Measure | None,
+        check: Callable[[], None] | None,
+    ) -> list[np.ndarray]:
+        """Returns tables of a part, shape (1, *axes, ...), from memory where they are there.
+
+        The encoded table never changes, and miners come back to the same tables: draw after draw, and
+        for each direction. Only whether counting is quick differs, which follows from requests.
         """
         # A table of sex by age is that of age by sex, turned: it is kept in one order of its axes.
         ordered = [tuple(sorted(axes, key=lambda axis: axis.identity)) for axes in wanted]
-        keys = [tuple(axis.identity for axis in axes) for axes in ordered]
-        with self._lock:
-            known = {key: self._tables[key] for key in keys if key in self._tables}
-        new = {key: axes for key, axes in zip(keys, ordered, strict=True) if key not in known}
+        number = self._number_of(measure)
+        keys = [(number, part.key, *(axis.identity for axis in axes)) for axes in ordered]
+        known: dict[Hashable, np.ndarray] = {key: self._kept.get(key) for key in keys}
+        new = {key: axes for key, axes in zip(keys, ordered, strict=True) if known[key] is None}
         if new:
-            counted = self._count(_WHOLE_TABLE, [TableRequest(axes) for axes in new.values()], None, check)
-            known |= dict(zip(new, cast("list[np.ndarray]", counted), strict=True))
-            self._keep({key: known[key] for key in new})
+            counted = self._count(PartSet([Block(part)]), [TableRequest(axes) for axes in new.values()], measure, check)
+            for key, table in zip(new, cast("list[np.ndarray]", counted), strict=True):
+                table.flags.writeable = False
+                known[key] = table
+                if table.nbytes <= KEPT_TABLE_BYTES:
+                    self._kept.put(key, table, table.nbytes)
         return [
-            known[key].transpose(0, *(1 + order.index(axis) for axis in axes))
+            known[key].transpose(0, *(1 + order.index(axis) for axis in axes), *range(1 + len(axes), known[key].ndim))
             for axes, order, key in zip(wanted, ordered, keys, strict=True)
         ]
 
-    def _keep(self, tables: Mapping[Hashable, np.ndarray]) -> None:
-        """Keeps tables of the whole table that are small enough; the oldest make room."""
-        for table in tables.values():
-            table.flags.writeable = False
-        with self._lock:
-            self._tables |= {key: table for key, table in tables.items() if table.size <= KEPT_CELLS}
-            while sum(table.size for table in self._tables.values()) > KEPT_CELLS:
-                del self._tables[next(iter(self._tables))]
-
-    def _measured(
-        self,
-        parts: PartSet,
-        tables: Sequence[TableRequest | ListRequest],
-        measure: Measure,
-        check: Callable[[], None] | None,
-    ) -> list[Table]:
-        """Returns sums, from memory where the last sums are of the same rows and measure.
-
-        Who chooses a table by its sums asks for those sums next: it gets them without a second
-        pass. Only whether counting is quick differs, which follows from requests.
-        """
-        # Only sums of one part are kept: those of a level's parts are seldom asked for again.
-        part = parts.blocks[0].part.key if len(parts.blocks) == 1 and parts.blocks[0].partition is None else None
-        if part is None or any(table.form != "dense" for table in tables):
-            return self._count(parts, tables, measure, check)
-        keys = [tuple(axis.identity for axis in table.axes) for table in tables]
-        kept = self._sums
-        if kept is None or kept.measure is not measure or kept.part != part or not kept.tables.keys() >= set(keys):
-            counted = cast("list[np.ndarray]", self._count(parts, tables, measure, check))
-            for table in counted:
-                table.flags.writeable = False
-            kept = _Sums(part, measure, dict(zip(keys, counted, strict=True)))
-            if sum(table.size for table in counted) <= KEPT_CELLS:
-                self._sums = kept
-        return [kept.tables[key] for key in keys]
+    def _number_of(self, measure: Measure | None) -> int:
+        """A number for the last measure. A schema keeps the vectors of its last losses: the same loss, one number."""
+        if measure is None:
+            return 0
+        last, number = self._measures
+        if last is not measure:
+            self._measures = (measure, number + 1)
+        return self._measures[1]
 
     def _list(self, wanted: tuple[Axis, ...], check: Callable[[], None] | None) -> Listed:
         """Lists the distinct rows over the axes.
 
-        The last listing is kept: attribute after attribute asks for the same columns.
+        It is kept: attribute after attribute asks for the same columns.
         """
         axes = tuple(sorted(wanted, key=lambda axis: axis.identity))
-        key, kept = tuple(axis.identity for axis in axes), self._listed
-        if kept is None or kept[0] != key:
-            (listed,) = self._count(_WHOLE_TABLE, [ListRequest(axes)], None, check)
-            kept = (key, cast(Listed, listed))  # what a list request gets
-            if kept[1].codes.nbytes <= KEPT_BYTES:
-                self._listed = kept
-        return replace(kept[1], codes=kept[1].codes[[axes.index(axis) for axis in wanted]])
+        key = ("listed", *(axis.identity for axis in axes))
+        listed: Listed | None = self._kept.get(key)
+        if listed is None:
+            listed = cast(Listed, self._count(_WHOLE_TABLE, [ListRequest(axes)], None, check)[0])
+            if listed.codes.nbytes <= KEPT_LISTED_BYTES:
+                self._kept.put(key, listed, listed.codes.nbytes + listed.parts.nbytes + listed.counts.nbytes)
+        return replace(listed, codes=listed.codes[[axes.index(axis) for axis in wanted]])
 
     def _count(
         self,
@@ -279,7 +287,7 @@ class ArrayEngine:
             return counts.condensed()
 
         # Each thread has tables of its own, as large as what is asked for.
-        room = KEPT_BYTES // max(1, Counts(request).empty_bytes)
+        room = TALLIES_BYTES // max(1, Counts(request).empty_bytes)
         workers = max(1, min(len(divided), thread_count(), room))
         return reduce(Counts.merged, self._each(tally, range(workers))).tables()
 
@@ -288,12 +296,10 @@ class ArrayEngine:
     ) -> tuple[CountRequest, _Location | None]:
         """Compiles a request from the nearest location above all parts; None is the whole table."""
         first = parts.blocks[0].part
-        with self._lock:
-            locations = list(self._locations)
-        splits = {location: location.above(first) for location in locations}
+        splits = {location: location.above(first) for location in self._located.values()}
         # The first part tells which location may be near; KeyError, that another part is not below
         # it.
-        for location in sorted(locations, key=lambda location: splits[location]):
+        for location in sorted(splits, key=lambda location: splits[location]):
             # The whole table is as many splits above a part as its depth says: nearer is of use.
             if splits[location] < first.depth:
                 try:
@@ -307,13 +313,8 @@ class ArrayEngine:
         return count_request(parts, tables, measure, schema=self.schema, known=WHOLE, at_home=True), None
 
     def _keep_location(self, location: _Location) -> None:
-        """Keeps a location; those not gone on from for longest make room."""
-        room = max(KEPT_BYTES, 0 if self._codes is None else self._codes.nbytes)
-        with self._lock:
-            kept = [*(other for other in self._locations if other is not location), location][-KEPT_LOCATIONS:]
-            while len(kept) > 1 and sum(other.nbytes for other in kept) > room:
-                kept = kept[1:]
-            self._locations = kept
+        """Keeps a location. Each counts as a share of the room, so they are few."""
+        self._located.put(location, location, max(location.nbytes, self._located.room // KEPT_LOCATIONS - ENTRY_BYTES))
 
     def _with_shards(self, wanted: set[ShardSource], check: Callable[[], None] | None) -> Sequence[RowBlock]:
         """Returns the blocks with the columns of these shards."""
@@ -339,29 +340,22 @@ class ArrayEngine:
         A look into a long table for each row, or several into short ones, takes longer than all
         else that is done with it.
         """
-        keys = {tuple(axis.identity for axis in axes): axes for axes in wanted}
-        if sum(_kind_of(axes).itemsize for axes in keys.values()) * self.rows() > KEPT_COLUMN_BYTES:
+        if sum(_kind_of(axes).itemsize for axes in wanted) * self.rows() > self._kept.room:
             return blocks
-        with self._lock:
-            kept: dict[Hashable, Sequence[np.ndarray]] = {key: self._cells[key] for key in keys if key in self._cells}
-        for key, axes in keys.items():
-            if key not in kept:
+        kept: dict[Hashable, Sequence[np.ndarray]] = {}
+        for axes in wanted:
+            key = ("cells", *(axis.identity for axis in axes))
+            cells = self._kept.get(key)
+            if cells is None:
                 if check is not None:
                     check()
-                kept[key] = self._each(partial(_cells_of, axes), blocks)
-        self._keep_cells(kept)
+                cells = self._each(partial(_cells_of, axes), blocks)
+                self._kept.put(key, cells, sum(own.nbytes for own in cells))
+            kept[axes] = cells
         return [
-            replace(block, columns={**block.columns, **{axes: kept[key][number] for key, axes in keys.items()}})
+            replace(block, columns={**block.columns, **{axes: own[number] for axes, own in kept.items()}})
             for number, block in enumerate(blocks)
         ]
-
-    def _keep_cells(self, cells: Mapping[Hashable, Sequence[np.ndarray]]) -> None:
-        """Keeps rows' cells in joint tables; those not asked for longest make room."""
-        with self._lock:
-            kept = {key: own for key, own in self._cells.items() if key not in cells} | dict(cells)
-            while sum(column.nbytes for own in kept.values() for column in own) > KEPT_COLUMN_BYTES:
-                del kept[next(iter(kept))]
-            self._cells = kept
 
     def _each(self, work: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Does the same work for several items, side by side where there is more than one."""

@@ -9,7 +9,7 @@ an error tells of no row.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -51,8 +51,8 @@ class Rehearsal:
     ) -> list[Table]:
         """Counts the made-up rows as the request would count the data; see ``Engine.tabulate``."""
         counted: list[Table] = []
-        # Large tables stay in this process, or are sent by workers: occupied cells are kept by either rule.
-        for at_home in (False, True) if any(table.form == "sparse" for table in tables) else (True,):
+        # Occupied cells are kept by one rule in this process, and by another where workers send them.
+        for at_home in (False, True) if any(table.form == "sparse" for table in tables) else (False,):
             made = count_request(parts, tables, measure, schema=self.schema, at_home=at_home)
             request: CountRequest = pickle.loads(pickle.dumps(made))
             counted = count(self._rows(parts, request), request).condensed().tables()
@@ -82,7 +82,7 @@ class Rehearsal:
         yield last
         sampled = np.unique(np.linspace(0, len(parts) - 1, SAMPLED_PARTS).astype(np.int64))
         for part in map(parts.at, sampled.tolist()):
-            inside = self._inside(part)
+            inside = _inside(part, sizes)
             if inside is not None:
                 yield inside
                 yield last | inside
@@ -90,22 +90,26 @@ class Rehearsal:
             if axis.lookup is not None and axis.slots > axis.size:
                 yield {axis.source: int(np.argmin(axis.lookup))}
 
-    def _inside(self, part: Part) -> dict[Hashable, int] | None:
-        """The codes that a row of a part needs; None where no row can be in it."""
-        # Below 30 and of the cut at 40: whichever codes of age are left to the part, the first of them.
-        codes: dict[Hashable, int] = {}
-        for axis, place in _places(part):
-            if axis.column is None:
-                if codes.setdefault(axis.source, place) != place:
-                    return None
-            elif axis.column not in codes:
-                left = np.flatnonzero(part.values_left(axis.column, self.schema.columns[axis.column].codes))
-                if not len(left):
-                    return None
-                codes[axis.column] = int(left[0])
-        return codes
 
-
-def _places(part: Part) -> Iterable[tuple[Axis, int]]:
-    """The place of a part along each axis on its path."""
-    return (pair for partition, index in part.steps() for pair in partition.positions(index))
+def _inside(part: Part, sizes: Mapping[Hashable, int]) -> dict[Hashable, int] | None:
+    """The codes that a row of a part needs; None where no row can be in it."""
+    # Ages below 30 and of the grid's cells from 20 on: codes 20 to 29 are left, of which the row gets 20.
+    left = dict[Hashable, tuple[int, int]]()
+    groups = list[tuple[Axis, int]]()
+    for partition, index in part.steps():
+        for axis, place in partition.positions(index):
+            low, high = left.get(axis.source, (0, sizes[axis.source]))
+            if axis.thresholds is not None:
+                edges = (0, *axis.thresholds, sizes[axis.source])
+                low, high = max(low, edges[place]), min(high, edges[place + 1])
+            elif axis.lookup is not None:
+                groups.append((axis, place))
+            else:
+                low, high = max(low, place), min(high, place + 1)
+            left[axis.source] = low, high
+    grouped = {axis.source: np.arange(*left[axis.source]) for axis, _ in groups}
+    for axis, place in groups:
+        grouped[axis.source] = grouped[axis.source][axis.parts_of(grouped[axis.source]) == place]
+    if any(low >= high for low, high in left.values()) or not all(map(len, grouped.values())):
+        return None
+    return {source: low for source, (low, _) in left.items()} | {source: int(own[0]) for source, own in grouped.items()}

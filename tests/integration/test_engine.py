@@ -238,9 +238,10 @@ def test_tables_of_the_whole_table_are_counted_once(
         parts[0] = 1
     for part in engine.tabulate(WHOLE.split(bind(Values("sex"), tiny_policy.schema_)), (TableRequest((job,)),)):
         assert part.tolist() == first[0].tolist()
-    monkeypatch.setattr("pinq.engine.arrays.KEPT_CELLS", 9)
+    engine._kept.room = 2 * arrays.ENTRY_BYTES
     engine.tabulate(WHOLE, (TableRequest((bind(Values("income"), tiny_policy.schema_).axes[0],)),))
-    assert sum(table.size for table in engine._tables.values()) <= 9
+    assert engine._kept._taken <= engine._kept.room
+    assert len(engine._kept.values()) == 1
     engine.close()
 
 
@@ -292,7 +293,7 @@ def test_a_level_goes_on_from_the_one_above(
     for key in range(6):
         level = WHOLE.split(bind(Shards(2, key), schema))
         engine.tabulate(PartSet([Block(part) for part in level]))
-    assert len(engine._locations) <= arrays.KEPT_LOCATIONS
+    assert len(engine._located.values()) <= arrays.KEPT_LOCATIONS
     engine.close()
 
 

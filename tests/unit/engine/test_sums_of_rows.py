@@ -122,21 +122,19 @@ def test_kept_cells_of_rows_stay_within_their_room(engine: ArrayEngine, monkeypa
     """Rows' cells in joint tables are kept for the next loss; what was not asked for longest makes room, and sums stay the same."""
     (first, second), codes = (loss.vectors(SCHEMA) for loss in LOSSES[:2]), dict(_codes())
     sizes = set[int]()
-    for room in (2**28, 500, 0):
-        monkeypatch.setattr(arrays, "KEPT_COLUMN_BYTES", room)
+    for room in (2**28, 5000, 0):
+        monkeypatch.setattr(engine._kept, "room", room)
         for tables, vectors in ((TABLES, first), (TABLES[2:], second), (TABLES, second), (TABLES[2:], first)):
             got = engine.tabulate(WHOLE, tables, vectors)
             for table, request in zip(got, tables, strict=True):
                 assert (np.asarray(table) == tabulate(WHOLE, request.axes, codes, vectors)).all()
-        engine._keep_cells({})
-        kept = sum(column.nbytes for own in engine._cells.values() for column in own)
-        assert kept <= room
-        sizes.add(kept)
+        assert engine._kept._taken == sum(nbytes for _, nbytes in engine._kept._values.values()) <= room
+        sizes.add(engine._kept._taken)
     assert len(sizes) > 1
 
 
 def test_a_turn_ends_between_the_cells_of_two_tables(engine: ArrayEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows' cells in many tables take long, so whether a turn is over is looked at before each; none is kept of half a request."""
+    """Rows' cells in many tables take long, so whether a turn is over is looked at before each."""
     made, make, turns = list[Any](), arrays._cells_of, iter([None, TimeoutError])
 
     def noted(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:
@@ -148,11 +146,11 @@ def test_a_turn_ends_between_the_cells_of_two_tables(engine: ArrayEngine, monkey
             raise error
 
     monkeypatch.setattr(arrays, "_cells_of", noted)
-    monkeypatch.setattr(engine, "_cells", {})
+    engine.forget()
     wanted = [bind(spec, SCHEMA).axes for spec in SPECS[:2]]
     with pytest.raises(TimeoutError):
         engine._with_cells(wanted, engine._blocks, check)
-    assert (set(made), engine._cells) == ({wanted[0]}, {})
+    assert set(made) == {wanted[0]}
 
 
 def test_what_is_kept_of_located_rows_is_where_they_are(engine: ArrayEngine) -> None:
@@ -160,7 +158,7 @@ def test_what_is_kept_of_located_rows_is_where_they_are(engine: ArrayEngine) -> 
     shard = Block(Part(Part(), bind(Shards(2, key=1), SCHEMA), 0))
     for parts in (SOME, PartSet([shard])):
         engine.tabulate(parts, TABLES, LOSSES[0].vectors(SCHEMA))
-    kept = [rows.block for location in engine._locations for rows in location.rows]
+    kept = [rows.block for location in engine._located.values() for rows in location.rows]
     assert len(kept) >= 10
     assert all(block.columns.keys() == SCHEMA.columns.keys() for block in kept)
 
