@@ -100,11 +100,7 @@ def forms_of(name: str) -> list[Form]:
 
 FORMS: list[Form] = [form for name in MINERS for form in forms_of(name)]
 
-SCORES: dict[str, type[Any]] = {
-    name: kind
-    for name, kind in ((name, getattr(scores, name)) for name in scores.__all__)
-    if inspect.isclass(kind) and hasattr(kind, "kind")
-}
+SCORES: dict[str, type[Any]] = {kind.__name__: kind for kind in scores.SCORES.values()}
 
 DERIVATIVES: dict[str, type[Any]] = {
     name: kind

@@ -107,11 +107,11 @@ def asked(**fields: object) -> dict[str, object]:
 
 
 def groupings() -> Iterator[bytes]:
-    """Choices among the members of twenty thousand families: minutes of work each."""
+    """Choices among the members of each of twenty thousand families: minutes of work."""
     for first in itertools.count(0, 20_000):
         seeds = [{"kind": "any_grouping", "column": "education", "seed": first + seed} for seed in range(20_000)]
         score = {"kind": "gini", "target": "income"}
-        yield json.dumps(asked(verb="exp_mech", score=score, candidates=[seeds])).encode()
+        yield json.dumps(asked(verb="exp_mech", score=score, candidates=[seeds], each=True)).encode()
 
 
 def one_grouping() -> Iterator[bytes]:

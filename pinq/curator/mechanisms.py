@@ -13,13 +13,11 @@ from __future__ import annotations
 import decimal
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache, partial
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 import opendp.domains as dp_domains
@@ -30,7 +28,7 @@ from opendp.mod import enable_features
 
 from pinq.errors import InternalError
 
-__all__ = ["Weighted", "choose", "choose_grouped", "choose_weighted", "laplace", "scale_of"]
+__all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
 
 enable_features("contrib")
 
@@ -150,122 +148,19 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
     """
     eta = epsilon / span
     best = _best(candidates)
-    run = _decided(partial(_by_doubles, candidates, best, eta), partial(_by_decimals, candidates, best, eta))
+    bits, drawn, digits = 64, secrets.randbits(64), 50
+    run = _by_doubles(candidates, best, eta, drawn)
+    while run is None:
+        run = _by_decimals(candidates, best, eta, drawn, bits, digits)
+        bits, drawn, digits = bits + 64, drawn << 64 | secrets.randbits(64), digits * 2
+        if digits > 10**5:  # a draw within 10^-50000 of a boundary does not happen
+            raise InternalError("a weighted choice could not be decided; please report this")
     return run, secrets.randbelow(int(candidates.members[run]))
-
-
-def choose_grouped(
-    groups: Sequence[Callable[[], Weighted]], span: int, epsilon: Fraction
-) -> tuple[int, tuple[int, int]] | None:
-    """Does the same among the candidates of several groups, of which one is in memory at a time.
-
-    Args:
-        groups: Each makes a group, the same one whenever it is called. That of the choice is called
-            last.
-        span: As in ``choose``.
-        epsilon: As in ``choose``.
-
-    Returns:
-        The group, and the run and member within it; None where no group has a member.
-
-    Privacy:
-        Adjacency: add or remove one row. Claim: epsilon-DP.
-        Why: a group is drawn with probability W_g / W, the sum of its candidates' weights over that
-        of all, then one of its candidates with w / W_g: so each candidate with w / W, as
-        ``choose_weighted`` draws it from all of them at once.
-        Exact: a group's weight has bounds of any precision, for its candidates' have; both draws
-        are decided by them as there.
-        Held by: tests/privacy/test_mechanisms.py.
-    """
-    eta = epsilon / span
-    heaps = [_Heap.of(group(), eta) for group in groups]
-    best = max((heap.best for heap in heaps if heap.weight), default=None)
-    if best is None:
-        return None
-    group = _decided(partial(_heap_by_doubles, heaps, best, eta), partial(_heap_by_decimals, groups, best, eta))
-    return group, choose_weighted(groups[group](), span, epsilon)
 
 
 def _best(candidates: Weighted) -> int:
     """The best score of a run with members."""
     return int(candidates.scores.max(where=candidates.members > 0, initial=np.iinfo(np.int64).min))
-
-
-def _decided(by_doubles: Callable[[int], int | None], by_decimals: Callable[[int, int, int], int | None]) -> int:
-    """Reveals a uniform number until it is known whose share of all weights it falls into.
-
-    Args:
-        by_doubles: Tells it of 64 bits; None where it cannot.
-        by_decimals: Tells it of a number, its bits and a precision; None where it cannot.
-    """
-    bits, drawn, digits = 64, secrets.randbits(64), 50
-    whose = by_doubles(drawn)
-    while whose is None:
-        whose = by_decimals(drawn, bits, digits)
-        bits, drawn, digits = bits + 64, drawn << 64 | secrets.randbits(64), digits * 2
-        if digits > 10**5:  # a draw within 10^-50000 of a boundary does not happen
-            raise InternalError("a weighted choice could not be decided; please report this")
-    return whose
-
-
-class _Heap(NamedTuple):
-    """What the candidates of a group weigh together.
-
-    Attributes:
-        best: The best score of one.
-        weight: The sum of their weights where a score of ``best`` weighs 1; 0 without a candidate.
-        runs: How many runs they are.
-    """
-
-    best: int
-    weight: float
-    runs: int
-
-    @classmethod
-    def of(cls, candidates: Weighted, eta: Fraction) -> _Heap:
-        """Weighs a group."""
-        best = _best(candidates)
-        sums = _cumulative(candidates, best, eta)
-        return cls(best, float(sums[-1]) if len(sums) else 0.0, len(sums))
-
-
-def _heap_by_doubles(heaps: Sequence[_Heap], best: int, eta: Fraction, drawn: int) -> int | None:
-    """Finds the group that the uniform number in [drawn, drawn + 1) / 2^64 falls into.
-
-    None where doubles cannot tell. A group's weight has the errors of its candidates' and those of
-    its own power: twice what ``_by_doubles`` has, of which ``slack`` there is four times.
-    """
-    powers = np.exp([-float(eta) * (best - heap.best) if heap.weight else -np.inf for heap in heaps])
-    sums = np.cumsum([heap.weight for heap in heaps] * powers)
-    group = _share(sums, drawn, sum(heap.runs for heap in heaps))
-    return None if group is None or not heaps[group].weight else group
-
-
-def _heap_by_decimals(
-    groups: Sequence[Callable[[], Weighted]], best: int, eta: Fraction, drawn: int, bits: int, digits: int
-) -> int | None:
-    """Does the same with enclosures from correctly rounded decimals; None as there."""
-    with _precise(digits):
-        low, high, runs = list[Decimal](), list[Decimal](), 0
-        for group in groups:
-            at_least, at_most = _enclosed(group(), best, eta, digits)
-            runs += len(at_least)
-            low.append(sum(at_least, Decimal(0)))
-            high.append(sum(at_most, Decimal(0)))
-        return _share_of_decimals(low, high, drawn, bits, digits, runs)
-
-
-def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> int | None:
-    """Finds the run that the uniform number in [drawn, drawn + 1) / 2^64 falls into.
-
-    None where doubles cannot tell.
-
-    Each weight's relative error is below (4 + |exponent|) * 2^-52, and exponents below -745 are
-    zero to within 2^-1000; a cumulative sum of K terms adds K * 2^-53 of the total. Together below
-    ``slack`` of the total, with a factor 4 to spare.
-    """
-    run = _share(_cumulative(candidates, best, eta), drawn, len(candidates.scores))
-    return None if run is None or candidates.members[run] == 0 else run
 
 
 def _cumulative(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:
@@ -279,20 +174,20 @@ def _cumulative(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:
     return np.cumsum(sums, out=sums)
 
 
-def _share(sums: np.ndarray, drawn: int, terms: int) -> int | None:
-    """Finds whose share of a total the number in [drawn, drawn + 1) / 2^64 falls into.
+def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> int | None:
+    """Finds the run that the uniform number in [drawn, drawn + 1) / 2^64 falls into.
 
     None where doubles cannot tell.
 
-    Args:
-        sums: Running sums of weights, each of which is the sum of some of the ``terms``.
-        drawn: The number.
-        terms: How many weights were added.
+    Each weight's relative error is below (4 + |exponent|) * 2^-52, and exponents below -745 are
+    zero to within 2^-1000; a cumulative sum of K terms adds K * 2^-53 of the total. Together below
+    ``slack`` of the total, with a factor 4 to spare.
     """
-    slack = 2.0**-39 + terms * 2.0**-50
+    sums = _cumulative(candidates, best, eta)
+    slack = 2.0**-39 + len(sums) * 2.0**-50
     uniform = drawn / 2.0**64
     run = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
-    if run >= len(sums):
+    if run >= len(sums) or candidates.members[run] == 0:
         return None
     below = sums[run - 1] / sums[-1] if run else -1.0
     above = sums[run] / sums[-1] if run < len(sums) - 1 else 2.0
@@ -309,17 +204,9 @@ def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
 
     None where ``digits`` or ``bits`` do not suffice.
     """
-    with _precise(digits):
-        low, high = _enclosed(candidates, best, eta, digits)
-        return _share_of_decimals(low, high, drawn, bits, digits, len(low))
-
-
-@contextmanager
-def _precise(digits: int) -> Iterator[None]:
-    """Computes with so many digits, and exponents of any size."""
     with decimal.localcontext() as context:
         context.prec, context.Emin, context.Emax = digits, decimal.MIN_EMIN, decimal.MAX_EMAX
-        yield
+        return _share_of_decimals(*_enclosed(candidates, best, eta, digits), drawn, bits, digits)
 
 
 def _enclosed(candidates: Weighted, best: int, eta: Fraction, digits: int) -> tuple[list[Decimal], list[Decimal]]:
@@ -343,23 +230,22 @@ def _enclosed(candidates: Weighted, best: int, eta: Fraction, digits: int) -> tu
 
 
 def _share_of_decimals(
-    low: Sequence[Decimal], high: Sequence[Decimal], drawn: int, bits: int, digits: int, terms: int
+    low: Sequence[Decimal], high: Sequence[Decimal], drawn: int, bits: int, digits: int
 ) -> int | None:
     """Finds whose share of a total the number in [drawn, drawn + 1) / 2^bits falls into.
 
     None where ``digits`` or ``bits`` do not suffice.
 
     Args:
-        low: Lower bounds on weights, each the sum of some of the ``terms``.
+        low: Lower bounds on weights.
         high: Upper bounds; 0 for no weight.
         drawn: The number.
         bits: Its bits.
         digits: With so many the bounds were made.
-        terms: How many bounds of each kind were added.
     """
     total_low, total_high = sum(low), sum(high)
     uniform_low, uniform_high = Decimal(drawn) / Decimal(2**bits), Decimal(drawn + 1) / Decimal(2**bits)
-    inner = terms * Decimal(10) ** (8 - digits)
+    inner = len(low) * Decimal(10) ** (8 - digits)
     # `below` is not less than where the run's share begins, and `above` not more than where it
     # ends: a uniform number that is known to lie between the two lies in the share.
     below = Decimal(-1)  # the upper bound on where the run begins

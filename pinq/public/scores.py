@@ -85,7 +85,12 @@ class Score(Expression):
 
     @abstractmethod
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, measure)."""
+        """Scores of tables (..., cells, measure).
+
+        A score of classes is a sum over cells to which an empty cell adds nothing: a table may leave
+        empty cells out, as ``AnyCross`` does where most are. What is asked of it is checked for that
+        (tests/contract/test_every_score.py; a score that breaks it goes with no ``AnyCross``).
+        """
 
     def span(self, schema: Schema) -> int:
         """Largest change of the difference between two candidates' scores."""

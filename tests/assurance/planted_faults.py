@@ -115,20 +115,6 @@ FAULTS = (
         (LAWS,),
     ),
     Fault(
-        "a group of candidates weighs as much as its best score alone",
-        "pinq/curator/mechanisms.py",
-        "return cls(best, float(sums[-1]) if len(sums) else 0.0, len(sums))",
-        "return cls(best, 1.0 if len(sums) and sums[-1] else 0.0, len(sums))",
-        (LAWS,),
-    ),
-    Fault(
-        "the last of the families that are scored some at a time is forgotten",
-        "pinq/curator/candidates/selection.py",
-        "bundles, has_family = list(_bundles(listed)), any(",
-        "bundles, has_family = list(_bundles(listed))[:-1] or [listed], any(",
-        (SELECTIONS,),
-    ),
-    Fault(
         "the wrong side of the error bound decides a weighted choice",
         "pinq/curator/mechanisms.py",
         "below + slack < uniform and uniform + slack < above",

@@ -13,14 +13,13 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pinq.curator
-from pinq.curator.mechanisms import Weighted, choose, choose_grouped, choose_weighted, laplace
+from pinq.curator.mechanisms import choose, choose_weighted, laplace
 from pinq.provider.testing import epsilon_lower_bound
 from tests.laws import ALMOST_NEVER, WEAK, flip_law, interval_of, law_is, noise_law, weighted, weighted_law
 
@@ -50,12 +49,6 @@ class Mechanism:
     runs: int = 9000
 
 
-def singly(runs: Weighted) -> list[Callable[[], Weighted]]:
-    """Each run in a group of its own."""
-    each = zip(runs.scores[:, None], runs.members[:, None], runs.mass[:, None], strict=True)
-    return [partial(Weighted, *run) for run in each]
-
-
 UNITS = 500  # of a sum, that one row can move
 EDGES = np.arange(-5 * UNITS, 5 * UNITS + 1, UNITS // 4)
 MECHANISMS: dict[str, Mechanism] = {
@@ -78,17 +71,6 @@ MECHANISMS: dict[str, Mechanism] = {
     # with weak noise.
     "choose_weighted": Mechanism(
         lambda runs_of, runs, epsilon: [choose_weighted(runs_of, 3, epsilon)[0] for _ in range(runs)],
-        weighted([0, -3], [1, 49], [50, 50]),
-        weighted([0, 0], [1, 49], [50, 50]),
-        lambda runs_of, epsilon: weighted_law(runs_of, epsilon / 3),
-        epsilon=Fraction(2),
-        runs=48_000,
-    ),
-    # The same two runs, each in a group of its own.
-    "choose_grouped": Mechanism(
-        lambda runs_of, runs, epsilon: [
-            chosen[0] for _ in range(runs) if (chosen := choose_grouped(singly(runs_of), 3, epsilon)) is not None
-        ],
         weighted([0, -3], [1, 49], [50, 50]),
         weighted([0, 0], [1, 49], [50, 50]),
         lambda runs_of, epsilon: weighted_law(runs_of, epsilon / 3),

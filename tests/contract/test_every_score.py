@@ -10,16 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinq.curator.candidates.selection import Selection
+from pinq.curator.counted import Counted
+from pinq.engine.codes import RowBlock
+from pinq.engine.kernel import count, count_request
 from pinq.errors import NotAllowed, QueryError
 from pinq.ledger.terms import Terms
 from pinq.provider.testing import search_sensitivity
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import ClassCount, EnoughRows, require_score
-from pinq.public.specs import Values
+from pinq.public.scores import ClassCount, EnoughRows, Gini, require_score
+from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Values, bind
 from tests.catalogue import DERIVATIVES, SCORES, losses_on
 from tests.handles import ledger_of, simulated
 
+WHOLE = PartSet([Block(Part())])
 SHAPES = [(2, 2), (3, 2), (2, 3)]
 every_score = pytest.mark.parametrize("kind", SCORES.values(), ids=SCORES)
 # ``EnoughRows`` is a test of many parts at once; its loss is searched in tests/privacy/test_stopping.py.
@@ -171,3 +177,40 @@ def test_a_score_names_its_column_to_the_grant(kind: type[Any]) -> None:
             with pytest.raises(NotAllowed, match=rf"\b{score.target}\b"):
                 handle.exp_mech([] if kind.kind == "class_count" else [Values(spared)], score=score, epsilon="0.1")
             assert handle.budget.spent == 0
+
+
+WITH_CLASSES = [kind for kind in SCORES.values() if getattr(kind, "measure", None) == "classes"]
+
+
+@pytest.mark.parametrize("kind", WITH_CLASSES, ids=lambda kind: kind.__name__)
+def test_every_way_to_a_score_gives_the_number_of_its_own_table(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a plain split, a cut or grouping of a family, and a crossing, with empty cells or without: one number."""
+    monkeypatch.setattr("pinq.curator.candidates.any_cross.DENSE_CELLS", 1)  # empty cells are left out
+    schema, random = schema_of(), np.random.default_rng(5)
+    codes = {name: random.integers(0, column.codes, 9).astype(np.uint8) for name, column in schema.columns.items()}
+    for score in scores_of(kind, schema):
+        (classes,) = bind(score.classes(schema), schema).axes
+        free = [name for name in schema.columns if name not in score.columns()]
+        cross = AnyCross(tuple(Values(name) for name in free), 2)
+        families = [AnyGrouping(name) if name in schema.categorical_columns else AnyCut(name) for name in free]
+        for candidate in (cross, *families, *(cross.member(number) for number in range(len(cross)))):
+            selection = Selection(schema, WHOLE, score, [[candidate]], (0,))
+            request = count_request(WHOLE, selection.frame.tables, schema=schema)
+            counted = Counted(WHOLE, count(RowBlock(codes, 9), request).tables())
+            (scorer,) = selection._listed[0]
+            (runs,) = scorer.runs(counted, np.array([0]))
+            for run, found in enumerate(runs.scores.tolist()):
+                axes = bind(runs.spec(run, 0), schema).axes
+                table = np.zeros((*(axis.size for axis in axes), classes.size), dtype=np.int64)
+                np.add.at(table, tuple(axis.parts_of(codes[axis.source]) for axis in (*axes, classes)), 1)
+                assert found == int(score.of(table.reshape(-1, classes.size), schema))
+
+
+def test_a_score_that_counts_empty_cells_goes_with_no_crossing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would get another number where a table leaves them out."""
+    right = Gini.of
+    monkeypatch.setattr(Gini, "of", lambda self, table, schema: right(self, table, schema) - table.shape[-2])
+    with pytest.raises(QueryError, match="gini counts empty cells"):
+        Selection(schema_of(), WHOLE, Gini("y"), [[AnyCross((Values("z"), Values("x")), 2)]], (0,))

@@ -40,7 +40,7 @@ def _minutes(name: str) -> bytes:
     seeds = [{"kind": "any_grouping", "column": "letter", "seed": seed} for seed in range(8_000)]
     score = {"kind": "info_gain", "target": "income"}
     request = {"id": name, "verb": "exp_mech", "epsilon": "0.000000001", "score": score, "candidates": [seeds]}
-    return json.dumps(request).encode()
+    return json.dumps(request | {"each": True}).encode()
 
 
 @pytest.fixture

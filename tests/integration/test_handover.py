@@ -86,7 +86,7 @@ def long(name: str) -> bytes:
     """A choice among the members of very many families: a minute of work."""
     families = [{"kind": "any_grouping", "column": "letter", "seed": seed} for seed in range(4_000)]
     score = {"kind": "info_gain", "target": "income"}
-    return asked(name, verb="exp_mech", score=score, candidates=[families])
+    return asked(name, verb="exp_mech", score=score, candidates=[families], each=True)
 
 
 def spent(served: Served, analyst: str) -> float:

@@ -6,15 +6,13 @@ from __future__ import annotations
 import decimal
 import math
 import secrets
-from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
 
 import pinq.curator.mechanisms
-from pinq.curator.mechanisms import Weighted, choose, choose_grouped, choose_weighted, laplace, scale_of
+from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
 from pinq.public.accuracy import laplace_interval
 from tests.laws import flip_law, law_is, weighted, weighted_law
 
@@ -192,52 +190,6 @@ def test_the_doubles_never_err() -> None:
             drawn = secrets.randbits(64)
             fast = pinq.curator.mechanisms._by_doubles(one, best, eta, drawn)
             assert fast in (None, pinq.curator.mechanisms._by_decimals(one, best, eta, drawn, 64, 60))
-
-
-def grouped(one: Weighted, size: int = 2) -> list[Callable[[], Weighted]]:
-    """Neighbouring runs in groups, after a group of none."""
-    starts = range(-size, len(one.scores), size)
-    return [
-        partial(Weighted, *(each[max(0, start) : start + size] for each in (one.scores, one.members, one.mass)))
-        for start in starts
-    ]
-
-
-@pytest.mark.parametrize("is_slow", [False, True])
-@pytest.mark.parametrize("one", WEIGHTED, ids=range(len(WEIGHTED)))
-def test_choices_group_by_group_follow_the_same_law(
-    one: Weighted, is_slow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P[group and run] is that of all runs at once, whether doubles decide on the group or decimals."""
-    if is_slow:
-        monkeypatch.setattr(pinq.curator.mechanisms, "_heap_by_doubles", lambda *_: None)
-    drawn = [choose_grouped(grouped(one), 3, Fraction(3, 2)) for _ in range(2500)]
-    runs = np.array([2 * (chosen[0] - 1) + chosen[1][0] for chosen in drawn if chosen is not None])
-    assert len(runs) == len(drawn)
-    law_is(runs, weighted_law(one, 0.5))
-
-
-def test_nobody_is_chosen_of_groups_without_members() -> None:
-    """A part that the splits above leave nothing to choose from has no choice."""
-    assert choose_grouped(grouped(weighted([1, 2, 3], [0, 0, 0], [1, 1, 1])), 1, Fraction(1)) is None
-
-
-def test_the_doubles_of_groups_never_err() -> None:
-    """Against enclosures of 60 digits: wherever doubles give a group, they give the right one."""
-    random, mechanisms, decided = np.random.default_rng(10), pinq.curator.mechanisms, 0
-    for _ in range(40):
-        runs = int(random.integers(3, 40))
-        members = random.integers(0, 50, runs) + (np.arange(runs) == 0)
-        one = Weighted(-random.integers(0, 3000, runs), members, random.integers(1, 5000, runs))
-        eta, groups = Fraction(int(random.integers(1, 10**6)), 10**6), grouped(one, 3)
-        heaps = [mechanisms._Heap.of(group(), eta) for group in groups]
-        best = max(heap.best for heap in heaps if heap.weight)
-        for _ in range(10):
-            drawn = secrets.randbits(64)
-            fast = mechanisms._heap_by_doubles(heaps, best, eta, drawn)
-            assert fast in (None, mechanisms._heap_by_decimals(groups, best, eta, drawn, 64, 60))
-            decided += fast is not None
-    assert decided > 380
 
 
 def test_decimal_settings_of_the_caller_do_not_matter() -> None:

@@ -162,8 +162,8 @@ def test_any_grouping_loses_its_epsilon() -> None:
 
 
 def test_what_is_held_at_a_time_changes_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With memory for a single member each candidate is scored by itself: a mixed list is chosen from as all at once."""
-    monkeypatch.setattr("pinq.curator.candidates.selection.HELD_RUNS", 1)
+    """With memory for a single member each part chooses by itself: a mixed list is chosen from as it is with others."""
+    monkeypatch.setattr("pinq.curator.candidates.selection.HELD_MEMBERS", 1)
     listed: list[Any] = [Values("a"), AnyGrouping("b"), AnyGrouping("b", seed=1)]
     parts = PartSet([Block(Part())]).split(bind(Shards(2), schema_of(40)))
     of_one: list[Any] = [[[4, 0], [0, 3]], [[5, 0], [0, 3], [2, 2]]]

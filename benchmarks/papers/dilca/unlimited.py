@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import pandas as pd
 
 import pinq
-import pinq.curator.candidates.any_cross
+from pinq.curator.candidates.any_cross import Crossing
 from pinq.curator.monitor import Curator
-from pinq.curator.work import Turn
 from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.state import Account
@@ -26,31 +25,22 @@ ENDLESS = Epsilon(10**18)
 
 
 def remembered(member_scores: MemberScores) -> MemberScores:
-    """Wraps a function of exact scores, which do not change between runs on the same table."""
+    """Wraps a method of exact scores, which do not change between runs on the same table."""
     known_scores: dict[Hashable, np.ndarray] = {}
 
-    def scores(
-        codes: np.ndarray,
-        target: np.ndarray,
-        counts: np.ndarray,
-        sizes: Sequence[int],
-        classes: int,
-        size: int,
-        score: object,
-        schema: pinq.Schema,
-        turn: Turn | None = None,
-    ) -> np.ndarray:
+    def scores(cross: Crossing, size: int, score: Callable[..., np.ndarray], check: Callable[[], None]) -> np.ndarray:
         # The first rows tell tables apart: there are few, and to hash whole ones takes the time it saves.
-        table = (codes[:, :64].tobytes(), codes.shape, target[:64].tobytes(), counts.tobytes())
-        key = (*table, tuple(sizes), size, repr(score), schema.digest)
+        table = (cross.codes[:, :64].tobytes(), cross.codes.shape, cross.target[:64].tobytes(), cross.counts.tobytes())
+        frame = score.__self__  # type: ignore[attr-defined]
+        key = (*table, cross.sizes, size, repr(frame.score), frame.schema.digest)
         if key not in known_scores:
-            known_scores[key] = member_scores(codes, target, counts, sizes, classes, size, score, schema, turn)
+            known_scores[key] = member_scores(cross, size, score, check)
         return known_scores[key]
 
     return scores
 
 
-pinq.curator.candidates.any_cross.member_scores = remembered(pinq.curator.candidates.any_cross.member_scores)
+Crossing.member_scores = remembered(Crossing.member_scores)  # type: ignore[method-assign]
 
 
 class PassingLedger:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import SCORING, Frame, Occupation, Runs, Scorer, occupied
+from pinq.curator.candidates.scorer import Frame, Occupation, Runs, Scorer, occupied
 from pinq.curator.counted import Counted
-from pinq.curator.work import CELL
 from pinq.public.parts import Part
 from pinq.public.specs import AnyCut, Cuts, Spec
 
@@ -30,21 +29,16 @@ class AnyCutScorer(Scorer[AnyCut]):
         self.table = frame.add_codes(candidate.column)
 
     @property
-    def most_runs(self) -> int:
+    def members(self) -> int:
         """Its cuts; on a fine grid the gaps between rows."""
         return min(self._column.codes, self.frame.schema.max_rows + 1) if self._is_fine else self._column.codes
 
-    @property
-    def work(self) -> int:
-        """Its cuts in one part."""
-        return self.work_of(1)
-
-    def work_of(self, parts: int) -> int:
+    def cells(self, parts: int) -> int:
         """Its cuts: one for each cell of the grid; on a fine one around each row of any part."""
         cuts = parts * self._column.codes
         if self._is_fine:  # disjoint parts have no more rows together than the table
             cuts = min(cuts, 2 * parts + 2 * self.frame.schema.max_rows)
-        return SCORING * parts + 4 * CELL * cuts * self.frame.width
+        return 4 * cuts * self.frame.width
 
     def flips(self, size: int) -> bool:
         """Where there are few cuts."""

@@ -7,16 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer, no_runs
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer, no_runs
 from pinq.curator.counted import Counted
-from pinq.curator.work import CELL
 from pinq.public.schema import Value
 from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
 
 __all__ = ["AnyGroupingScorer"]
 
 BLOCK = 2**21  # entries of bipartitions that are widened at a time
-DRAW, DRAWN_VALUE = 4_000, 10  # nanoseconds that drawing a bipartition takes, and each value in it
+DRAW = 133  # cells that take as long as drawing a bipartition, to which a third of one comes for each value
 
 
 class AnyGroupingScorer(Scorer[AnyGrouping]):
@@ -33,20 +32,19 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         return super().spec_bytes + sum(16 + 12 * len(str(label)) for label in self._column.labels)
 
     @property
-    def widest(self) -> int:
+    def scratch(self) -> int:
+        """Two sides of each bipartition."""
+        return self.members * 2 * self.frame.width
+
+    @property
+    def members(self) -> int:
         """As many bipartitions as there can be."""
         return min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
 
-    @property
-    def most_runs(self) -> int:
-        """Its bipartitions."""
-        return self.widest
-
-    @property
-    def work(self) -> int:
+    def cells(self, parts: int) -> int:
         """Its bipartitions: each is drawn, scored over the column's values, and may be chosen."""
         values = self._column.codes
-        return SCORING + self.widest * (DRAW + values * DRAWN_VALUE + (values // 16 + 2) * CELL * self.frame.width)
+        return parts * self.members * (DRAW + values // 3 + (values // 16 + 2) * self.frame.width)
 
     def flips(self, size: int) -> bool:
         """Always: there are at most ``MAX_GROUPINGS``."""

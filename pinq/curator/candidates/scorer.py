@@ -24,7 +24,7 @@ __all__ = ["SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes",
 
 DENSE_CODES = 1024
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
-SCORING = 20_000  # nanoseconds that scoring a candidate for a part takes at least
+SCORING = 700  # cells that take as long as scoring a candidate for a part does at least
 C = TypeVar("C", bound=Candidate)
 
 FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more share a table of the column's codes
@@ -179,23 +179,18 @@ class Scorer(ABC, Generic[C]):
         return 128 + 12 * len(repr(self.candidate))
 
     @property
-    def widest(self) -> int:
-        """Members that are scored as one array, where that is larger than the tables themselves."""
+    def scratch(self) -> int:
+        """Cells of the largest array that scoring makes for a part beside its tables."""
         return 0
 
     @property
-    def most_runs(self) -> int:
-        """Runs of its members, at most, for one part."""
+    def members(self) -> int:
+        """Its members, at most, for one part; those of equal score beside each other count as one."""
         return 1
 
-    @property
     @abstractmethod
-    def work(self) -> int:
-        """Nanoseconds, about, that scoring it for one part and choosing a member take."""
-
-    def work_of(self, parts: int) -> int:
-        """Nanoseconds, about, that the same takes for so many disjoint parts."""
-        return parts * self.work
+    def cells(self, parts: int) -> int:
+        """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
 
     @abstractmethod
     def flips(self, size: int) -> bool:

@@ -11,9 +11,9 @@ exponential mechanism over runs of equal score. Which of the two, public facts d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -21,11 +21,10 @@ import numpy as np
 from pinq.curator.candidates.any_cross import AnyCrossScorer
 from pinq.curator.candidates.any_cut import AnyCutScorer
 from pinq.curator.candidates.any_grouping import AnyGroupingScorer
-from pinq.curator.candidates.scorer import Frame, Runs, Scorer
+from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer
 from pinq.curator.candidates.split import SplitScorer
 from pinq.curator.counted import Counted
-from pinq.curator.mechanisms import Weighted, choose, choose_grouped, choose_weighted
-from pinq.engine.cores import side_by_side
+from pinq.curator.mechanisms import Weighted, choose, choose_weighted
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
@@ -40,9 +39,9 @@ AnyScorer = Scorer[Any]
 Listed = Sequence[AnyScorer]
 """The candidates that a part chooses from."""
 
-HELD_RUNS = 2**19  # scored members that are in memory together, of 24 bytes each
-RUNS_OBJECT = 16  # as many of them take the memory of a ``Runs`` itself
-NO_RUN = np.zeros(0, dtype=np.int64)
+MAX_MEMBERS = 2**22  # that several candidates of a list may have together: their scores are in memory
+HELD_MEMBERS = 2**19  # whose scores are in memory together, where several parts choose
+RUNS_OBJECT = 16  # members that take as much memory as a ``Runs`` itself
 
 SCORERS: dict[type, type[AnyScorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
 """How the members of each family are scored; any other candidate is a plain split."""
@@ -98,10 +97,17 @@ class Selection:
             for identity, candidate in distinct.items()
         }
         self._listed = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
+        # A family alone may have more: the cuts of the finest grid.
+        most = max((self._members(listed) for listed in self._listed if len(listed) > 1), default=0)
+        if most > MAX_MEMBERS and not self.each:
+            raise QueryError(
+                f"the candidates of a part have {most:,} members together; at most {MAX_MEMBERS:,} are possible. Name "
+                "fewer families, or ask of each by itself (each=True)."
+            )
 
     @property
-    def work(self) -> int:
-        """Nanoseconds, about, that scoring and choosing take for all parts."""
+    def cells(self) -> int:
+        """Cells, about, that scoring and choosing look at for all parts."""
         uses = Counter(self.which)
         # The parts that choose a candidate are disjoint; one that is listed twice is scored twice.
         parts: Counter[tuple[AnyScorer, int]] = Counter()
@@ -110,7 +116,7 @@ class Selection:
             for scorer, times in Counter(listed).items():
                 for again in range(times):
                     parts[scorer, again] += uses[number]
-        return sum(scorer.work_of(count) for (scorer, _), count in parts.items())
+        return sum(SCORING * count + scorer.cells(count) for (scorer, _), count in parts.items())
 
     @property
     def spec_bytes(self) -> int:
@@ -119,9 +125,8 @@ class Selection:
 
     @property
     def scratch_cells(self) -> int:
-        """Cells that choosing makes for each part: the members of a family, two sides each."""
-        widest = max(scorer.widest for listed in self._listed for scorer in listed)
-        return widest * 2 * self.frame.width
+        """Cells of the largest array that choosing makes for each part."""
+        return max(scorer.scratch for listed in self._listed for scorer in listed)
 
     @cached_property
     def span(self) -> int:
@@ -152,95 +157,79 @@ class Selection:
             scores follow pinq/public/scores.py. With ``each`` a part gets at most k = ``choices``
             choices of epsilon / k (sequential composition); k follows from the request.
         """
-        which = self.which[counted.start : counted.start + len(counted.parts)]
-        choose = self._choose_splits if self._has_splits_alone else self._choose_members
+        chosen: list[Spec | None] = []
+        for start in range(0, len(counted.parts), self._at_once):
+            rows = range(start, min(start + self._at_once, len(counted.parts)))
+            lists = {row: self._listed[self.which[counted.start + row]] for row in rows}
+            if self.each:
+                # The first of every list, then the second; with 2 candidates where another part has
+                # 5, two choices, and None three times.
+                picks = [
+                    self._pick(counted, {row: own[place : place + 1] for row, own in lists.items()}, epsilon)
+                    for place in range(self.choices)
+                ]
+            else:
+                picks = [self._pick(counted, lists, epsilon)]
+            chosen += [pick[row] for row in rows for pick in picks]
+        return chosen
 
-        def choices_from(start: int) -> list[Spec | None]:
-            numbers = which[start : start + self._at_once]
-            return choose(counted, {row: self._listed[number] for row, number in enumerate(numbers, start)}, epsilon)
-
-        # Threads pay where a part has so many members that it chooses by itself: with few, they
-        # would only take turns.
-        starts = range(0, len(which), self._at_once)
-        pieces = side_by_side(choices_from, starts) if self._at_once == 1 else map(choices_from, starts)
-        return [spec for piece in pieces for spec in piece]
-
-    @cached_property
-    def _has_splits_alone(self) -> bool:
-        return not self.each and not any(scorer.is_family for listed in self._listed for scorer in listed)
+    def _pick(self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction) -> dict[int, Spec | None]:
+        """One choice for each row of the counted parts that has a list; None from an empty one."""
+        offered = {row: listed for row, listed in lists.items() if listed}
+        has_family = any(scorer.is_family for listed in offered.values() for scorer in listed)
+        choose = self._choose_members if has_family else self._choose_splits
+        return dict.fromkeys(lists) | choose(counted, offered, epsilon / self.choices)
 
     @cached_property
     def _at_once(self) -> int:
         """How many parts choose together: the scores of all their candidates are in memory."""
         # Lists of 14 families of 4,096 members: 9 parts at a time.
-        return max(1, HELD_RUNS // max(sum(map(_room, listed)) for listed in self._listed))
+        return max(1, HELD_MEMBERS // max(map(self._members, self._listed)))
 
-    def _choose_splits(self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction) -> list[Spec | None]:
+    def _members(self, listed: Listed) -> int:
+        """Members of a list whose scores are in memory together, about."""
+        members = [RUNS_OBJECT + scorer.members for scorer in listed]
+        return max(members) if self.each else sum(members)
+
+    def _choose_splits(
+        self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction
+    ) -> dict[int, Spec | None]:
         """Chooses among plain candidates, each of which has one score for a part."""
         scores: dict[AnyScorer, dict[int, int]] = {}
         for scorer, rows in _users(lists).items():
             counted.turn.check()
             own = cast(SplitScorer, scorer).scores(counted, np.array(rows))
             scores[scorer] = dict(zip(rows, own.tolist(), strict=True))
-        chosen: list[Spec | None] = []
+        chosen: dict[int, Spec | None] = {}
         for row, listed in lists.items():
             counted.turn.check()
             offered = np.array([scores[scorer][row] for scorer in listed])
             winner = choose_evenly(offered, self.span, epsilon, textbook=self.textbook)
-            chosen.append(cast(SplitScorer, listed[winner]).partition.spec)
+            chosen[row] = cast(SplitScorer, listed[winner]).partition.spec
         return chosen
 
-    def _choose_members(self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction) -> list[Spec | None]:
-        """Chooses among candidates of which some are families.
+    def _choose_members(
+        self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction
+    ) -> dict[int, Spec | None]:
+        """Chooses among candidates of which some are families."""
+        runs = _runs(counted, lists)
+        return {
+            row: self._choose_one(counted, listed, [runs[scorer][row] for scorer in listed], epsilon)
+            for row, listed in lists.items()
+        }
 
-        Those of several parts are scored together; those of a part by itself some at a time.
-        """
-        runs = _runs(counted, lists) if len(lists) > 1 else {}
-        chosen: list[Spec | None] = []
-        for row, listed in lists.items():
-
-            def score(scorers: Listed, row: int = row) -> list[Runs]:
-                own = runs or _runs(counted, {row: scorers})
-                return [own[scorer][row] for scorer in scorers]
-
-            if not self.each:
-                chosen.append(self._choose_one(counted, listed, score, epsilon))
-                continue
-            for scorer in listed:
-                chosen.append(self._choose_one(counted, [scorer], score, epsilon / self.choices))
-            # With 2 candidates where another part has 5: two choices, and None three times.
-            chosen += [None] * (self.choices - len(listed))
-        return chosen
-
-    def _choose_one(
-        self, counted: Counted, listed: Listed, score: Callable[[Listed], list[Runs]], epsilon: Fraction
-    ) -> Spec | None:
+    def _choose_one(self, counted: Counted, listed: Listed, scored: Sequence[Runs], epsilon: Fraction) -> Spec | None:
         """Chooses among the members of a part's candidates; None where it has none."""
         counted.turn.check()
-        bundles, has_family = list(_bundles(listed)), any(scorer.is_family for scorer in listed)
-        if has_family and len(bundles) > 1:
-            return self._choose_bundled(bundles, lambda bundle: _offered(score(bundle)), epsilon)
-        offered = _offered(score(listed))
+        offered = [own for own in scored if own.size]
         if not offered:
             return None
         alone = len(listed) == 1 and listed[0].flips(offered[0].size)
-        if alone or not has_family:
+        if alone or not any(scorer.is_family for scorer in listed):
             return self._flip(offered, epsilon)
-        return _named(offered, *choose_weighted(_joined(offered), self.span, epsilon))
-
-    def _choose_bundled(
-        self, bundles: Sequence[Listed], offer: Callable[[Listed], list[Runs]], epsilon: Fraction
-    ) -> Spec | None:
-        """Chooses among members that are scored bundle by bundle, those of the chosen one again."""
-        held: list[Runs] = []  # of the bundle that was scored last: in the end the chosen one
-
-        def group(bundle: Listed) -> Weighted:
-            held.clear()
-            held.extend(offer(bundle))
-            return _joined(held)
-
-        chosen = choose_grouped([partial(group, bundle) for bundle in bundles], self.span, epsilon)
-        return None if chosen is None else _named(held, *chosen[1])
+        run, member = choose_weighted(_joined(offered), self.span, epsilon)
+        candidate, run = _locate([len(own.scores) for own in offered], run)
+        return offered[candidate].spec(run, member)
 
     def _flip(self, offered: Sequence[Runs], epsilon: Fraction) -> Spec:
         """One of equally likely members.
@@ -267,22 +256,6 @@ def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook:
     return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
 
 
-def _room(scorer: AnyScorer) -> int:
-    """How much memory the scores of a candidate's members may take for one part, in runs."""
-    return RUNS_OBJECT + scorer.most_runs
-
-
-def _bundles(listed: Listed) -> Iterator[Listed]:
-    """Candidates, some at a time: at least one, and what else is held beside it."""
-    # Of 20,000 families of 4,096 members, 127 at a time.
-    ends = np.cumsum([_room(scorer) for scorer in listed])
-    start, before = 0, 0
-    while start < len(listed):
-        end = max(start + 1, int(np.searchsorted(ends, before + HELD_RUNS, side="right")))
-        yield listed[start:end]
-        start, before = end, int(ends[end - 1])
-
-
 def _users(lists: Mapping[int, Listed]) -> dict[AnyScorer, list[int]]:
     """The rows of the counted parts that may choose each candidate."""
     # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
@@ -303,27 +276,16 @@ def _runs(counted: Counted, lists: Mapping[int, Listed]) -> dict[AnyScorer, dict
     return runs
 
 
-def _offered(runs: Iterable[Runs]) -> list[Runs]:
-    """The candidates that have a member."""
-    return [own for own in runs if own.size]
-
-
 def _joined(offered: Sequence[Runs]) -> Weighted:
     """The members of some candidates, each candidate of mass one."""
     # A plain split and a family of three cuts: the split has mass 1, each cut 1/3. So a family
     # weighs as much as one candidate, however fine its column's grid is.
     mass = [np.full(len(own.scores), own.size, dtype=np.int64) for own in offered]
     return Weighted(
-        np.concatenate([NO_RUN, *(own.scores for own in offered)]),
-        np.concatenate([NO_RUN, *(own.members for own in offered)]),
-        np.concatenate([NO_RUN, *mass]),
+        np.concatenate([own.scores for own in offered]),
+        np.concatenate([own.members for own in offered]),
+        np.concatenate(mass),
     )
-
-
-def _named(offered: Sequence[Runs], run: int, member: int) -> Spec:
-    """The spec of a member of a run of ``_joined``."""
-    candidate, run = _locate([len(own.scores) for own in offered], run)
-    return offered[candidate].spec(run, member)
 
 
 def _locate(lengths: np.ndarray | Sequence[int], number: int) -> tuple[int, int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer, cells_by_codes, occupied
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer, cells_by_codes, occupied
 from pinq.curator.counted import Counted
-from pinq.curator.work import CELL
 from pinq.public.specs import Spec, bind
 
 __all__ = ["SplitScorer"]
@@ -29,11 +28,10 @@ class SplitScorer(Scorer[Spec]):
         self._shares = frame.is_crowded(self._column)
         self.table = frame.add_codes(str(self._column)) if self._shares else frame.add_table(self.partition.axes)
 
-    @property
-    def work(self) -> int:
+    def cells(self, parts: int) -> int:
         """Its cells, or the codes of its column where it shares their table."""
         codes = self.frame.schema.column(self._column).codes if self._shares else 0
-        return SCORING + CELL * (self.partition.size * self.frame.width + min(codes, self.frame.schema.max_rows))
+        return parts * (self.partition.size * self.frame.width + min(codes, self.frame.schema.max_rows))
 
     def flips(self, size: int) -> bool:
         """A list of plain candidates is always chosen from by permute-and-flip."""

@@ -52,7 +52,7 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         tuple(frame.tables),
         frame.measure,
         scratch=selection.scratch_cells,
-        choosing=selection.work,
+        scored=selection.cells,
         number_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
     )
 

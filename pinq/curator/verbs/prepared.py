@@ -74,7 +74,7 @@ class PreparedQuery:
         measure: What the engine is to sum up.
         charged: Where the loss falls, unless it is on the parts themselves.
         scratch: Cells of the largest array that the release makes beside the tables, for each part.
-        choosing: Nanoseconds, about, that the release takes beside its pass over the tables.
+        scored: Cells, about, that the release looks at for all parts beside its pass over the tables.
         draws: Numbers that get noise, of each part.
         number_bytes: How long the text of a part's answer may be.
     """
@@ -87,7 +87,7 @@ class PreparedQuery:
     measure: Measure | None = None
     charged: PartSet | None = None
     scratch: int = 0
-    choosing: int = 0
+    scored: int = 0
     draws: int = 0
     number_bytes: int = 2 * NUMBER_BYTES
 
@@ -166,7 +166,7 @@ class PreparedQuery:
         coins = COIN if self._shardings else 0
         looked_up = (ROW * passes * steps + SHARD * hashed + coins) * rows
         for_a_part = CELL * self._table_cells + PART + NOISE * self.draws
-        return units(looked_up + for_a_part * len(self.parts) + self.choosing)
+        return units(looked_up + for_a_part * len(self.parts) + CELL * self.scored)
 
     def count(self, engine: Engine, turn: Turn, draws: int | None = None) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over; ``draws`` as in ``Counted``."""

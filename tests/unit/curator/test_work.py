@@ -114,7 +114,7 @@ def test_previews_refuse_what_a_question_would_be_refused_for() -> None:
 def test_more_members_never_cost_less(less: list[Candidate], more: list[Candidate]) -> None:
     """A price grows with what it is for."""
     curator = _curator(_frame(10), 10**9)
-    prices = [curator._validate(_choice(*candidates), Turn()).query.choosing for candidates in (less, more)]
+    prices = [curator._validate(_choice(*candidates), Turn()).query.scored for candidates in (less, more)]
     assert prices[0] <= prices[1]
 
 
@@ -299,7 +299,7 @@ def test_cuts_of_a_fine_grid_cost_by_rows_however_many_parts_share_them() -> Non
 
     def price(parts: int, *candidates: Candidate) -> int:
         split = bind(Cuts("age", tuple(range(10, 10 * parts, 10))), schema)
-        return Selection(schema, PartSet([Block(Part(), split)]), score, [candidates], [0]).work
+        return Selection(schema, PartSet([Block(Part(), split)]), score, [candidates], [0]).cells
 
     root, level = price(2, AnyCut("age")), price(64, AnyCut("age"))
     assert root < level < 2 * root + 128 * SCORING

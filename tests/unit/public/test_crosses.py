@@ -26,7 +26,7 @@ from pinq import (
     SquaredError,
     Values,
 )
-from pinq.curator.candidates.any_cross import member_scores
+from pinq.curator.candidates.any_cross import Crossing
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
 from tests.handles import simulated
@@ -68,13 +68,12 @@ def codes_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     "score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y")], ids=lambda score: score.kind
 )
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-@pytest.mark.parametrize("limits", [{}, {"BLOCK": 1}, {"DENSE_CELLS": 1}, {"BLOCK": 700, "DENSE_CELLS": 10}], ids=str)
+@pytest.mark.parametrize("dense", [1, 10, 2**22])
 def test_every_member_is_scored_by_its_own_table(
-    score: Any, size: int, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    score: Any, size: int, dense: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The long table, in whatever blocks and by whichever way of counting, gives what each member's own table gives."""
-    for name, value in limits.items():
-        monkeypatch.setattr(f"pinq.curator.candidates.any_cross.{name}", value)
+    """With all cells or the occupied ones alone: the score is that of each member's own table."""
+    monkeypatch.setattr("pinq.curator.candidates.any_cross.DENSE_CELLS", dense)
     codes, target = codes_of(rows_of(250))
     sizes = [bind(spec, SCHEMA).size for spec in SPECS]
     expected = []
@@ -83,17 +82,25 @@ def test_every_member_is_scored_by_its_own_table(
         np.add.at(table, (*(codes[i] for i in member), target), 1)
         expected.append(int(score.of(table.reshape(-1, 4), SCHEMA)))
     once = np.ones(len(target), dtype=np.int64)
-    assert member_scores(codes, target, once, sizes, 4, size, score, SCHEMA).tolist() == expected
+    assert scores_of(codes, target, once, sizes, size, score) == expected
     distinct, counts = np.unique(np.vstack([codes, target]), axis=1, return_counts=True)
-    assert member_scores(distinct[:-1], distinct[-1], counts, sizes, 4, size, score, SCHEMA).tolist() == expected
-    # Rows that occur often are weighed, not repeated.
-    tripled = member_scores(codes, target, 3 * once, sizes, 4, size, MaxClass("y"), SCHEMA)
-    assert tripled.tolist() == (3 * member_scores(codes, target, once, sizes, 4, size, MaxClass("y"), SCHEMA)).tolist()
+    assert scores_of(distinct[:-1], distinct[-1], counts, sizes, size, score) == expected
+    tripled = scores_of(codes, target, 3 * once, sizes, size, MaxClass("y"))
+    assert tripled == [3 * own for own in scores_of(codes, target, once, sizes, size, MaxClass("y"))]
+
+
+def scores_of(
+    codes: np.ndarray, target: np.ndarray, counts: np.ndarray, sizes: list[int], size: int, score: Any
+) -> list[int]:
+    """The scores of all members of so many specs, of four classes."""
+    crossing = Crossing(codes, target, counts, tuple(sizes), 4)
+    scores: list[int] = crossing.member_scores(size, lambda table: score.of(table, SCHEMA), lambda: None).tolist()
+    return scores
 
 
 def test_no_rows_score_nothing() -> None:
     nothing = np.zeros((5, 0), dtype=np.int64)
-    assert member_scores(nothing, nothing[0], nothing[0], [2] * 5, 3, 2, InfoGain("y"), SCHEMA).tolist() == [0] * 10
+    assert scores_of(nothing, nothing[0], nothing[0], [2] * 5, 2, InfoGain("y")) == [0] * 10
 
 
 @pytest.mark.parametrize("parts", [(), (Values("c"),)], ids=["whole", "parts"])

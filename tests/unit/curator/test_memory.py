@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from fractions import Fraction
 from typing import cast
 
-import numpy as np
 import pytest
 
-from pinq import AnyGrouping, Cuts, Gini, Groups, Values
-from pinq.curator.candidates import selection
+from pinq import AnyGrouping, Cuts, Gini, Groups, QueryError
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.counted import Counted
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import KEPT_PARTS, Kept, bind
@@ -28,28 +23,14 @@ SCHEMA = Schema(
 )
 
 
-def _peak(families: int) -> int:
-    """Bytes that a choice among so many families takes."""
+def test_families_of_too_many_members_together_are_refused() -> None:
+    """Their scores would be in memory together; each by itself they are chosen from."""
     parts = PartSet([Block(Part())])
-    listed = [AnyGrouping("letter", seed=seed) for seed in range(families)]
-    choice = Selection(SCHEMA, parts, Gini("income"), [[Values("letter"), *listed]], (0,))
-    counted = Counted(parts, [np.ones((1, 13, 2), dtype=np.int64) for _ in choice.frame.tables])
-    choice.choose(counted, Fraction(1))
-    tracemalloc.start()
-    try:
-        assert choice.choose(counted, Fraction(1)) != [None]
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def test_many_families_are_held_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 64 families two are held at a time: they take hardly more than eight do, and a tenth of what all of them would."""
-    monkeypatch.setattr(selection, "HELD_RUNS", 2**13)
-    few, many = _peak(8), _peak(64)
-    assert many < 1.5 * few
-    monkeypatch.undo()
-    assert _peak(64) > 4 * many
+    many = [AnyGrouping("letter", seed=seed) for seed in range(1100)]
+    Selection(SCHEMA, parts, Gini("income"), [many[:1000]], (0,))
+    Selection(SCHEMA, parts, Gini("income"), [many], (0,), each=True)
+    with pytest.raises(QueryError, match=r"4,\d+,\d+ members together; at most 4,194,304 are possible"):
+        Selection(SCHEMA, parts, Gini("income"), [many], (0,))
 
 
 def test_a_schema_remembers_partitions_of_so_many_parts() -> None:
