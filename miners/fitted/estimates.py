@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["class_shares", "drowned", "least_squares", "moment_shares", "open_shares"]
+__all__ = ["class_shares", "counted_shares", "drowned", "least_squares", "moment_shares", "open_shares"]
 
 Children = Sequence[Sequence[int]]
 GRID_ROWS, GRID_DISTANCES = 64, 8  # points of the grid over which an expectation is taken
@@ -176,7 +176,7 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
         deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
             where the counts are taken as they are, those below 0 as 0.
     """
-    return _shares(children, counts, deviations, unseen=None)
+    return _shares(children, counts, deviations, np.zeros(len(children)))
 
 
 def open_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
@@ -194,11 +194,26 @@ def open_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) 
         deviations: As for ``class_shares``; where it is 0 counts are taken as they are, without
             more rows.
     """
-    return _shares(children, counts, deviations, unseen=UNSEEN)
+    noise = np.asarray(deviations)
+    return _shares(children, counts, noise, np.where(noise > 0, 1 + UNSEEN * noise, 0.0))
 
 
-def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: float | None) -> np.ndarray:
-    """Returns class shares from the root down, perhaps with unseen rows."""
+def counted_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Returns shares of counts as they are, those below 0 as 0, and of one row more like the parent's.
+
+    A forest averages them over its trees, and noise with them. A tree that leaned on its parents as
+    far as its own noise demands would take away what all trees together tell: docs/forests.md.
+
+    Args:
+        children: As for ``class_shares``.
+        counts: As for ``class_shares``.
+        deviations: Not looked at.
+    """
+    return _shares(children, counts, np.zeros(len(children)), np.ones(len(children)))
+
+
+def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+    """Returns class shares from the root down, with so many more rows that are like the parent's."""
     deviations, lost = np.asarray(deviations, dtype=np.float64), drowned(children, counts, deviations)
     # Level by level, for a node's shares lean on its parent's. The root's own row of `shares` is
     # even before it is computed, so it serves as its parent's.
@@ -209,24 +224,14 @@ def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unse
         for start in range(0, len(level), NODES_AT_ONCE):
             batch = np.array(level[start : start + NODES_AT_ONCE])
             before = shares[parents[batch]]
-            own = _expected(counts[batch], before, deviations[batch])
-            if unseen is not None:
-                own = _with_unseen(own, before, counts[batch], deviations[batch], unseen)
+            own, more = _expected(counts[batch], before, deviations[batch]), unseen[batch, None]
+            rows = np.maximum(counts[batch].sum(axis=1, keepdims=True), 0.0)
+            own += more / np.maximum(rows + more, 1.0) * (before - own)
             shares[batch] = np.where(lost[batch, None], before, own)
         for node in level:
             parents[list(children[node])] = node
         level = [child for node in level for child in children[node]]
     return shares
-
-
-def _with_unseen(
-    own: np.ndarray, before: np.ndarray, counts: np.ndarray, deviations: np.ndarray, unseen: float
-) -> np.ndarray:
-    """Returns shares among nodes' own rows and some more that are like their parents'."""
-    rows, noise = np.maximum(counts.sum(axis=1, keepdims=True), 0.0), deviations[:, None]
-    more = np.where(noise > 0, 1 + unseen * noise, 0.0)
-    result: np.ndarray = own + more / np.maximum(rows + more, 1.0) * (before - own)
-    return result
 
 
 def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) -> np.ndarray:

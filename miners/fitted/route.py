@@ -33,9 +33,10 @@ MAX_LOOKUP = 2**16  # codes of a column; a larger table would not be faster than
 
 
 class UndeclaredValueWarning(UserWarning):
-    """Rows to be predicted have categories that the schema does not declare.
+    """Rows to be predicted have values that the schema does not allow for.
 
-    No tree can have learned from such rows.
+    Categories that it does not declare, no numbers, or numbers far outside the bounds: no model can
+    have learned from such rows.
     """
 
 
@@ -113,19 +114,15 @@ def encode_rows(
 ) -> dict[str, np.ndarray]:
     """Returns the codes of the columns that a model asks for; see ``encode``.
 
-    It warns of categories that the schema does not declare, and says what happens ``otherwise``.
-    The warning counts rows, so this is for rows that anybody may see.
+    It warns of categories that the schema does not declare, of what is no number or missing in a
+    numeric column, and of numbers further outside the declared bounds than these are apart; and it
+    says what happens ``otherwise``. The warning counts rows, so this is for rows that anybody may
+    see.
     """
     codes = {name: encode(schema, name, frame) for name in names}
-    complaints = []
-    for name, column in codes.items():
-        count = _undeclared(frame[name], column) if name in schema.categorical_columns else 0
-        if count:
-            rows = f"{count:,} of {len(column):,} rows"
-            complaints.append(f"{rows} have a value of `{name}` that the schema does not declare")
-    if complaints:
-        text = f"{'; '.join(complaints)}. {otherwise}"
-        warnings.warn(text, UndeclaredValueWarning, stacklevel=5)
+    told = [complaint for name, own in codes.items() for complaint in _complaints(schema, name, frame[name], own)]
+    if told:
+        warnings.warn(f"{'; '.join(told)}. {otherwise}", UndeclaredValueWarning, stacklevel=5)
     return codes
 
 
@@ -174,15 +171,28 @@ def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray
     return result
 
 
-def _undeclared(values: ColumnValues, codes: np.ndarray) -> int:
-    """Returns how many values are not missing and have no code."""
+def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarray) -> list[str]:
+    """Says how many rows of a column have something that a model cannot have learned from."""
     import pandas as pd
 
-    unknown = codes < 0
-    if not unknown.any():
-        return 0
-    series = values.to_pandas() if hasattr(values, "to_pandas") else pd.Series(values)
-    return int((unknown & series.notna().to_numpy()).sum())
+    numeric = schema.numeric_columns.get(name)
+    # What is unusable has no code, that of a missing value, or that of a bound.
+    odd = codes < 0 if numeric is None else (codes <= 0) | (codes >= numeric.cells - 1)
+    if not odd.any():
+        return []
+    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values)[odd]
+    known = series.notna().to_numpy()
+    if numeric is None:
+        found = {f"a value of `{name}` that the schema does not declare": known}
+    else:
+        numbers, (low, high) = numeric.numbers_of(series), (float(numeric.lower), float(numeric.upper))
+        found = {
+            f"no number as `{name}`": known & np.isnan(numbers),
+            f"no `{name}`, of which no value may be missing": ~known & (not numeric.nullable),
+            f"a `{name}` far outside its bounds, which counts as the nearer one": np.abs(numbers - (low + high) / 2)
+            > 1.5 * (high - low),
+        }
+    return [f"{rows.sum():,} of {len(codes):,} rows have {what}" for what, rows in found.items() if rows.any()]
 
 
 def _ranges(axes: Sequence[Axis], column: Categorical | Numeric) -> np.ndarray | None:

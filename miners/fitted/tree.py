@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from miners.fitted.estimates import class_shares, drowned, moment_shares, open_shares
+from miners.fitted.estimates import class_shares, counted_shares, drowned, moment_shares, open_shares
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split, checked_depths, summed
 from miners.fitted.plot import MAX_LINES, plot
@@ -344,7 +344,7 @@ def _answers(tree: Tree) -> dict[str, np.ndarray]:
 FORMAT = "pinq-tree"
 VERSION = 1
 KINDS = ("classification", "regression")
-RULES = {"open": open_shares, "posterior": class_shares, "moments": moment_shares}
+RULES = {"open": open_shares, "counted": counted_shares, "posterior": class_shares, "moments": moment_shares}
 ROWS_AT_ONCE = 2**16
 NAMED_COLUMNS = 5  # in its one-line text
 
@@ -362,9 +362,10 @@ class Tree:
         schema: The public schema under which the tree was grown.
         target: The column that is predicted.
         nodes: The nodes; the root first, each node before its children.
-        shares: How shares follow from noisy counts: ``"open"`` for classes, ``"posterior"`` for the
-            two ends of a numeric target; ``"posterior"`` and ``"moments"`` also for trees of
-            classes that were stored when these were the rule. None for the first two.
+        shares: How shares follow from noisy counts: ``"open"`` for classes, ``"counted"`` for classes
+            in a tree of a forest, ``"posterior"`` for the two ends of a numeric target;
+            ``"posterior"`` and ``"moments"`` also for trees of classes that were stored when these
+            were the rule. None for the first or the third.
 
     Attributes:
         classes: The declared values of the target, in the order of the counts; none of a numeric
@@ -455,12 +456,12 @@ class Tree:
 
     @property
     def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
-        """Returns children, counts and the deviation of their noise."""
+        """Returns children, counts and the deviation of their noise, 0 where it is not looked at."""
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
         return (
             [node.children for node in self.nodes],
             counts,
-            np.array([node.counts_deviation or 0.0 for node in self.nodes]),
+            np.array([(self.shares != "counted" and node.counts_deviation) or 0.0 for node in self.nodes]),
         )
 
     @cached_property

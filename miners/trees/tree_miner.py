@@ -58,7 +58,10 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
     def _learned(self, strategies: Sequence[S], handle: PrivateQueryable, target: str) -> Tree | Forest:
         """Grows the tree or the trees."""
         with cycle_search_paused():
-            trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target)]
+            shares = (
+                "counted" if sum(strategy.trees for strategy in strategies) > 1 and not self._numeric_target else None
+            )
+            trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target, shares)]
         return trees[0] if self._state is Tree else Forest(trees)
 
     # What subclasses say
@@ -110,10 +113,11 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         return Problem(schema, target, column.codes, column.cells, epsilon)
 
 
-def _grown(strategy: TreeStrategy, handle: PrivateQueryable, target: str) -> list[Tree]:
+def _grown(strategy: TreeStrategy, handle: PrivateQueryable, target: str, shares: str | None) -> list[Tree]:
     """Grows the trees of one frontier; nothing is left of their open nodes."""
     roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
-    return [Tree(strategy.schema, target, nodes) for nodes in strategy.estimates(grow(roots, strategy))]
+    estimates = strategy.estimates(grow(roots, strategy))
+    return [Tree(strategy.schema, target, nodes, shares=shares) for nodes in estimates]
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:

@@ -458,9 +458,9 @@ class Numeric(_Column):
 
     def encode(self, values: Any) -> np.ndarray:
         """Codes of a column of values, shape (n,); -1 where missing and not nullable."""
-        return self.codes_of(self._numbers_of(values))
+        return self.codes_of(self.numbers_of(values))
 
-    def _numbers_of(self, values: Any) -> np.ndarray:
+    def numbers_of(self, values: Any) -> np.ndarray:
         """The number of each value, float64, shape (n,); nan where it is missing or none."""
         import pandas as pd
 

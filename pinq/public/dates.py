@@ -213,7 +213,7 @@ class Date(Numeric):
             raise QueryError(f"the cut {cut!r} of `{name}` is not a date; write it as {example!r}.")
         return Fraction(microseconds, self.microseconds)
 
-    def _numbers_of(self, values: Any) -> np.ndarray:
+    def numbers_of(self, values: Any) -> np.ndarray:
         import pandas as pd
 
         series = pd.Series(values)

@@ -31,7 +31,7 @@ from tests.noted import noting
 WHOLE = PartSet([Block(Part())])
 
 
-def test_numbers_of_answers_do_not_overflow_the_codes(tiny_policy: Policy) -> None:
+def testnumbers_of_answers_do_not_overflow_the_codes(tiny_policy: Policy) -> None:
     """Two hundred single parts before a histogram of two hundred: numbers beyond one byte are right, and no error depends on a row."""
     values = [f"v{i}" for i in range(200)]
     policy = Policy(

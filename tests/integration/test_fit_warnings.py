@@ -13,7 +13,7 @@ from sklearn.base import clone, is_regressor
 
 import miners
 import pinq
-from miners import DiffPC45, DPDilca, DPExtraTrees, DPTopDown, Federation, FitWarning, UndeclaredValueWarning
+from miners import DiffPC45, DPDilca, DPExtraTrees, DPTopDown, Federation, FitWarning, Scorecard, UndeclaredValueWarning
 from miners.estimator import Fitted
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.catalogue import MINERS
@@ -132,3 +132,23 @@ def test_what_was_spent_stays_what_it_was() -> None:
     assert miner.n_features_in_ == 2
     again = DiffPC45.from_json(miner.to_json())
     assert again.feature_names_in_.tolist() == ["age", "job"]
+
+
+@pytest.mark.parametrize("miner", [DiffPC45(epsilon=50, max_depth=1), Scorecard(epsilon=50, steps=1)])
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (["n/a", "13,0", 30, 31], "^2 of 4 rows have no number as `age`"),
+        ([None, float("nan"), 30, 31], "^2 of 4 rows have no `age`, of which no value may be missing"),
+        ([float("inf"), 1e9, -(10**9), 30], "^3 of 4 rows have a `age` far outside its bounds"),
+    ],
+)
+def test_numbers_that_cannot_be_used_are_counted(miner: Any, values: list[object], told: str) -> None:
+    """Text, missing values where none may be, and numbers far from the bounds; a little outside is fine."""
+    schema = Schema(columns={"age": COLUMNS["age"], "ill": COLUMNS["ill"]}, max_rows=50_000)
+    rows = pd.DataFrame({"age": [20, 40, 70] * 500, "ill": ["yes", "no", "no"] * 500})
+    with simulated(schema, data=rows, epsilon=100) as h:
+        miner.fit(h, "ill")
+    with pytest.warns(UndeclaredValueWarning, match=told):
+        miner.predict(pd.DataFrame({"age": values}))
+    miner.predict(pd.DataFrame({"age": [-5, 0, 99, 120]}))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miners.fitted.estimates import class_shares, drowned, least_squares, open_shares
+from miners.fitted.estimates import class_shares, counted_shares, drowned, least_squares, open_shares
 
 
 def random_tree(random: Any, nodes: Any) -> Any:
@@ -170,3 +170,19 @@ def test_no_class_of_a_noisy_node_has_a_share_of_nothing() -> None:
     assert class_shares(children, counts, np.full(3, 4.0))[1][1] < noisier[1]
     assert open_shares(children, counts, np.zeros(3))[1].tolist() == [1, 0]
     assert (open_shares([[]], np.array([[50.0, -3.0, -8.0]]), np.array([2.0])) > 0).all()
+
+
+def test_trees_of_a_forest_tell_together_more_than_each_dares_to() -> None:
+    """Ten leaves of 4 rows and 1 beside noise of deviation 4, each below a root of 300 of either class."""
+    random, children, deviations = np.random.default_rng(2), [[1, 2], [], []], np.array([4.0, 4.0, 4.0])
+    exact = np.array([[300.0, 300.0], [4.0, 1.0], [296.0, 299.0]])
+    right = {counted_shares: 0, open_shares: 0}
+    for _ in range(100):
+        trees = exact + random.normal(0, 4, (10, 3, 2))
+        for rule in right:
+            mean = np.mean([rule(children, tree, deviations)[1] for tree in trees], axis=0)
+            right[rule] += int(mean[0] > mean[1])
+    assert right[counted_shares] > right[open_shares] + 5
+    none = counted_shares(children, np.array([[2.0, 1.0], [-4.0, 0.0], [6.0, 1.0]]), deviations)
+    assert none[1].tolist() == none[0].tolist()  # nothing was counted: as above
+    assert none[2, 0] == pytest.approx((6 + none[0, 0]) / 8)
