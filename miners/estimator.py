@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 
@@ -58,11 +59,39 @@ WRAP = (
 class Model(Protocol):
     """A fitted state, public as a whole: a ``Tree``, a ``Forest``, a ``Card``.
 
+    A new miner fits one of these, or a class with these methods; all that is shown, stored and
+    predicted follows.
+
     Attributes:
         kept_as: The attribute of a miner that holds it, without its underscore.
     """
 
     kept_as: ClassVar[str]
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema under which it was learned."""
+
+    @property
+    def target(self) -> str:
+        """What it predicts."""
+
+    @property
+    def classes(self) -> tuple[Value, ...]:
+        """The target's values as declared; none where it is numeric."""
+
+    @property
+    def importances(self) -> Mapping[str, float]:
+        """How much each column tells, as shares of 1."""
+
+    def predict(self, frame: Frame) -> np.ndarray:
+        """Predicts the likeliest class or the mean of each row, shape (rows,)."""
+
+    def predict_proba(self, frame: Frame) -> np.ndarray:
+        """Predicts class probabilities, shape (rows, classes), as declared."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was learned, as JSON has it."""
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
@@ -91,10 +120,11 @@ class Fitted(Certified, Parameterised):
     _limits: tuple[str, ...] = ()
 
     @property
-    def _model(self) -> Any:
+    def _model(self) -> Model:
         """The fitted ``tree_``, ``forest_`` or ``card_``."""
         self._require_fitted(f"{self._state.kept_as}_")
-        return getattr(self, f"{self._state.kept_as}_")
+        model: Model = getattr(self, f"{self._state.kept_as}_")
+        return model
 
     @property
     def unspent_(self) -> Fraction:
@@ -111,8 +141,7 @@ class Fitted(Certified, Parameterised):
 
         ``X`` is a pandas or Arrow table.
         """
-        predicted: np.ndarray = self._model.predict(X)
-        return predicted
+        return self._model.predict(X)
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -124,10 +153,9 @@ class Fitted(Certified, Parameterised):
         shares = self._model.importances
         return np.array([shares.get(name, 0.0) for name in self.feature_names_in_], dtype=np.float64)
 
+    @abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """What was learned as a table: a row for each node of a tree or forest."""
-        frame: pd.DataFrame = self._model.to_frame()
-        return frame
 
     def card(self) -> ModelCard:
         """A page about the model: data, policy, epsilon, plan, bill, known limits.
@@ -185,7 +213,7 @@ class Fitted(Certified, Parameterised):
         """Takes what ``_stored`` wrote. ``QueryError`` where it is something else."""
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
-    def _fitted(self, model: Any, cost: Fraction) -> Self:
+    def _fitted(self, model: Model, cost: Fraction) -> Self:
         setattr(self, f"{self._state.kept_as}_", model)
         self.cost_, self.schema_ = cost, model.schema
         self._fit_params = self.get_params(deep=False)  # as they were then
@@ -207,8 +235,7 @@ class Classifier(Fitted):
 
     def predict_proba(self, X: Frame) -> np.ndarray:
         """Predicts class probabilities, shape (rows, classes), in the order of ``classes_``."""
-        shares: np.ndarray = self._model.predict_proba(X)[:, _sorted(self._model.classes)]
-        return shares
+        return self._model.predict_proba(X)[:, _sorted(self._model.classes)]
 
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Share of rows whose class is predicted.
@@ -259,7 +286,7 @@ class Classifier(Fitted):
             shares[known, position], truth[known] == position, bins=number, label=str(classes[position])
         )
 
-    def _fitted(self, model: Any, cost: Fraction) -> Self:
+    def _fitted(self, model: Model, cost: Fraction) -> Self:
         self.classes_ = as_array(model.classes)[_sorted(model.classes)]
         return super()._fitted(model, cost)
 
@@ -294,15 +321,20 @@ class Regressor(Fitted):
 class GrownFaces(Fitted):
     """What a fitted tree and a fitted forest write alike."""
 
+    @property
+    def _model(self) -> Tree | Forest:
+        return cast(Tree | Forest, super()._model)
+
+    def to_frame(self) -> pd.DataFrame:
+        return self._model.to_frame()
+
     def rules(self) -> pd.DataFrame:
         """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""
-        rules: pd.DataFrame = self._model.rules()
-        return rules
+        return self._model.rules()
 
     def export_text(self, *, max_depth: int | None = None) -> str:
         """The tree, or all trees, as indented text."""
-        text: str = self._model.export_text(max_depth=max_depth)
-        return text
+        return self._model.export_text(max_depth=max_depth)
 
 
 class TreeFaces(GrownFaces):
@@ -316,10 +348,13 @@ class TreeFaces(GrownFaces):
     _state = Tree
     _limits = TREE_LIMITS
 
+    @property
+    def _model(self) -> Tree:
+        return cast(Tree, super()._model)
+
     def export_graphviz(self, *, max_depth: int | None = None) -> str:
         """The tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
-        text: str = self._model.export_graphviz(max_depth=max_depth)
-        return text
+        return self._model.export_graphviz(max_depth=max_depth)
 
     def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
         """Draws the tree with matplotlib; see ``Tree.plot``."""
@@ -337,10 +372,13 @@ class ForestFaces(GrownFaces):
     _state = Forest
     _limits = (*TREE_LIMITS, "Single trees are rough, each with a part of the rows or of epsilon; use their average.")
 
+    @property
+    def _model(self) -> Forest:
+        return cast(Forest, super()._model)
+
     def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
         """One tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
-        text: str = self._model.tree(tree).export_graphviz(max_depth=max_depth)
-        return text
+        return self._model.tree(tree).export_graphviz(max_depth=max_depth)
 
     def plot(self, ax: Axes | None = None, *, tree: int = 0, max_depth: int | None = None) -> Axes:
         """Draws one tree with matplotlib; see ``Tree.plot``."""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from miners.budget.plan import PlanLine, loss_text, many, rows_text
 from miners.estimator import Classifier, Regressor, require_varied, whole_number
@@ -44,6 +44,11 @@ class ScorecardMiner(HandleMiner[CardFit]):
     cuts: Mapping[str, Sequence[float] | int] | None
     card_: Card
     _state = Card
+
+    @property
+    def _model(self) -> Card:
+        return cast(Card, super()._model)
+
     _other: ClassVar[str]  # the miner of the other kind of target
     _limits = (
         "Points add up: what attributes say only together is not learned.",
