@@ -18,8 +18,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -311,10 +314,17 @@ def charges(folder: Path) -> None:
         f"{late:,.0f}/s after 20,000 events",
         "a charge costs O(request), not O(ledger)",
     )
+    together, apart = eight_threads(ledger, nullcontext(), "t"), eight_threads(ledger, threading.Lock(), "a")
+    TABLE.add(
+        "durable charges, 8 threads",
+        f"{together:,.0f}/s, those that wait committed together",
+        f"{apart:,.0f}/s one at a time",
+        f"{together / apart:.1f} times",
+    )
     began = time.perf_counter()
     Ledger(folder / "charges.ledger", "charges").close()
     TABLE.add(
-        "open and verify a ledger of 21,000 events",
+        "open and verify a ledger of 25,000 events",
         f"{time.perf_counter() - began:.2f} s",
         "",
         "replay of the whole chain",
@@ -331,6 +341,19 @@ def charges(folder: Path) -> None:
         f"each {min(each)} to {max(each)}",
         f"{sum(each)} of 4000 answered",
     )
+
+
+def eight_threads(ledger: Ledger, lock: AbstractContextManager[object], name: str) -> float:
+    """Charges a second of eight threads, each under a lock."""
+    demand, each = Demand.of(PartSet([Block(Part())])), 250
+
+    def ask(thread: int) -> None:
+        for number in range(each):
+            with lock:
+                ledger.charge("analyst", f"{name}{thread}-{number}", demand, Epsilon(1))
+
+    with ThreadPoolExecutor(8) as pool:
+        return 8 * each / timed(lambda: list(pool.map(ask, range(8))))
 
 
 def race(path: Path) -> int:
