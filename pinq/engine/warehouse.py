@@ -65,9 +65,22 @@ def _uri(rows: AdbcRows) -> str:
     return uri
 
 
+# Standard SQL's and PostgreSQL's codes of what a policy can have wrong; none of them tells of rows.
+_MEANT = {
+    "42P01": "there is no such table",
+    "42S02": "there is no such table",
+    "42703": "there is no such column",
+    "42501": "the user may not read it",
+    "28P01": "the password is wrong",
+    "28000": "the user may not connect",
+    "3D000": "there is no such database",
+}
+
+
 def _refused(policy: Policy, rows: AdbcRows, what: str, error: Exception) -> PolicyError:
     state = getattr(error, "sqlstate", None)
-    code = f" (SQLSTATE {state})" if isinstance(state, str) and state.isalnum() else ""
+    meant = f": {_MEANT[state]}" if state in _MEANT else ""
+    code = f" (SQLSTATE {state}{meant})" if isinstance(state, str) and state.isalnum() else ""
     return PolicyError(
         f"The database of {policy.dataset!r} {what}{code}. Try {rows.uri_env}, the rights of its user and the "
         f"{'query' if rows.query else 'table'} with another client; what the driver says may quote a password, so it "

@@ -123,7 +123,7 @@ def test_what_a_database_refuses_says_nothing_of_it(uri: str, monkeypatch: pytes
     """Neither the URI nor its password nor a value is in an error; each says what to try."""
     broken = "SELECT who, ward, CASE WHEN who = '99' THEN 1 / (length(who) - 2) ELSE 1 END AS cost FROM visits"
     for value, words, text in (
-        (uri, {"table": "secret"}, r"does not give the rows \(SQLSTATE 42P01\)"),
+        (uri, {"table": "secret"}, r"does not give the rows \(SQLSTATE 42P01: there is no such table\)"),
         (uri, {"query": "SELECT 'secret'::int"}, "does not give the rows|broke off"),
         (uri, {"query": "SELECT who, ward FROM visits"}, "has no column 'cost'"),
         (uri, {"query": broken}, "broke off before their end"),

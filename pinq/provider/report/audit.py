@@ -46,7 +46,7 @@ from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Goes, Policy
 
-__all__ = ["Audit", "Replay", "amount", "audit", "bar", "printable", "replay", "when"]
+__all__ = ["Audit", "Line", "Replay", "amount", "audit", "bar", "printable", "replay", "when"]
 
 
 def printable(text: str) -> str:
@@ -109,8 +109,6 @@ def _begin(day: str | date | None) -> datetime | None:
 
 _SHOWN = Policy.going(Goes.LOGGED) - {"reviewed"}
 MAX_REASONS = 400  # characters of a line that say why values were reviewed
-
-__all__ = ["Line", "line_of"]
 
 
 @dataclass(frozen=True)
