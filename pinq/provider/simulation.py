@@ -18,6 +18,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import FREE, Terms
 from pinq.provider.local import LocalSession
 from pinq.provider.policy_file import load_policy
+from pinq.public.checks import is_whole
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
@@ -45,7 +46,8 @@ def simulate(
     """
     if not isinstance(schema, Schema):
         schema = load_policy(schema).schema_
-    count = _row_count(rows)
+    if not is_whole(rows, 0, MAX_ROWS):
+        raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {MAX_ROWS:,}")
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, budget, {})
@@ -54,7 +56,7 @@ def simulate(
     # the schema says.
     given = {name: column.as_given for name, column in schema.columns.items()}
     policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=given, folder=Path())
-    table = made_up(schema, count, seed) if data is None else data
+    table = made_up(schema, int(rows), seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(_Simulated("simulated", "simulated", Curator(schema, ledger, engine)))
 
@@ -64,16 +66,6 @@ class _Simulated(LocalSession):
         """None: the bound of what a ledger keeps does not matter to one that is gone soon."""
         _ = self.budget()  # a closed one refuses
         return str(FREE)
-
-
-def _row_count(rows: object) -> int:
-    """Reads how many rows to make up. ``QueryError`` where it is no such number."""
-    match rows:
-        case bool():
-            pass
-        case int() | np.integer() if 0 <= rows <= MAX_ROWS:
-            return int(rows)
-    raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {MAX_ROWS:,}")
 
 
 def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
