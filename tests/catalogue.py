@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every miner in each of its forms, every score, loss and mechanism: found by introspection, for tests/contract.
 
-A new class is found by its name in ``miners.__all__``, or in ``__all__`` of ``pinq.public.scores`` or ``.derivatives``, and a new parameter by its name
+A new class is found by its name in ``miners.__all__``, or in the catalogues ``SCORES`` and ``LOSSES`` of the product, and a new parameter by its name
 in ``get_params``. What such a list cannot find out by itself stands in a table here, and a test fails where a row is missing.
 """
 
@@ -102,11 +102,7 @@ FORMS: list[Form] = [form for name in MINERS for form in forms_of(name)]
 
 SCORES: dict[str, type[Any]] = {kind.__name__: kind for kind in scores.SCORES.values()}
 
-DERIVATIVES: dict[str, type[Any]] = {
-    name: kind
-    for name, kind in ((name, getattr(derivatives, name)) for name in derivatives.__all__)
-    if inspect.isclass(kind) and hasattr(kind, "kind")
-}
+DERIVATIVES: dict[str, type[Any]] = {kind.__name__: kind for kind in derivatives.LOSSES.values()}
 
 
 def losses_on(kind: type[Any], schema: Schema, *points: Points) -> list[Any]:

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from pinq.public.specs import Axis, Expression, Values, bind
 
 __all__ = [
     "LARGEST_RESIDUAL",
+    "LOSSES",
     "AnyDerivatives",
     "Derivatives",
     "Logistic",
@@ -608,6 +609,9 @@ class Residuals(Derivatives):
 
 AnyDerivatives = Logistic | Softmax | Residuals
 """Whatever ``noisy_sum`` can add up beside a column."""
+
+LOSSES: Mapping[str, type[AnyDerivatives]] = {kind.kind: kind for kind in get_args(AnyDerivatives)}
+"""The one catalogue of losses, by kind."""
 
 
 def _limit(limit: float, most: float) -> float:

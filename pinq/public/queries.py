@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, require_bounded
-from pinq.public.derivatives import AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.public.derivatives import LOSSES, AnyDerivatives
 from pinq.public.epsilon import MAX_EPSILON, NANO, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
@@ -38,6 +38,7 @@ from pinq.public.scores import AnyScore, ClassCount, EnoughRows, Score
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
 
 __all__ = [
+    "QUESTIONS",
     "UNSAID",
     "Answer",
     "Asked",
@@ -297,8 +298,10 @@ class Stop(ChoiceQuestion):
 
 
 _BY_VERB: dict[str, type[Question]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
-_BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys((Logistic, Softmax, Residuals), SumDerivatives)
+_BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys(LOSSES.values(), SumDerivatives)
 _BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
+QUESTIONS = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
+"""The one catalogue of questions."""
 UNSAID = {"column": None, "by": None, "score": None, "candidates": (), "which": (0,), "textbook": False, "each": None}
 """The fields by which requests differ, each with the value that says nothing."""
 
@@ -328,7 +331,7 @@ def question_of(verb: str, given: Mapping[str, Any]) -> Question:
 
 MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
-MAX_NODES = 2**17  # a tree with 2^16 leaves; a million parts are asked through blocks
+MAX_NODES = 2**16  # a tree with 2^15 leaves: each is a line of its charge; a million parts are asked through blocks
 MAX_SPECS = 2**16
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]

@@ -23,11 +23,10 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal, cast
-from weakref import ref
+from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 from pydantic import ConfigDict
@@ -39,8 +38,10 @@ from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Schema
 
 __all__ = [
+    "FAMILIES",
     "MAX_GROUPINGS",
     "MAX_PARTS",
+    "SPECS",
     "AnyCross",
     "AnyCut",
     "AnyGrouping",
@@ -522,37 +523,21 @@ class Shards(Factor):
 
 @dataclass
 class Kept:
-    """The partitions that a schema remembers, by their specs' identities and by the specs.
-
-    An identity is as long as its spec. Who binds an object again finds it by its number, which no
-    other object has as long as it lives.
+    """The partitions that a schema remembers, by their specs' identities.
 
     Attributes:
         partitions: By identity.
-        specs: Objects that were bound, and what they mean, by the objects' numbers.
-        room: How much memory the partitions take, in parts.
+        room: How much memory they take, in parts.
     """
 
     partitions: dict[Hashable, Partition] = field(default_factory=dict)
-    specs: dict[int, tuple[ref[Splitting], Partition]] = field(default_factory=dict)
     room: int = 0
-
-    def of(self, spec: Splitting) -> Partition | None:
-        """The partition of this very object."""
-        known = self.specs.get(id(spec))
-        return None if known is None or known[0]() is not spec else known[1]
-
-    def note(self, spec: Splitting, partition: Partition) -> None:
-        """Notes that an object means one of these partitions."""
-        if len(self.specs) >= KEPT_PARTITIONS:
-            self.specs = {}
-        self.specs[id(spec)] = ref(spec), partition
 
     def add(self, identity: Hashable, partition: Partition) -> None:
         """Keeps a partition, alone where those so far take too much memory."""
         # A cut of a hundred thousand points takes 20 MB: of such, two are kept; of small ones, thousands.
         if len(self.partitions) >= KEPT_PARTITIONS or self.room >= KEPT_PARTS:
-            self.partitions, self.specs, self.room = {}, {}, 0
+            self.partitions, self.room = {}, 0
         self.partitions[identity] = partition
         self.room += _room(partition)
 
@@ -572,17 +557,13 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    kept = cast(Kept, schema.kept().get("bind") or schema.kept().setdefault("bind", Kept()))
-    known = kept.of(spec)
-    if known is not None:
-        return known
     wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
     require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
+    kept = cast(Kept, schema.kept().get("bind") or schema.kept().setdefault("bind", Kept()))
     partition = kept.partitions.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)
         kept.add(spec.identity, partition)
-    kept.note(spec, partition)
     return partition
 
 
@@ -840,3 +821,10 @@ class AnyCross(Expression):
 Spec = Values | Cuts | Groups | Calendar | Shards | Cross
 Family = AnyCut | AnyGrouping  # of one column
 Candidate = Spec | Family | AnyCross
+
+SPECS: Mapping[str, type[Spec]] = {kind.kind: kind for kind in get_args(Spec)}
+"""The one catalogue of specs, by kind."""
+FAMILIES: Mapping[str, type[AnyCut | AnyGrouping | AnyCross]] = {
+    kind.kind: kind for kind in get_args(Candidate) if kind not in get_args(Spec)
+}
+"""The one catalogue of families, by kind."""

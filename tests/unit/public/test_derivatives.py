@@ -204,3 +204,11 @@ def test_a_schema_remembers_the_vectors_of_a_few_losses() -> None:
         Logistic("y", ("n",), Points(base=base)).vectors(schema)
     kept: Any = schema.kept()["vectors"]
     assert len(kept) <= 8
+
+
+def test_softmax_without_second_derivatives_has_vectors_of_norm_two_at_most() -> None:
+    """A larger limit adds no noise."""
+    points = (Points(),) * 3
+    assert Softmax("y", points, limit=3.0).vectors(SCHEMA).bound == 2 * 2**16
+    assert Softmax("y", points, limit=1.5).vectors(SCHEMA).bound == 1.5 * 2**16
+    assert Softmax("y", points, hessian=True, limit=3.0).vectors(SCHEMA).bound == 3 * 2**16
