@@ -22,7 +22,7 @@ from pinq.cli.base import (
     print_json,
 )
 from pinq.errors import LedgerError
-from pinq.provider.report.audit import printable, when
+from pinq.provider.report.markup import printable, when
 
 if TYPE_CHECKING:
     from pinq.ledger.events import Signature

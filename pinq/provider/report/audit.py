@@ -42,35 +42,12 @@ from pinq.provider.arguments import parse_expiry
 from pinq.provider.claim import masked
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
+from pinq.provider.report.markup import when
 from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Goes, Policy
 
-__all__ = ["Audit", "Line", "Replay", "amount", "audit", "bar", "printable", "replay", "when"]
-
-
-def printable(text: str) -> str:
-    """Shows each character that does not print (controls, marks of direction) as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def when(moment: str | datetime) -> str:
-    """Shows a moment to the second, in UTC; the end of a day as that day."""
-    at = str(moment)
-    return at[:10] if at[11:19] == "23:59:59" else at[:19].replace("T", " ")
-
-
-def amount(loss: Epsilon | None) -> str:
-    """Shows a loss, or nothing where there is none."""
-    return "" if loss is None else str(loss)
-
-
-def bar(spent: Epsilon, limit: Epsilon, width: int = 10) -> str:
-    """Draws how much of a limit is used: ``━━━━──────``. Full only when nothing is left."""
-    used = 0 if not limit else min(width, spent.nano * width // limit.nano)
-    return "━" * used + "─" * (width - used)
+__all__ = ["Audit", "Line", "Replay", "audit", "replay"]
 
 
 @dataclass(frozen=True)

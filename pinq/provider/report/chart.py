@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pinq.provider.report.audit import amount, when
-from pinq.provider.report.markup import Html, element, joined
+from pinq.provider.report.markup import Html, amount, element, joined, when
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from pinq.provider.report.audit import amount, when
 from pinq.provider.report.chart import chart_of_all, charts_of_each
-from pinq.provider.report.markup import Html, element, escaped, joined
+from pinq.provider.report.markup import Html, amount, element, escaped, joined, when
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where text becomes HTML: what is not ``Html`` already is escaped.
+"""Texts for people: names as they print, moments and losses; and the one place where text becomes HTML.
 
+What is not ``Html`` already is escaped.
 Names and questions in the log come from strangers. A plain ``str`` can get into an element only by
 way of ``escaped``, so no caller has to remember it. Templates know ``Html`` by ``__html__``.
 """
@@ -8,13 +9,40 @@ way of ``escaped``, so no caller has to remember it. Templates know ``Html`` by 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from html import escape
+from typing import TYPE_CHECKING
 
-from pinq.provider.report.audit import printable
+if TYPE_CHECKING:
+    from pinq.public.epsilon import Epsilon
 
-__all__ = ["Html", "element", "escaped", "joined"]
+__all__ = ["Html", "amount", "bar", "element", "escaped", "joined", "printable", "when"]
 
 EMPTY = frozenset({"line", "path", "rect"})  # elements of a picture that are written without an end
+
+
+def printable(text: str) -> str:
+    """Shows each character that does not print (controls, marks of direction) as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def when(moment: str | datetime) -> str:
+    """Shows a moment to the second, in UTC; the end of a day as that day."""
+    at = str(moment)
+    return at[:10] if at[11:19] == "23:59:59" else at[:19].replace("T", " ")
+
+
+def amount(loss: Epsilon | None) -> str:
+    """Shows a loss, or nothing where there is none."""
+    return "" if loss is None else str(loss)
+
+
+def bar(spent: Epsilon, limit: Epsilon, width: int = 10) -> str:
+    """Draws how much of a limit is used: ``━━━━──────``. Full only when nothing is left."""
+    used = 0 if not limit else min(width, spent.nano * width // limit.nano)
+    return "━" * used + "─" * (width - used)
 
 
 class Html(str):

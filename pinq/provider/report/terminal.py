@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pinq.provider.report.audit import amount, bar, printable, when
+from pinq.provider.report.markup import amount, bar, printable, when
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ from pinq.ledger.events import Signature
 from pinq.ledger.terms import VERBS, Grant, Terms
 from pinq.provider import grants
 from pinq.provider.arguments import future, make_terms, require_name
-from pinq.provider.report.audit import when
+from pinq.provider.report.markup import when
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.server.datasets import Dataset
 
