@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from miners.fitted.theme import BLUE, INK, LINE, PALE, bare, pyplot, shorten, write_cells
 from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
@@ -20,21 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["LIMITS", "contexts_text", "distances_frame", "fitted_html", "plot_context", "plot_distances"]
 
-NEED = "drawing distances needs matplotlib and scipy"
-
 CELL = 0.34  # inches
 TREE = 1.5
 CHARACTER = 0.085  # width of one at 8 points
-MAX_LABEL = 28  # characters
 SCALE = 0.42  # inches below the dendrogram: a bar of colours and what they mean
 COLOURS = "YlGnBu_r"
 NUMBERS = 12  # values; larger maps have no numbers in their cells
-INK, PALE, LINE, ACCENT = "#222222", "#777777", "#9aa5b1", "#4e79a7"
 
 
 def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axes: Sequence[Axes] | None) -> Figure:
     """Draws a dendrogram and, in its order, a heat map; see ``DPDilca.plot``."""
-    labels = [_short(str(label)) for label in frame.index]
+    labels = [shorten(str(label)) for label in frame.index]
     matrix = frame.to_numpy()
     tree_ax, map_ax = axes if axes is not None else _page(labels)
     tree_ax.set_axis_off()
@@ -56,7 +52,7 @@ def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:
     """Draws the tree of clusters; returns the values in the order of its leaves."""
     if len(matrix) < 2:
         return np.arange(len(matrix))
-    hierarchy = optional("scipy.cluster.hierarchy", "plot", NEED)
+    hierarchy = optional("scipy.cluster.hierarchy", "plot", "drawing distances needs scipy")
     pairs = matrix[np.triu_indices(len(matrix), 1)]
     ward = hierarchy.optimal_leaf_ordering(hierarchy.linkage(pairs, method="ward"), pairs)
     drawn = hierarchy.dendrogram(
@@ -73,26 +69,19 @@ def _heat_map(ax: Axes, matrix: np.ndarray, labels: Sequence[str], largest: floa
     ax.set_xticks(ticks, labels, rotation=90, fontsize=8, color=INK)
     ax.set_yticks(ticks, labels, fontsize=8, color=INK)
     ax.yaxis.tick_right()
-    ax.tick_params(length=0)
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-    if len(labels) > NUMBERS:
-        return
-    half = matrix.max() / 2
-    for (row, column), value in np.ndenumerate(matrix):
+    bare(ax)
+    if len(labels) <= NUMBERS:
         # Near is dark, so its number is white; the 0 before the point is left out.
-        text = f"{value:.2f}"[1 if value < 0.995 else 0 :]
-        ink = "white" if value < half else INK
-        ax.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
+        write_cells(ax, matrix, lambda value: f"{value:.2f}"[1 if value < 0.995 else 0 :], matrix < matrix.max() / 2)
 
 
 def plot_context(context: Mapping[str, Sequence[str]], ax: Axes | None) -> Axes:
     """Draws the context graph; see ``DPDilca.plot_context``."""
     names = list(dict.fromkeys([*context, *(name for members in context.values() for name in members)]))
-    longest = max(len(_short(name)) for name in names)
+    longest = max(len(shorten(name)) for name in names)
     if ax is None:
         size = 3.4 + 0.16 * len(names) + CHARACTER * longest
-        figure = _pyplot().figure(figsize=(size, size))
+        figure = pyplot("distances").figure(figsize=(size, size))
         ax = figure.add_axes((0.02, 0.02, 0.96, 0.93))
     # All names stand on a circle of radius 1, the first at the top, then clockwise.
     angles = {name: 2 * math.pi * index / len(names) for index, name in enumerate(names)}
@@ -121,7 +110,7 @@ def _arrows(ax: Axes, context: Mapping[str, Sequence[str]], names: Sequence[str]
                 continue  # drawn once, with two heads
             style = {
                 "arrowstyle": "<|-|>" if mutual else "-|>",
-                "color": ACCENT if mutual else LINE,
+                "color": BLUE if mutual else LINE,
                 "lw": 1.3 if mutual else 0.9,
                 "shrinkA": 7,
                 "shrinkB": 7,
@@ -133,14 +122,14 @@ def _arrows(ax: Axes, context: Mapping[str, Sequence[str]], names: Sequence[str]
 def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_target: bool) -> None:
     """Draws an attribute, the larger the more contexts it is in, and its name outwards."""
     x, y = math.sin(angle), math.cos(angle)
-    fill = ACCENT if is_target else "white"
-    ax.scatter([x], [y], s=28 + 26 * popularity, color=fill, edgecolor=ACCENT, zorder=3)
+    fill = BLUE if is_target else "white"
+    ax.scatter([x], [y], s=28 + 26 * popularity, color=fill, edgecolor=BLUE, zorder=3)
     # On the left half a name is turned round, so that no name stands upside down.
     right = x >= -1e-9
     ax.text(
         1.09 * x,
         1.09 * y,
-        _short(name),
+        shorten(name),
         fontsize=8.5,
         color=INK,
         ha="left" if right else "right",
@@ -152,7 +141,7 @@ def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_targ
 
 def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
     """Returns the axes of the tree and of the map, on a figure that is as large as they need."""
-    plt = _pyplot()
+    plt = pyplot("distances")
     side = max(CELL * len(labels), 1.2)
     label = max(SCALE + 0.1, CHARACTER * max(map(len, labels)) + 0.15)
     wide, high = 0.2 + TREE + side + label + 0.2, 0.6 + side + label + 0.1
@@ -169,20 +158,9 @@ def _scale(ax: Axes, largest: float) -> None:
     bar.imshow(np.linspace(0, largest, 64)[np.newaxis], cmap=COLOURS, aspect="auto", extent=(0, largest, 0, 1))
     bar.set_xticks([0, largest], ["0", f"{largest:.2g}"], fontsize=7, color=PALE)
     bar.set_yticks([])
-    bar.tick_params(length=0, pad=2)
+    bar.tick_params(pad=2)
     bar.set_title("distance", fontsize=7, color=PALE, loc="left", pad=2)
-    for spine in bar.spines.values():
-        spine.set_visible(False)
-
-
-def _pyplot() -> ModuleType:
-    """Returns matplotlib's pyplot. ``ImportError`` tells how to install it."""
-    return optional("matplotlib.pyplot", "plot", NEED)
-
-
-def _short(name: str) -> str:
-    """Returns a label, cut short where it is long."""
-    return name if len(name) <= MAX_LABEL else name[: MAX_LABEL - 1] + "…"
+    bare(bar)
 
 
 def _wrapped(text: str, width: int) -> str:

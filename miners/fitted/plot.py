@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from miners.fitted.sketch import NodeCard, Sketch, colour, shorten
-from pinq.public.plugins import optional
+from miners.fitted.sketch import NodeCard, Sketch
+from miners.fitted.theme import INK, LABEL, PALE, colour, pyplot, shorten
+from miners.fitted.theme import LINE as PATH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +33,8 @@ HINTING = 0.005  # by which a letter on a screen may be wider than its outline: 
 ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it there is space for a title
 LEGIBLE = 0.6  # the smallest scale at which all of the text can be read
 MARGIN, HEADER = 0.2, 0.75
-INK, PALE, PATH, TRACK = "#222222", "#777777", "#c9ced6", "#ececec"
+TRACK = "#ececec"
 CLASSES = 12  # in the legend
-LABEL = 28  # characters
 
 
 class _Font(NamedTuple):
@@ -57,7 +57,7 @@ def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int |
         ax: Where to draw.
         max_depth: Levels of splits; None for as many as can be read there.
     """
-    plt = optional("matplotlib.pyplot", "plot", "drawing a tree needs matplotlib")
+    plt = pyplot("a tree")
     picture = draw(max_depth)
     if ax is None:
         page = _page(picture)

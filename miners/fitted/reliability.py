@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from miners.fitted.theme import BLUE, PALE, pyplot
 from pinq.errors import QueryError
-from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Reliability", "determination"]
 
 SURE = 1.96  # standard errors on each side
-BLUE, PALE = "#4e79a7", "#999999"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ class Reliability:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        plt = optional("matplotlib.pyplot", "plot", "drawing shares needs matplotlib")
+        plt = pyplot("shares")
         if ax is None:
             ax = plt.subplots(figsize=(4.5, 4.5), layout="constrained")[1]
         known = self.rows > 0

@@ -20,14 +20,14 @@ import numpy as np
 
 from miners.fitted.node import Node
 from miners.fitted.target import Target
+from miners.fitted.theme import INK, LABEL, LINE, PALE, colour, shorten
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole, text_of
 from pinq.public.schema import Schema
 from pinq.public.specs import Groups, bind
 
-__all__ = ["COLOURS", "MAX_HTML_LINES", "NodeCard", "Sketch", "colour", "dot", "html", "shorten", "sketch", "text"]
+__all__ = ["MAX_HTML_LINES", "NodeCard", "Sketch", "dot", "html", "sketch", "text"]
 
-COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f", "#ff9da7", "#bab0ac")
 MIXED = 3  # classes that are named where there are more than two
 NAME = 24  # characters of a class's name in a vote
 LIST = 32  # characters; a longer list of values may be called the others
@@ -236,22 +236,6 @@ def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
     return names
 
 
-def shorten(text: str, length: int) -> str:
-    """Returns at most ``length`` characters of a text.
-
-    A list ends behind one of its commas where that does not cost more than half of the text.
-    """
-    if len(text) <= length:
-        return text
-    comma = text.rfind(", ", 0, length - 1)
-    return text[: comma + 2] + "…" if comma >= length // 2 else text[: length - 1] + "…"
-
-
-def colour(number: int) -> str:
-    """Returns the colour of a class."""
-    return COLOURS[number % len(COLOURS)]
-
-
 def plain(text: str) -> str:
     """Returns a text without line breaks and other characters that do not print."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
@@ -295,8 +279,7 @@ def _digits(wide: float) -> int:
 
 DOT_BAR, DOT_HIGH = 96, 9  # points
 CLASSES = 12  # that the legend names
-LABEL = 28  # characters
-INK, PALE, LINE, GREY = "#222222", "#6b6b6b", "#b5bcc7", "#dddddd"
+TRACK = "#dddddd"
 FONT = 'fontname="Helvetica,Arial,sans-serif"'
 
 
@@ -365,7 +348,7 @@ def _dot_bar(card: NodeCard) -> str:
     """
     cells, total, last = [], 0.0, 0
     seen = [(colour(number), share) for number, share in enumerate(card.shares) if DOT_BAR * share >= 1]
-    for shade, share in [*seen, (GREY, 1.0)]:
+    for shade, share in [*seen, (TRACK, 1.0)]:
         total += share
         end = min(DOT_BAR, int(DOT_BAR * total + 0.5))
         if end > last:

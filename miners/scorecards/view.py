@@ -8,7 +8,6 @@ categorical one. With more it is a map of classes and cells, pale where points a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING
@@ -17,10 +16,10 @@ import numpy as np
 
 from miners.budget.plan import many
 from miners.fitted.route import encode
+from miners.fitted.theme import BLUE, INK, PALE, RED, panels, shorten
 from miners.scorecards.card import DOUBLES, Card, Term, probabilities
 from pinq.errors import QueryError
 from pinq.public.columns import CutPoint
-from pinq.public.plugins import optional
 from pinq.public.specs import Cuts
 
 if TYPE_CHECKING:
@@ -169,28 +168,21 @@ def explained(card: Card, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFr
 
 
 ACROSS = 3  # panels side by side
-WIDE, HIGH = 3.7, 2.6  # inches of a panel
+WIDE, HIGH = 3.7, 2.8  # inches of a panel
 TICKS = 6  # of a panel
 VALUES = 10  # of a categorical attribute that a panel names
 CLASSES = 12  # that a map names
 LABEL = 22  # letters
 SURE = 2.0  # standard deviations on each side
-INK, PALE, BLUE, RED = "#222222", "#999999", "#4e79a7", "#e15759"
 
 
 def plot(card: Card, max_attributes: int | None) -> Figure:
     """Draws a card; see ``ScorecardMiner.plot``."""
-    plt = optional("matplotlib.pyplot", "plot", "drawing a card needs matplotlib")
     terms = card.ranked[:max_attributes]
-    across = min(ACROSS, max(1, len(terms)))
-    down = max(1, math.ceil(len(terms) / across))
-    size = (max(WIDE * across, 2 * WIDE), HIGH * down + 0.7)
-    figure, axes = plt.subplots(down, across, figsize=size, layout="constrained", squeeze=False)
+    figure, axes = panels("a card", [HIGH] * len(terms), across=ACROSS, wide=WIDE, least=2)
     figure.suptitle(f"{heading(card)}\n{_caption(card)}", fontsize=10, color=INK)
-    for ax, term in zip(axes.flat, terms, strict=False):
+    for ax, term in zip(axes, terms, strict=True):
         _panel(ax, card, term)
-    for ax in axes.flat[len(terms) :]:
-        ax.set_axis_off()
     return figure
 
 
@@ -205,7 +197,7 @@ def _caption(card: Card) -> str:
 
 def _panel(ax: Axes, card: Card, term: Term) -> None:
     """Draws one attribute."""
-    ax.set_title(_short(str(term.spec.column), 34), fontsize=9, fontweight="bold", loc="left", color=INK)
+    ax.set_title(shorten(str(term.spec.column), 34), fontsize=9, fontweight="bold", loc="left", color=INK)
     ax.tick_params(labelsize=7, colors=INK)
     ax.spines[["top", "right"]].set_visible(False)
     if len(card.base) > 1:
@@ -275,7 +267,7 @@ def _values(ax: Axes, card: Card, term: Term) -> None:
     ax.barh(heights, points[chosen], color=colours, alpha=0.55, height=0.7)
     ax.errorbar(points[chosen], heights, xerr=margins[chosen], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
     ax.set_xlim(low, high)
-    ax.set_yticks(heights, [_short(labels[cell], LABEL) for cell in chosen])
+    ax.set_yticks(heights, [shorten(labels[cell], LABEL) for cell in chosen])
     if len(labels) > len(chosen):
         _beside(ax, f"and {len(labels) - len(chosen):,} rarer values", PALE)
 
@@ -288,20 +280,16 @@ def _map(ax: Axes, card: Card, term: Term) -> None:
     ax.imshow(np.where(told, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
     labels = cell_labels(card, term)
     shown = _spread(len(labels), TICKS)
-    ax.set_xticks(shown, [_short(labels[cell], 12) for cell in shown])
+    ax.set_xticks(shown, [shorten(labels[cell], 12) for cell in shown])
     if max(map(len, labels)) > 4:
         for label in ax.get_xticklabels():
             label.set(rotation=30, ha="right")
     names = card.headings
     kept = _spread(len(names), CLASSES)
-    ax.set_yticks(kept, [_short(names[number], LABEL) for number in kept])
+    ax.set_yticks(kept, [shorten(names[number], LABEL) for number in kept])
     _beside(ax, f"up to ±{largest:.0f}", PALE)
 
 
 def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:
     """Returns points and half the height of their intervals, shape (cells,) each."""
     return card.printed(term.points[:, 0]), SURE * card.printed(term.deviations[:, 0])
-
-
-def _short(label: str, most: int) -> str:
-    return label if len(label) <= most else f"{label[: most - 1]}…"

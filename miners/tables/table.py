@@ -19,7 +19,6 @@ from datetime import date
 from fractions import Fraction
 from functools import update_wrapper
 from inspect import Parameter, signature
-from types import ModuleType
 from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
 
 import numpy as np
@@ -27,6 +26,7 @@ import pandas as pd
 
 from miners.budget.payment import require_remaining
 from miners.budget.plan import Plan, PlanLine
+from miners.fitted.theme import BLUE, INK, RED, colour, panels, pyplot, shorten, write_cells
 from miners.tables.columns import ALL, required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
@@ -210,11 +210,6 @@ def _written(number: float) -> str:
 
 BAR, TITLE, WIDE = 0.26, 1.1, 6.4  # inches
 FEWEST = 4  # bars for which there is room at least
-COLOURS = (
-    *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb"),
-    *("#88aacc", "#f4a3ad", "#7fbf88", "#e0d48f", "#a8e0f4", "#cc88b0", "#777777"),
-)
-MAX_LABEL = 28
 
 
 def draw(table: Table, ax: Axes | None = None) -> Figure:
@@ -244,8 +239,7 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
         at = np.array([labels.index(label) for label in rows[axis]]) + (number - (len(groups) - 1) / 2) * height
         off = np.abs([rows["value"] - rows["low"], rows["high"] - rows["value"]])
         text = ", ".join(_text(part) for part in np.atleast_1d(np.array(name, dtype=object)))
-        colour = COLOURS[number % len(COLOURS)]
-        ax.barh(at, rows["value"], height, xerr=off, color=colour, ecolor="#222222", capsize=2, label=text)
+        ax.barh(at, rows["value"], height, xerr=off, color=colour(number), ecolor=INK, capsize=2, label=text)
     ax.set_yticks(range(len(labels)), [_text(label) for label in labels], fontsize=8)
     slack = 0.5 + max(0, FEWEST - len(labels)) / 2  # few bars are no thicker than many
     ax.set_ylim(len(labels) - 1 + slack, -slack)
@@ -261,11 +255,9 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     cells = frame[(frame[rows].astype(object) != ALL) & (frame[columns].astype(object) != ALL)]
     downs, acrosses = list(dict.fromkeys(cells[rows])), list(dict.fromkeys(cells[columns]))
     numbers = cells["value"].to_numpy(dtype=float).reshape(len(downs), len(acrosses))
-    image = ax.imshow(numbers, cmap="Blues", aspect="auto", vmin=min(0.0, float(numbers.min())))
-    half = (numbers.max() + numbers.min()) / 2
-    for (down, across), number in np.ndenumerate(numbers):
-        colour = "white" if number > half else "#222222"
-        ax.text(across, down, f"{number:,.0f}", ha="center", va="center", fontsize=8, color=colour)
+    least, most = min(0.0, float(numbers.min())), float(numbers.max())
+    image = ax.imshow(numbers, cmap="Blues", aspect="auto", vmin=least)
+    write_cells(ax, numbers, lambda number: f"{number:,.0f}", numbers > (least + most) / 2)
     ax.set_yticks(range(len(downs)), [_text(label) for label in downs], fontsize=8)
     ax.set_xticks(range(len(acrosses)), [_text(label) for label in acrosses], fontsize=8)
     ax.set_ylabel(rows, fontsize=9)
@@ -287,7 +279,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
         quantiles = rows[rows["statistic"].str.endswith("%")]
         _box(ax, height, quantiles)
         means, spreads = (rows[rows["statistic"] == statistic]["value"] for statistic in ("mean", "std"))
-        ax.plot(means, [height] * len(means), "o", color=COLOURS[1], markersize=5, zorder=3)
+        ax.plot(means, [height] * len(means), "o", color=RED, markersize=5, zorder=3)
         words = [_text(part) for part in np.atleast_1d(np.array(name, dtype=object)) if part != ""]
         labels.append(
             "\n".join([", ".join(words), *(f"std {float(f'{number:.3g}'):,.10g}" for number in spreads)]).strip()
@@ -306,30 +298,21 @@ def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
     # Of five quantiles the box is between the second and the fourth, of three from end to end.
     first = 0 if len(values) < 5 else len(values) // 4
     inner = values[first], values[-1 - first]
-    ax.hlines(height, values[0], values[-1], color="#222222", linewidth=1)
-    ax.barh(height, inner[1] - inner[0], 0.5, left=inner[0], color=COLOURS[0], alpha=0.6)
-    ax.vlines(values, height - 0.25, height + 0.25, color="#222222", linewidth=1.2)
+    ax.hlines(height, values[0], values[-1], color=INK, linewidth=1)
+    ax.barh(height, inner[1] - inner[0], 0.5, left=inner[0], color=BLUE, alpha=0.6)
+    ax.vlines(values, height - 0.25, height + 0.25, color=INK, linewidth=1.2)
     below = height + 0.31 + 0.04 * (np.arange(len(values)) % 2)  # neighbours' intervals may overlap
-    ax.hlines(below, quantiles["low"], quantiles["high"], color="#222222", linewidth=0.8)
+    ax.hlines(below, quantiles["low"], quantiles["high"], color=INK, linewidth=0.8)
 
 
 def _panels(table: Table, ax: Axes | None) -> Figure:
     """Draws each column on axes of its own: quartiles as boxes, all else as bars."""
     if ax is not None:
         raise QueryError("a table of several columns takes a figure of its own; call plot() without `ax`.")
-    panels = _panel_frames(table)
-    across = min(3, len(panels))
-    down = math.ceil(len(panels) / across)
-    # Seven panels are three, three, and one; the two axes that are left show nothing.
-    heights = [max(_lines(frame) for _, frame in panels[row * across : (row + 1) * across]) for row in range(down)]
-    sizes = [TITLE + BAR * height for height in heights]
-    plt = _pyplot()
-    figure, grid = plt.subplots(
-        down, across, figsize=(4.2 * across, sum(sizes)), squeeze=False, height_ratios=sizes, layout="constrained"
-    )
-    for axes in grid.flat[len(panels) :]:
-        axes.set_axis_off()
-    for axes, (title, frame) in zip(grid.flat, panels, strict=False):
+    drawn = _panel_frames(table)
+    heights = [TITLE + BAR * _lines(frame) for _, frame in drawn]
+    figure, grid = panels("a table", heights, across=3, wide=4.2)
+    for axes, (title, frame) in zip(grid, drawn, strict=True):
         keys = [name for name in frame.columns if name not in ("value", "low", "high")]
         quantiles = frame["statistic"].str.endswith("%").any()
         (_boxes if quantiles else _bars)(axes, frame, keys)
@@ -391,8 +374,7 @@ def _text(label: object) -> str:
     """Writes a label, cut where it is long; a missing value's is ``missing``."""
     if label is None or label is pd.NA or (isinstance(label, float) and math.isnan(label)):
         return "missing"
-    text = str(label)
-    return text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 3] + "..."
+    return shorten(str(label))
 
 
 def _lines(frame: pd.DataFrame) -> int:
@@ -404,15 +386,10 @@ def _lines(frame: pd.DataFrame) -> int:
 
 
 def _axes(lines: int) -> Axes:
-    figure = _pyplot().figure(figsize=(WIDE, TITLE + max(6, lines) * BAR), layout="constrained")
+    figure = pyplot("a table").figure(figsize=(WIDE, TITLE + max(6, lines) * BAR), layout="constrained")
     return figure.add_subplot()
 
 
 def _figure(ax: Axes) -> Figure:
     # Of a figure inside a figure, the outer one; `get_figure(root=True)` is newer than what we admit.
     return ax.figure.figure
-
-
-def _pyplot() -> ModuleType:
-    """Returns matplotlib's pyplot. ``ImportError`` tells how to install it."""
-    return optional("matplotlib.pyplot", "plot", "drawing a table needs matplotlib")

@@ -30,13 +30,13 @@ import numpy as np
 
 from miners.budget.plan import FitWarning
 from miners.estimator import whole_number
+from miners.fitted.theme import COLOURS, PALE, pyplot
 from miners.handle_miner import Learner
 from miners.parameters import cloned
 from miners.tuning.public_rows import simulated
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
-from pinq.public.plugins import optional
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Suggestion:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        plt = optional("matplotlib.pyplot", "plot", "drawing a curve needs matplotlib")
+        plt = pyplot("a curve")
         if ax is None:
             ax = plt.subplots(figsize=(6, 4), layout="constrained")[1]
         ax.errorbar(
@@ -134,9 +134,9 @@ class Suggestion:
             capsize=3,
             label="mean ± two standard errors",
         )
-        ax.axhline(self.accuracy, color="#777777", linestyle="--", linewidth=1, label=f"goal {self.accuracy:.1%}")
+        ax.axhline(self.accuracy, color=PALE, linestyle="--", linewidth=1, label=f"goal {self.accuracy:.1%}")
         if self.epsilon is not None:
-            ax.axvline(self.epsilon, color="#59a14f", linewidth=1, label=f"epsilon {self.epsilon:g}")
+            ax.axvline(self.epsilon, color=COLOURS[2], linewidth=1, label=f"epsilon {self.epsilon:g}")
         ax.set_xscale("log")
         ax.set_xlabel("epsilon")
         ax.set_ylabel("accuracy on fresh made-up rows")

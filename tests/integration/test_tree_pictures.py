@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from miners.fitted.sketch import COLOURS, shorten
+from miners.fitted.theme import COLOURS, shorten
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema

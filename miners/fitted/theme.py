@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The look that all pictures share: inks, colours of classes, labels, panels, numbers in cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pinq.public.plugins import optional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["BLUE", "COLOURS", "INK", "LABEL", "LINE", "PALE", "RED", "bare", "colour", "panels", "pyplot"]
+__all__ += ["shorten", "write_cells"]
+
+INK, PALE, LINE = "#222222", "#777777", "#b5bcc7"
+COLOURS = (
+    *("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f", "#ff9da7", "#bab0ac"),
+    *("#a0cbe8", "#ffbe7d", "#8cd17d", "#d4a6c8"),
+)
+BLUE, RED = COLOURS[0], COLOURS[5]
+LABEL = 28  # characters
+
+
+def pyplot(drawing: str) -> ModuleType:
+    """Returns matplotlib's pyplot. ``ImportError`` tells how to install it for a drawing."""
+    return optional("matplotlib.pyplot", "plot", f"drawing {drawing} needs matplotlib")
+
+
+def colour(number: int) -> str:
+    """Returns the colour of a class."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def shorten(text: str, length: int = LABEL) -> str:
+    """Returns at most ``length`` characters of a text.
+
+    A list ends behind one of its commas where that does not cost more than half of the text.
+    """
+    if len(text) <= length:
+        return text
+    comma = text.rfind(", ", 0, length - 1)
+    return text[: comma + 2] + "…" if comma >= length // 2 else text[: length - 1] + "…"
+
+
+def panels(
+    drawing: str, heights: Sequence[float], *, across: int, wide: float, least: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """Returns a figure with axes for some panels side by side and below each other.
+
+    Args:
+        drawing: What is drawn, for the error where matplotlib is not installed.
+        heights: Of each panel, in inches.
+        across: How many stand side by side at most.
+        wide: Inches of a panel.
+        least: How many panels wide the figure is at least.
+    """
+    across = min(across, max(1, len(heights)))
+    down = max(1, math.ceil(len(heights) / across))
+    # Seven panels are three, three, and one; the two axes that are left show nothing.
+    rows = [max(heights[row * across : (row + 1) * across], default=1.0) for row in range(down)]
+    figure, grid = pyplot(drawing).subplots(
+        down,
+        across,
+        figsize=(wide * max(across, least), sum(rows)),
+        squeeze=False,
+        height_ratios=rows,
+        layout="constrained",
+    )
+    for ax in grid.flat[len(heights) :]:
+        ax.set_axis_off()
+    return figure, list(grid.flat[: len(heights)])
+
+
+def bare(ax: Axes) -> None:
+    """Takes ticks and the frame away."""
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+
+
+def write_cells(ax: Axes, numbers: np.ndarray, written: Callable[[float], str], dark: np.ndarray) -> None:
+    """Writes a number into each cell of a map, white where the cell is dark."""
+    for (row, column), number in np.ndenumerate(numbers):
+        ink = "white" if dark[row, column] else INK
+        ax.text(column, row, written(number), ha="center", va="center", fontsize=8, color=ink)
