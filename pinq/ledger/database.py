@@ -150,10 +150,7 @@ class Database(ABC):
         Raises:
             LedgerError: For whatever the database or its driver raises.
         """
-        self.require_process()
-        gone = self.gone()
-        if gone:
-            raise self.failing(f"is not the file that was opened: {gone}. The dataset stays closed.")
+        self.require_same()
         try:
             try:
                 yield map(EventRow._make, self.begin(write, after))
@@ -247,11 +244,14 @@ class Database(ABC):
         """Whether this process opened it, and not the one that it was forked from."""
         return os.getpid() == self._process
 
-    def require_process(self) -> None:
-        """``LedgerError`` in a process that was forked since the opening."""
+    def require_same(self) -> None:
+        """``LedgerError`` in a process that was forked since the opening, or where it is no longer what was opened."""
         if not self.is_own:
             forked = "This ledger was opened in another process; connections do not survive a fork."
             raise LedgerError(f"{forked} Open it again here.")
+        gone = self.gone()
+        if gone:
+            raise self.failing(f"is not the file that was opened: {gone}. The dataset stays closed.")
 
     def damaged(self, what: str) -> LedgerError:
         """The error of a ledger that cannot be trusted."""

@@ -222,7 +222,7 @@ class Log:
         readers first, and commits once; the others find theirs done. So many charges cost one
         commit, and nobody gets a result that is not on the disk.
         """
-        self.database.require_process()
+        self.database.require_same()
         job = Job(work, write)
         # Ana, bob and eve come at once. Ana is first: she takes all that waits, does it in one
         # transaction, commits, and wakes bob and eve, whose work is done. Eve's second question came
@@ -301,6 +301,7 @@ class Log:
     @contextmanager
     def _reading(self, after: int | None = None) -> Iterator[tuple[Database, Iterator[EventRow]]]:
         """Reads events that were committed, beside writers where the database lets us."""
+        self.database.require_same()
         # Each reading is short: while one lasts, SQLite keeps every page that was written since.
         with self._reading_lock:
             self._reader = self._reader or self.database.beside()

@@ -75,6 +75,7 @@ class SQLite(Database):
             return self
         other = SQLite(self.url)
         other.connect(create=False)
+        other._inode = self._inode  # should another file have taken its place just now
         return other
 
     def close(self) -> None:

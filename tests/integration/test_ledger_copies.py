@@ -118,7 +118,7 @@ def test_a_ledger_that_is_gone_stops_who_has_it_open(file: Path, live: Ledger, e
     else:
         shutil.copyfile(file, tmp_path / "other")
         (tmp_path / "other").rename(file)
-    for use in (live.grants, lambda: live.charge("ana", "r9", WHOLE, Epsilon(1))):
+    for use in (live.grants, lambda: live.charge("ana", "r9", WHOLE, Epsilon(1)), lambda: list(live.events())):
         with pytest.raises(LedgerError, match="is not the file that was opened: it was deleted, or another file"):
             use()
 
