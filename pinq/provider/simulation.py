@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,12 @@ UNLIMITED = 2**63
 
 
 def simulate(
-    schema: Schema | Policy | str, *, rows: int = 10_000, epsilon: Loss = 1.0, data: Any = None, seed: int = 0
+    schema: Schema | Policy | str | os.PathLike[str],
+    *,
+    rows: int = 10_000,
+    epsilon: Loss = 1.0,
+    data: Any = None,
+    seed: int = 0,
 ) -> PrivateQueryable:
     """Opens a handle for trying a script before it spends anything.
 

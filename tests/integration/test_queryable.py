@@ -307,6 +307,7 @@ def test_other_objects_than_a_policy_say_what_to_write(frame: pd.DataFrame, tmp_
     """A table, a proposal's text, a schema, a file of rows."""
     frame.to_parquet(tmp_path / "rows.parquet")
     text = "A policy is a file, or what pinq.load_policy gives, not "
+    given: Any
     for given, said in (
         (frame, f"{text}a DataFrame. For a table, write what pinq.propose\\(table\\) gives to a file"),
         (pinq.propose(frame), f"{text}the text of one"),

@@ -100,7 +100,7 @@ def test_a_weekday_is_cut_between_its_first_date_and_its_last(in_memory: Callabl
         "ill": {"type": "categorical", "values": ["no", "yes"]},
     }
     dates = pd.date_range("2024-01-01", "2024-01-28")
-    frame = pd.DataFrame({"day": dates, "ill": np.where(dates < "2024-01-15", "no", "yes")})
+    frame = pd.DataFrame({"day": dates, "ill": np.where(dates < pd.Timestamp("2024-01-15"), "no", "yes")})
     handle = in_memory(10**6, policy=Policy(dataset="days", cap=1, max_rows=99, columns=columns), data=frame)
     cuts = handle.partition(Calendar("day", "weekday")).exp_mech([AnyCut("day")], score=MaxClass("ill"), epsilon=SURE)
     assert [(cut.points[0] > f"2024-01-{8 + day:02}") for day, cut in enumerate(cuts[:7])] == [True] * 7
