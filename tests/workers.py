@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pinq.engine.codes import Codes, RowBlock
-from pinq.engine.spark import SparkEngine, _Encoded
-from pinq.engine.spark_work import BLOCKS, _block, _schema
+from pinq.engine.spark import BLOCKS, SparkEngine, _block, _Encoded, _schema
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 

@@ -23,7 +23,7 @@ from benchmarks.harness.publish import single
 from benchmarks.harness.tables import markdown
 from benchmarks.speed.growth import made_up
 from benchmarks.speed.peers import measured
-from pinq.engine import open_engine, raw
+from pinq.engine import open_engine, sources
 from pinq.public.policy import Policy
 
 ROWS = 1_000_000
@@ -55,7 +55,7 @@ def opened(policy: Policy) -> str:
 def lines_of(rows: int) -> Iterator[tuple[str, ...]]:
     """Yields a line for each kind and number of files."""
     policy, table = made_up(rows, 10, 64)
-    in_memory = raw.IN_MEMORY_BYTES
+    in_memory = sources.IN_MEMORY_BYTES
     for kind in ("parquet", "csv"):
         for number in NUMBERS:
             with tempfile.TemporaryDirectory(prefix="pinq-files-") as name:
@@ -64,11 +64,11 @@ def lines_of(rows: int) -> Iterator[tuple[str, ...]]:
                 write(table, number, folder, kind)
                 source = policy.model_copy(update={"source": "rows", "folder": Path(name)})
                 figures = [opened(source)]
-                raw.IN_MEMORY_BYTES = 0  # as if it were large
+                sources.IN_MEMORY_BYTES = 0  # as if it were large
                 figures += [opened(source), opened(source)]
                 (folder / f"joined.{kind}").write_bytes((folder / f"000000000.{kind}").read_bytes())
                 figures.append(opened(source))
-                raw.IN_MEMORY_BYTES = in_memory
+                sources.IN_MEMORY_BYTES = in_memory
             yield f"{number:,} of {kind}", *figures
 
 

@@ -45,7 +45,7 @@ from benchmarks.harness.publish import RESULTS, ROOT, single
 from benchmarks.speed.layer import forget, handle_over
 from benchmarks.speed.peers import HISTOGRAMS, TREES, measured
 from miners import DiffPC45
-from pinq.engine import ArrayEngine, open_engine, raw
+from pinq.engine import ArrayEngine, open_engine, sources
 from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy
 
@@ -376,7 +376,7 @@ def child(own_folder: Path, step: str) -> dict[str, float]:
     policy = policy_of(rows, 10, 64).model_copy(
         update={"source": "t.parquet", "folder": own_folder, "memory_limit": "1GB"}
     )
-    raw.IN_MEMORY_BYTES = 0  # a small table too is mapped
+    sources.IN_MEMORY_BYTES = 0  # a small table too is mapped
     own = [0]  # a step that takes less than the first look leaves 0
     threading.Thread(target=watch, args=(own,), daemon=True).start()
     opened = list[ArrayEngine]()

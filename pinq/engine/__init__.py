@@ -2,19 +2,19 @@
 """Exact tables and nothing else: rows are encoded to small integers at open and counted on request.
 
 It knows no epsilon, no analyst and no noise. It is the only room that imports duckdb, which reads,
-profiles, encodes and draws shards; plain arrays count. Read ``tables.py`` first, then ``opening.py`` for
-the way in and ``kernel.py`` for the way to tables; ``spark.py`` does both on other machines.
+profiles, encodes and draws shards; plain arrays count. Read ``tables.py`` first: it says what is asked.
+Then ``opening.py`` for the way in (a source is *opened*, its rows are *encoded*), and ``counting.py`` for
+the way to tables (codes are *counted*); ``spark.py`` does both on other machines.
 """
 
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import RowBlock
+from pinq.engine.counting import count, count_request
 from pinq.engine.delimited import Lines
-from pinq.engine.encoding import encode
-from pinq.engine.kernel import count, count_request
+from pinq.engine.encoding import EncodingReport, encode
 from pinq.engine.opening import open_engine
 from pinq.engine.profile import ColumnProfile, count_rows, date_range, largest_group, profile
-from pinq.engine.raw import RawTable, read_columns, require_readable
-from pinq.engine.report import EncodingReport
+from pinq.engine.sources import RawTable, read_columns, require_readable
 from pinq.engine.spark import SparkEngine
 from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Moments, RowSums, Sparse, TableRequest
 

@@ -13,11 +13,11 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, smallest
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, ShardSource, smallest
 from pinq.engine.cores import side_by_side, thread_count
-from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
+from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
-from pinq.engine.shards import ShardColumns, ShardSource
+from pinq.engine.shards import ShardColumns
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema

@@ -34,6 +34,7 @@ __all__ = [
     "FileCodes",
     "MappedCodes",
     "RowBlock",
+    "ShardSource",
     "arrow_schema",
     "in_blocks",
     "kinds_of",
@@ -43,6 +44,8 @@ __all__ = [
 
 # Rows of a block: a few columns of one fit into a core's cache.
 BLOCK_ROWS = 2**18
+ShardSource = tuple[str, int, int]
+"""What ``Axis.source`` is for shards: the word, the key and the number of shards."""
 UNIT = "unit"
 """The column of units' keyed hashes."""
 UNIT_BYTES = 16

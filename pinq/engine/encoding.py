@@ -14,17 +14,135 @@ Privacy:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
-from pinq.engine.columns import RawColumns, RawValue
+from pinq.engine.delimited import Lines
+from pinq.engine.formulas import prepare_formulas, require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings, moment_number
-from pinq.engine.raw import literal, quoted
+from pinq.engine.sources import literal, quoted
+from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric, categorical_columns, numeric_columns
 
-__all__ = ["Encoder", "bound", "candidate_columns", "encode"]
+__all__ = ["Encoder", "EncodingReport", "Losses", "RawColumns", "RawValue", "bound", "candidate_columns", "encode"]
+
+
+@dataclass(frozen=True)
+class RawValue:
+    """A value of a raw row.
+
+    Attributes:
+        value: An SQL expression.
+        kind: Its type, as SQL calls it.
+    """
+
+    value: str
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """SQL for the text by which categories are compared."""
+        if self.kind in ("DOUBLE", "FLOAT"):
+            # Whole-number codes come as doubles where a frame had missing values: 1.0 is the category
+            # 1.
+            value = self.value
+            whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
+            number = f"WHEN {whole} THEN {value}::BIGINT::VARCHAR ELSE {value}::VARCHAR"
+            return f"(CASE WHEN isnan({value}) THEN NULL {number} END)"
+        return f"CAST({self.value} AS VARCHAR)"
+
+
+@dataclass(frozen=True)
+class RawColumns:
+    """The raw values of all declared columns.
+
+    Attributes:
+        values: Of each declared column.
+        derived: What is selected beside the source's own columns.
+        joins: The lookup tables, each with the value that is looked up.
+    """
+
+    values: Mapping[str, RawValue]
+    derived: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[str, str]) -> RawColumns:
+        """Finds the values of a policy's columns in a source of these types.
+
+        Raises:
+            PolicyError: A formula does not fit the types, or a lookup table was not read.
+        """
+        given = (name for name, column in policy.columns.items() if not column.is_derived)
+        values = {name: RawValue(quoted(name), types[name]) for name in given}
+        made = {name: column for name, column in policy.columns.items() if column.is_derived}
+        if not made:
+            return cls(values)
+        prepare_formulas(connection)
+        derived, joins = [], []
+        for number, (name, column) in enumerate(made.items()):
+            alias = _unused(f"derived_{number}", types)
+            formula = _formula(connection, name, column)
+            derived.append(f"{formula} AS {alias}")
+            values[name] = RawValue(alias, _kind(connection, name, formula, types))
+            if column.lookup is not None:
+                table = _unused(f"lookup_{number}", types)
+                _register(connection, table, name, policy)
+                # LEFT JOIN lookup_0 ON lookup_0.lookup_0_key = derived_0, and the value is
+                # lookup_0.lookup_0_value.
+                joins.append(f"LEFT JOIN {table} ON {table}.{table}_key = {values[name].text}")
+                values[name] = RawValue(f"{table}.{table}_value", "VARCHAR")
+        return cls(values, tuple(derived), tuple(joins))
+
+    def rows(self, source: str) -> str:
+        """SQL for a source's rows with what is derived of each."""
+        if not self.derived:
+            return source
+        return f"(SELECT *, {', '.join(self.derived)} FROM {source}) {' '.join(self.joins)}"
+
+
+def _formula(connection: duckdb.DuckDBPyConnection, name: str, column: Column) -> str:
+    if column.formula is None:
+        return quoted(column.sources[0])
+    require_row_wise(connection, name, column.formula, column.sources)
+    return tried_formula(column.formula)
+
+
+def _kind(connection: duckdb.DuckDBPyConnection, name: str, formula: str, types: dict[str, str]) -> str:
+    """The type of a formula's values, which follows from its columns' types."""
+    # Times of day have no days to count, which TRY does not catch: a value shows it before any row does.
+    samples = {kind: "TIME '00:00'" if kind == "TIME" else f"CAST(NULL AS {kind})" for kind in types.values()}
+    columns = ", ".join(f"{samples[kind]} AS {quoted(column)}" for column, kind in types.items())
+    try:
+        described = connection.execute(f"DESCRIBE SELECT {formula} AS value FROM (SELECT {columns})").fetchall()
+        connection.execute(f"SELECT {formula} FROM (SELECT {columns})").fetchall()
+    except duckdb.Error as error:
+        why = str(error).splitlines()[0]
+        raise PolicyError(f"`formula` of column {name!r} does not fit the source: {why}") from None
+    return str(described[0][1])
+
+
+def _register(connection: duckdb.DuckDBPyConnection, table: str, name: str, policy: Policy) -> None:
+    """Makes a lookup table known to SQL."""
+    if name not in policy.lookups:
+        raise PolicyError(f"The lookup table of column {name!r} was not read; read the policy with `pinq.load_policy`.")
+    pairs = policy.lookups[name]
+    columns = {f"{table}_key": pa.array(list(pairs), pa.string()), f"{table}_value": pa.array(list(pairs.values()))}
+    connection.register(table, pa.table(columns))
+
+
+def _unused(name: str, types: dict[str, str]) -> str:
+    """A name that no column of the source has."""
+    taken = {column.casefold() for column in types}
+    while any(column.startswith(name) for column in taken):
+        name += "_"
+    return name
+
 
 _WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
@@ -233,3 +351,54 @@ def _missing(value: str, column: Column) -> str:
     if not column.nullable:
         return "NULL"
     return f"CASE WHEN {value} IS NULL THEN {column.null_code} END"
+
+
+@dataclass(frozen=True)
+class EncodingReport:
+    """What encoding did, exactly: for the provider's eyes only.
+
+    Attributes:
+        source_rows: Rows in the source, lines that could not be read included.
+        encoded_rows: Rows that queries see.
+        over_unit: Rows beyond their unit's contribution bound, or whose unit is missing.
+        left_out: For each column, rows whose value could not be encoded (a row can count for
+            several columns).
+        clamped: For each numeric column, rows outside [lower, upper].
+        lines: How the lines of delimited text were read.
+    """
+
+    source_rows: int
+    encoded_rows: int
+    over_unit: int
+    left_out: dict[str, int]
+    clamped: dict[str, int]
+    lines: Lines = field(compare=False)
+
+
+class Losses:
+    """Counts what encoding does to each piece of a source; pieces add up.
+
+    Attributes:
+        numbers: Rows, rows that can be encoded, rows that each column leaves out, and rows that
+            each numeric column clamps.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._columns = list(policy.columns)
+        self._numeric = list(numeric_columns(policy.columns))
+        self.numbers = np.zeros(2 + len(self._columns) + len(self._numeric), dtype=np.int64)
+
+    def add(self, connection: duckdb.DuckDBPyConnection, encoder: Encoder, piece: str) -> None:
+        """Counts a piece, by its name in SQL."""
+        counts = ["count(*)", f"count(*) FILTER ({encoder.kept})"]
+        counts += [f"count(*) FILTER ({name} IS NULL)" for name in encoder.columns]
+        (left_out,) = connection.execute(f"SELECT {', '.join(counts)} FROM ({encoder.tried(piece)})").fetchall()
+        (clamped,) = connection.execute(encoder.outside(piece)).fetchall()
+        self.numbers += [*left_out, *clamped[: len(self._numeric)]]
+
+    def report(self, encoded: int, lines: Lines) -> EncodingReport:
+        """What was counted, ``encoded`` rows being left."""
+        rows, encodable, *rest = self.numbers.tolist()
+        left_out = dict(zip(self._columns, rest, strict=False))
+        clamped = dict(zip(self._numeric, rest[len(self._columns) :], strict=True))
+        return EncodingReport(rows + lines.lost, encoded, encodable - encoded, left_out, clamped, lines)

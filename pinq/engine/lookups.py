@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from pinq.engine.raw import literal, quoted
+from pinq.engine.sources import literal, quoted
 from pinq.errors import PolicyError
 from pinq.public.checks import closest
 from pinq.public.columns import Lookup

@@ -43,11 +43,19 @@ from pinq.engine.codes import (
     in_blocks,
     write_codes,
 )
-from pinq.engine.encoding import Encoder, candidate_columns
-from pinq.engine.pieces import OpenSource, Piece, opened
-from pinq.engine.raw import is_large, require_share
-from pinq.engine.report import EncodingReport, Losses
-from pinq.engine.sources import file_facts, source_files, source_grows, source_path, state_folder
+from pinq.engine.encoding import Encoder, EncodingReport, Losses, candidate_columns
+from pinq.engine.sources import (
+    OpenSource,
+    Piece,
+    file_facts,
+    is_large,
+    opened,
+    require_share,
+    source_files,
+    source_grows,
+    source_path,
+    state_folder,
+)
 from pinq.engine.spark import SparkEngine, open_spark, spark_frame
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from pinq.engine.numbers import moment_number
-from pinq.engine.raw import quoted
+from pinq.engine.sources import quoted
 from pinq.public.dates import MINUTE
 
 __all__ = ["ColumnProfile", "count_rows", "date_range", "largest_group", "profile"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 import numpy as np
 
 from pinq.engine.codes import RowBlock, kinds_of, smallest
-from pinq.engine.kernel import CountRequest, count, count_request
+from pinq.engine.counting import CountRequest, count, count_request
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema

@@ -1,20 +1,201 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a block on their way to their parts: where each is, and its places along any axis."""
+"""Rows of a block on their way to their parts: where each is, its places along any axis, and what is added up of it.
+
+The paths down to a request's parts are plain arrays: what a row is looked up in, level by level. A
+collection of parts is a tree of partitions. Its nodes are numbered level by level, and a level is
+a few arrays that take a row from its node to that node's child::
+
+    the whole table ── sex ─┬─ 0: Female ── age < 30, ... ─┬─ 0
+                            │                              └─ 1
+                            └─ 1: Male ──── job ───────────┬─ 2: clerk
+                                                           └─ 3: nurse
+
+    level 1: a row at node 1 with code 1 in `job` goes to  first[1] + part of `job` = 2 + 1 = 3
+
+All nodes of a level are looked up together, however many they are and by whatever columns they are
+split. The arrays know specs and schema, nothing of the rows; they can be pickled. They are finished
+before rows are read, and have an entry for each code: reading a row cannot fail.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Protocol
 
 import numpy as np
 
 from pinq.engine.codes import RowBlock, smallest
-from pinq.engine.measures import RowMeasure
-from pinq.public.specs import Axis
+from pinq.engine.tables import MAX_SUM, JointSums, Measure, Moments, RowSums
+from pinq.public.derivatives import Packing
+from pinq.public.parts import Part
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis, Partition
 
-__all__ = ["CodeTable", "Rows", "code_tables", "joint_cells"]
+__all__ = [
+    "CodeTable",
+    "Descent",
+    "RowMeasure",
+    "Rows",
+    "code_tables",
+    "joint_cells",
+    "measure_of",
+    "paths_down",
+    "split_level",
+    "words_of",
+]
+
+LOW_BITS = 24
+
+
+class RowMeasure(Protocol):
+    """What is added up of each row.
+
+    Attributes:
+        inputs: What it reads: a row's place along each of these axes.
+        cells: How it reads them: as a row's cell in the joint table of each of these.
+        sums: How many numbers are added up.
+        packing: How they stand in a row's words.
+    """
+
+    @property
+    def inputs(self) -> tuple[Axis, ...]: ...
+    @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]: ...
+    @property
+    def sums(self) -> int: ...
+    @property
+    def packing(self) -> Packing: ...
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+        """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
+
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        """The packed numbers of some rows, int64, shape (words, rows), from what it reads."""
+
+    def finished(self, sums: np.ndarray) -> np.ndarray:
+        """What is answered, from all sums, shape (sums, ...): int64, shape (..., width)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _MomentsOfRows:
+    """Rows, their codes' sum and the sum of squares.
+
+    Codes are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57. Their
+    squares may pass 64 bits, so the low 24 bits of each and the rest are added up apart. An answer
+    stops at the public bound 2^62: an overflow would be an error that follows the rows.
+    """
+
+    moments: Moments
+    column: Axis
+    null: int | None
+
+    @property
+    def inputs(self) -> tuple[Axis, ...]:
+        return (self.column,)
+
+    @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+        return ((self.column,),)
+
+    @property
+    def sums(self) -> int:
+        return 4 if self.moments.squares else 2
+
+    @cached_property
+    def packing(self) -> Packing:
+        most = (self.column.size - 1) >> self.moments.shift
+        squares = (min(most * most, 2**LOW_BITS - 1), most * most >> LOW_BITS)
+        return Packing.of([(0, number) for number in (1, most, *squares)[: self.sums]])
+
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+        return None if self.null is None else places(self.column) != self.null
+
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        value = cells[0].astype(np.int64) >> self.moments.shift
+        numbers = np.empty((self.sums, len(value)), dtype=np.int64)
+        numbers[0], numbers[1] = 1, value
+        if self.moments.squares:
+            # Code 5,000 has the square 25,000,000 = 1 * 2^24 + 8,222,784: it adds 1 to the high sum
+            # and 8,222,784 to the low one.
+            square = value * value
+            numbers[2], numbers[3] = square & (2**LOW_BITS - 1), square >> LOW_BITS
+        return self.packing.packed(numbers)
+
+    def finished(self, sums: np.ndarray) -> np.ndarray:
+        rows, total = sums[0], np.minimum(sums[1], MAX_SUM)
+        if not self.moments.squares:
+            return np.stack([rows, total], axis=-1)
+        # What low parts add up to beyond 2^24 is carried to the high ones, as in sums by hand.
+        # Low sums of 40,000,000 are 2 * 2^24 + 6,445,568: 2 is carried.
+        high = sums[3] + (sums[2] >> LOW_BITS)
+        low = sums[2] & (2**LOW_BITS - 1)
+        room = MAX_SUM >> LOW_BITS
+        squares = np.where(high >= room, MAX_SUM, (np.minimum(high, room - 1) << LOW_BITS) + low)
+        return np.stack([rows, total, squares], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class _SumsOfRows:
+    """Sums of a public function of rows.
+
+    Its numbers are below 2^24, so 2^33 rows sum to less than 2^57.
+    """
+
+    function: RowSums
+    read: JointSums
+
+    @property
+    def inputs(self) -> tuple[Axis, ...]:
+        return self.function.inputs
+
+    @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+        return self.read.cells
+
+    @property
+    def sums(self) -> int:
+        return self.function.width
+
+    @property
+    def packing(self) -> Packing:
+        return self.function.packing
+
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+        return None
+
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        return self.read.of(cells)
+
+    def finished(self, sums: np.ndarray) -> np.ndarray:
+        return np.moveaxis(sums, 0, -1)
+
+
+def words_of(measure: Measure, schema: Schema) -> int:
+    """How many words a row's numbers take."""
+    return (_moments(measure, schema) if isinstance(measure, Moments) else measure).packing.words
+
+
+def measure_of(measure: Measure | None, schema: Schema, joint: Sequence[tuple[Axis, ...]] = ()) -> RowMeasure | None:
+    """How an engine adds up what is asked for; None where it only counts.
+
+    Args:
+        measure: What is asked for.
+        schema: Of the columns.
+        joint: Joint tables whose cells are known of each row: these are read where that suffices.
+    """
+    if measure is None:
+        return None
+    if isinstance(measure, Moments):
+        return _moments(measure, schema)
+    return _SumsOfRows(measure, measure.over(joint))
+
+
+def _moments(moments: Moments, schema: Schema) -> _MomentsOfRows:
+    column = schema.columns[moments.column]
+    return _MomentsOfRows(moments, Axis(moments.column, column.codes, ()), column.null_code)
+
 
 PLACES_AT_ONCE = 2**22  # of rows along the axes of a measure, however many these are
 # Up to this code, parts of a cut are looked up in a table within a core's cache; beyond, they are searched.
@@ -231,3 +412,325 @@ def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) 
         np.multiply(key, kind.type(axis.slots), out=key)
         np.add(key, rows.places(axis), out=key, casting="unsafe")
     return key
+
+
+# What a part is in the arrays where a row is in none: sums with it stay below 0.
+NONE = np.iinfo(np.int32).min
+# Entries of one step's table of parts; what needs more takes several steps.
+MAX_VALUES = 2**20
+# Children of one level that are numbered by a table; where there are more, those asked for are searched.
+MAX_SLOTS = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class _Lookup:
+    """The tables for some of a level's partitions.
+
+    Attributes:
+        sources: The columns that they read.
+        ranks: For each, what codes are told apart; None where all are.
+        column: Which of ``sources`` each axis reads, shape (axes, partitions).
+        offset: Where each axis begins in ``values``, shape (axes, partitions).
+        values: The part of each code, times the axis' stride.
+    """
+
+    sources: tuple[Hashable, ...]
+    ranks: tuple[CodeTable | None, ...]
+    column: np.ndarray
+    offset: np.ndarray
+    values: np.ndarray
+
+    def parts(self, rows: Rows, kind: np.ndarray) -> np.ndarray:
+        """The part of each row by the partition ``kind`` of its node, negative for none."""
+        if not self.sources:
+            return np.zeros(len(kind), dtype=np.int64)
+        codes = [
+            rows.codes(source) if ranks is None else ranks(rows.codes(source))
+            for source, ranks in zip(self.sources, self.ranks, strict=True)
+        ]
+        count = len(kind)
+        if len(codes) > 1:
+            staged = np.empty((len(codes), count), dtype=np.result_type(*codes))
+            for line, column in zip(staged, codes, strict=True):
+                line[:] = column
+            flat, number = staged.ravel(), np.arange(count)
+        along = []
+        for column, offset in zip(self.column, self.offset, strict=True):
+            # Row 5 of a node that is split by source 2 of 1000 rows reads its code at 2 * 1000 + 5.
+            code = codes[0] if len(codes) == 1 else flat.take((column * count).take(kind) + number)
+            along.append(self.values.take(offset.take(kind) + code))
+        return along[0] if len(along) == 1 else np.stack(along).sum(axis=0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """One step down from numbered nodes to their children.
+
+    Attributes:
+        nodes: How many children there are.
+        kind: The number of each node's partition, shape (parents,).
+        first: The place of each node's first child, shape (parents,).
+        steps: For each partition the number of the step that has it, and the steps.
+        children: What becomes of each place: the child's number, or -1 for one that was not asked
+            for; None where all were.
+        searched: The places that ``children`` are for, in order; None where they are for all, in
+            which case places are counted from 1 on.
+    """
+
+    nodes: int
+    kind: np.ndarray
+    first: np.ndarray
+    step_of: np.ndarray
+    steps: tuple[_Lookup, ...]
+    children: np.ndarray | None
+    searched: np.ndarray | None
+
+    def down(self, rows: Rows) -> np.ndarray:
+        """The child of each row, -1 for none, shape (rows,)."""
+        node = rows.node
+        kind = self.kind.take(node)
+        if len(self.steps) == 1:
+            part = self.steps[0].parts(rows, kind)
+        else:
+            part, which = np.empty(len(node), dtype=np.int64), self.step_of.take(kind)
+            for number, step in enumerate(self.steps):
+                # Where the tables take two steps, rows of nodes 0 and 2 may be looked up in the
+                # first and those of node 1 in the second.
+                mine = np.flatnonzero(which == number)
+                part[mine] = step.parts(rows.take(mine), kind.take(mine))
+        return self._children(self.first.take(node) + part, part)
+
+    def _children(self, slot: np.ndarray, part: np.ndarray) -> np.ndarray:
+        if self.children is None:
+            return np.where(part < 0, -1, slot)
+        if self.searched is None:
+            return self.children.take(slot, mode="clip")  # below 0: the entry at 0, which is -1
+        # Places 4 and 9 are asked for: a row at 9 finds position 1, a row at 7 too, and is in none.
+        nearest = np.minimum(np.searchsorted(self.searched, slot), len(self.searched) - 1)
+        return np.where((self.searched.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
+
+
+def split_level(partitions: Sequence[Partition | None]) -> Descent:
+    """Makes a request's last level: node i becomes all parts of ``partitions[i]``.
+
+    Where that is None it stays one part.
+    """
+    kind, steps, sizes = _tables(partitions)
+    ends = np.cumsum(sizes.take(kind))
+    return Descent(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *steps, None, None)
+
+
+def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Descent], np.ndarray]:
+    """Makes the paths from known parts down to others.
+
+    Args:
+        parts: Where to; disjoint.
+        known: The number of each part where rows already are, by its key. The whole table, or any
+            collection that has a part on the path to each of ``parts``.
+
+    Returns:
+        The known parts that are begun with, by number; the levels from there on; and for each node
+        of the last one (or of the beginning, where there is no level) the position in ``parts``.
+
+    Raises:
+        KeyError: None of the known parts is on the path to one.
+    """
+    trie = _Trie(known)
+    for number, part in enumerate(parts):
+        trie.ask(part, number)
+    return trie.levels()
+
+
+class _Branch:
+    """A part above others, with those below it by index; or one that is asked for, by number."""
+
+    __slots__ = ("answer", "children", "depth", "partition")
+
+    def __init__(self, depth: int, answer: int = -1) -> None:
+        self.depth, self.answer = depth, answer
+        self.partition: Partition | None = None
+        self.children: dict[int, _Branch] | None = None  # there may be a million nodes without
+
+    def enter(self, partition: Partition | None, index: int, child: _Branch) -> _Branch:
+        """Returns the child with this index, which is ``child`` if there was none."""
+        if self.children is None:
+            self.partition, self.children = partition, {}
+        return self.children.setdefault(index, child)
+
+    def below(self) -> Iterable[tuple[int, _Branch]]:
+        """Its children. One that is asked for goes down with the others as it is."""
+        return ((0, self),) if self.children is None else self.children.items()
+
+
+class _Trie:
+    """The nodes of the paths down to a request's parts."""
+
+    def __init__(self, known: Mapping[bytes, int]) -> None:
+        self._known, self._depth = known, 0
+        self._nodes, self._begin = dict[bytes, _Branch](), dict[int, _Branch]()
+
+    def ask(self, part: Part, answer: int) -> None:
+        """Adds a part that is asked for."""
+        # Where rows already are, nothing has to be entered.
+        if part.parent is None or part.key in self._known:
+            self._node(part).answer = answer
+            return
+        parent = self._node(part.parent)
+        parent.enter(part.partition, part.index, _Branch(parent.depth + 1, answer))
+        self._depth = max(self._depth, parent.depth + 1)
+
+    def _node(self, part: Part) -> _Branch:
+        """The node of a part, made with those above it."""
+        node = self._nodes.get(part.key)
+        if node is None:
+            node = self._nodes[part.key] = self._made(part)
+        return node
+
+    def _made(self, part: Part) -> _Branch:
+        number = self._known.get(part.key)
+        if number is not None:
+            return self._begin.setdefault(number, _Branch(0))
+        if part.parent is None:
+            raise KeyError(part.key)
+        parent = self._node(part.parent)
+        return parent.enter(part.partition, part.index, _Branch(parent.depth + 1))
+
+    def levels(self) -> tuple[np.ndarray, list[Descent], np.ndarray]:
+        """The arrays of ``paths_down``."""
+        # Women, who are asked for themselves, beside men by job: on the second level women have one
+        # child, which is women again.
+        begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))
+        nodes, levels = list(self._begin.values()), []
+        for _ in range(self._depth):
+            partitions = [node.partition for node in nodes]
+            counts = [1 if node.children is None else len(node.children) for node in nodes]
+            children = [pair for node in nodes for pair in node.below()]
+            levels.append(_entered(partitions, counts, [index for index, _ in children]))
+            nodes = [child for _, child in children]
+        return begin, levels, np.array([node.answer for node in nodes], dtype=np.int64)
+
+
+def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Descent:
+    """Makes a level of which children with these indices are asked for, ``counts[i]`` of node i."""
+    kind, steps, sizes = _tables(partitions)
+    ends = np.cumsum(sizes.take(kind))
+    first = 1 + ends - sizes.take(kind)
+    places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
+    if ends[-1] < MAX_SLOTS:
+        # Nodes of 2 and of 3 parts have places 1 and 2, and 3 to 5; 0 is for rows in none. Where
+        # the second part of the first node and the first part of the second are asked for, indices
+        # are 1 and 0, places 2 and 3, and `children` is -1 -1 0 1 -1 -1.
+        children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
+        children[places] = np.arange(len(places))
+        return Descent(len(places), kind, _narrow(first), *steps, children, None)
+    order = np.argsort(places)
+    return Descent(len(places), kind, first, *steps, order, places[order])
+
+
+def _tables(
+    partitions: Sequence[Partition | None],
+) -> tuple[np.ndarray, tuple[np.ndarray, tuple[_Lookup, ...]], np.ndarray]:
+    """The number of each node's partition among the distinct ones, their steps, and their sizes."""
+    # Nodes split by age, by sex and by age again: two distinct partitions, and `kind` is 0 1 0.
+    numbers: dict[bytes, int] = {}
+    distinct: list[Partition | None] = []
+    kind = np.empty(len(partitions), dtype=np.int64)
+    for node, partition in enumerate(partitions):
+        key = b"" if partition is None else partition.key
+        kind[node] = numbers.setdefault(key, len(distinct))
+        if kind[node] == len(distinct):
+            distinct.append(partition)
+    axes = [() if partition is None else partition.axes for partition in distinct]
+    sizes = np.array([1 if partition is None else partition.size for partition in distinct], dtype=np.int64)
+    return kind.astype(smallest(len(distinct))), _steps(axes), sizes
+
+
+def _narrow(places: np.ndarray) -> np.ndarray:
+    """Numbers in order, in half the memory where they fit: rows look them up at random."""
+    return places.astype(np.int32) if places[-1] < 2**30 else places
+
+
+def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_Lookup, ...]]:
+    """Makes the steps that look up these partitions, and says which has which.
+
+    They are as few as their tables' size allows.
+    """
+    step_of, steps, low = np.empty(len(partitions), dtype=np.int64), list[_Lookup](), 0
+    while low < len(partitions):
+        high = len(partitions)
+        # Half as many at a time until the tables of those fit.
+        while high > low + 1 and _size(partitions[low:high]) > MAX_VALUES:
+            high = (low + high + 1) // 2
+        step_of[low:high] = len(steps)
+        steps.append(_step(partitions[low:high], low, len(partitions)))
+        low = high
+    return step_of, tuple(steps)
+
+
+def _columns(partitions: Sequence[tuple[Axis, ...]]) -> dict[Hashable, list[Axis]]:
+    """The axes on each column."""
+    axes_of: dict[Hashable, list[Axis]] = {}
+    for partition in partitions:
+        for axis in partition:
+            axes_of.setdefault(axis.source, []).append(axis)
+    return axes_of
+
+
+def _edges(axes: Sequence[Axis]) -> np.ndarray | None:
+    """Joins the thresholds of a column's axes; None unless all of them are cuts.
+
+    Only what lies between two thresholds is told apart.
+    """
+    if not all(axis.thresholds is not None for axis in axes):
+        return None
+    return np.unique(np.concatenate([np.array(axis.thresholds, dtype=np.int64) for axis in axes]))
+
+
+def _width(axes: Sequence[Axis], edges: np.ndarray | None) -> int:
+    """How many codes of a column are told apart."""
+    if edges is not None:
+        return len(edges) + 1
+    return max(axis.size if axis.lookup is None else len(axis.lookup) for axis in axes)
+
+
+def _size(partitions: Sequence[tuple[Axis, ...]]) -> int:
+    """About how many entries the table of these partitions has."""
+    return sum(len(axes) * _width(axes, _edges(axes)) for axes in _columns(partitions).values())
+
+
+def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Lookup:
+    """The tables of some partitions, numbered from ``low`` on, of ``count``."""
+    axes_of = _columns(partitions)
+    sources, most = list(axes_of), max(1, *map(len, partitions))
+    edges = [_edges(axes) for axes in axes_of.values()]
+    widths = [_width(axes, edge) for axes, edge in zip(axes_of.values(), edges, strict=True)]
+    column, offset = np.zeros((2, most, count), dtype=np.int64)
+    end = widths[0] if widths else 0
+    values = [np.zeros(end, dtype=np.int64)]  # where a partition has no axis: 0, whatever the code
+    known: dict[Hashable, int] = {}
+    # By sex (codes 0 and 1) and by age below and from 30 on there are four parts. The last axis has
+    # stride 1: ages give 0 and 1. Sex has stride 2: it gives 0 and 2. A man (1) of 40 is in part 2
+    # + 1 = 3. Axes with the same parts and stride share their stretch of `values`.
+    for number, partition in enumerate(partitions, start=low):
+        stride = 1
+        for position, axis in reversed(list(enumerate(partition))):
+            source = sources.index(axis.source)
+            key = (axis.identity, stride)
+            if key not in known:
+                known[key] = end
+                values.append(_parts(axis, edges[source], widths[source], stride))
+                end += widths[source]
+            column[position, number], offset[position, number] = source, known[key]
+            stride *= axis.size
+    ranks = tuple(None if thresholds is None else CodeTable.of_edges(thresholds) for thresholds in edges)
+    return _Lookup(tuple(sources), ranks, column, offset, np.concatenate(values).astype(np.int32))
+
+
+def _parts(axis: Axis, edges: np.ndarray | None, width: int, stride: int) -> np.ndarray:
+    """The part of each code that is told apart, times a stride; foreign codes have none."""
+    # The first code of an interval stands for all of it: edges 3 and 5 are asked at 0, 3 and 5.
+    codes = np.arange(width) if edges is None else np.concatenate([[0], edges])
+    if axis.lookup is not None:
+        codes = codes[: len(axis.lookup)]
+    parts = axis.parts_of(codes)
+    return np.where(parts < 0, NONE, parts * stride)

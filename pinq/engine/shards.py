@@ -20,15 +20,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
-from pinq.engine.tallies import packed_words, run_starts
+from pinq.engine.codes import BLOCK_ROWS, Codes, ShardSource, smallest
+from pinq.engine.counting import packed_words, run_starts
 
-__all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
+__all__ = ["KEPT_SHARDS", "ShardColumns", "coins_of", "shards_of"]
 
 KEPT_SHARDS = 8
 THREAD_ROWS = 2**15  # that one thread hashes at a time
-ShardSource = tuple[str, int, int]
-"""What ``Axis.source`` is for shards: the word, the key and the number of shards."""
 
 
 class ShardColumns:

@@ -1,27 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a policy's source is: its real files, and whether they are delimited text."""
+"""A policy's source: its real files, a database's table, rows of a database server, or a frame, as DuckDB reads them.
+
+To be encoded it is read piece by piece (``opened``), and no raw row is ever written to disk; to be
+looked at by ``pinq init`` it is one table (``read_columns``). Each file is read with the types that
+it has by itself: what a row of it becomes does not depend on what other files there are. So files
+are read together only where they declare the same, and lie in one folder if its name says more of
+their rows.
+
+To start a database takes some 15 ms of a core, more than to encode a small table. So whatever is
+small shares one, which lives as long as the process. A connection to it sees no other's settings,
+views, types, macros and tables: all of these are temporary, and gone when it closes. The database has
+no thread of its own, so a process may fork beside it; it keeps nothing of the files that it reads,
+and writes none.
+
+Of a database server the policy names the environment variable that holds the URI, never the URI: it
+has a password in it. What a driver says of a failure may quote the URI, or a value, so it is not
+repeated.
+"""
 
 from __future__ import annotations
 
+import atexit
+import importlib
 import os
 import re
-from collections.abc import Iterator
+import tempfile
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import pyarrow as pa
+
+from pinq.engine.codes import BLOCK_ROWS
+from pinq.engine.delimited import DelimitedFiles, Lines
+from pinq.engine.numbers import define_readings, other_spelling
 from pinq.errors import PolicyError
+from pinq.public.checks import closest
 from pinq.public.dialect import Dialect, is_delimited
-from pinq.public.policy import Policy
+from pinq.public.policy import AdbcRows, Policy
 
 __all__ = [
+    "SMALL_BYTES",
+    "SMALL_ROWS",
     "FileFacts",
+    "OpenSource",
+    "Piece",
+    "RawTable",
+    "arrow_stream",
+    "attach_typed",
+    "columns_of",
+    "database",
+    "declared_columns",
     "file_facts",
+    "is_large",
+    "is_table",
+    "literal",
     "missing_path",
+    "opened",
+    "quoted",
+    "read_columns",
+    "require_columns",
+    "require_readable",
+    "require_share",
+    "small_database",
     "source_dialect",
     "source_facts",
     "source_files",
     "source_grows",
     "source_path",
     "state_folder",
+    "streamed",
+    "wanted_files",
 ]
 
 FileFacts = tuple[str | int, ...]
@@ -151,3 +204,606 @@ def _require_table(file: Path, policy: Policy) -> None:
 
 def _is_pattern(path: Path) -> bool:
     return any(sign in path.name for sign in "*?[")
+
+
+# What is larger gets threads, and perhaps disk, in a database of its own.
+SMALL_BYTES, SMALL_ROWS = 2**22, 2**16
+_ALONE: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "async_threads": 0,
+    "enable_external_file_cache": False,
+    "preserve_insertion_order": False,
+    "temp_directory": "",
+}
+
+
+class _Shared:
+    """The database of this process, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._database: duckdb.DuckDBPyConnection | None = None
+
+    def connected(self) -> duckdb.DuckDBPyConnection:
+        """Connects once more."""
+        with self._guard:
+            if self._database is None:
+                self._database = duckdb.connect(config=_ALONE)
+            return self._database.cursor()
+
+    def close(self) -> None:
+        """Ends the database once nobody is connected; the next connection starts another one."""
+        # DuckDB would close everybody's connections with its first one, or fail where one is at work:
+        # so that one is let go, and the last of the others ends the database.
+        with self._guard:
+            self._database = None
+
+
+_shared = _Shared()
+_inherited: list[_Shared] = []
+
+
+def _leave_to_parent() -> None:
+    """Starts anew in a forked process: another thread may have been at work in the parent's."""
+    global _shared
+    _inherited.append(_shared)
+    _shared = _Shared()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+atexit.register(lambda: _shared.close())
+
+
+@contextmanager
+def small_database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Connects to the database that all small work shares; what it makes must be temporary."""
+    shared = _shared
+    with closing(shared.connected()) as connection:
+        try:
+            yield connection
+        except (duckdb.FatalException, duckdb.InternalException):  # after one it may answer nobody
+            shared.close()
+            raise
+
+
+# What is larger on disk than this is not held in memory, so that memory bounds nothing but speed.
+IN_MEMORY_BYTES = 2**28
+# By how much text may grow when it is unpacked.
+UNPACKED = 10
+Config = dict[str, str | bool | int | float | list[str]]
+_SAFE = {"preserve_insertion_order": "false"}
+_MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """The raw source as SQL sees it, for ``pinq init`` only.
+
+    Attributes:
+        connection: Reads it.
+        name: What SQL calls it.
+        types: Its columns' types.
+        lines: How the lines of delimited text were read.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    name: str
+    types: dict[str, str]
+    lines: Lines
+    _opened: ExitStack
+
+    def close(self) -> None:
+        """Frees the memory and deletes what was copied."""
+        self._opened.close()
+
+
+def read_columns(policy: Policy, data: object = None) -> RawTable:
+    """All columns of the raw source: for ``pinq init`` only, whose errors may quote values.
+
+    Args:
+        policy: Names the source.
+        data: In its place: an Arrow table, a pandas frame, or what has ``__arrow_c_stream__``.
+
+    Raises:
+        PolicyError: The source cannot be read, has more unreadable lines than allowed, or looks
+            like another dialect.
+    """
+    files = source_files(policy) if data is None else []
+    try:
+        with ExitStack() as stack:
+            connection = stack.enter_context(database(policy, data, files))
+            source, types, lines = _attach(connection, policy, stack, data)
+            dialect = source_dialect(policy)
+            if dialect is not None:
+                _require_likely(connection, source, types, dialect, lines)
+            return RawTable(connection, source, types, lines, stack.pop_all())
+    except duckdb.Error as error:
+        raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def require_readable(policy: Policy) -> None:
+    """Raises ``PolicyError`` where ``open_engine`` would for the lines of delimited text.
+
+    They lack a declared column, or too many of them are unreadable.
+    """
+    dialect = source_dialect(policy)
+    if dialect is not None:
+        files, columns, lines = _delimited(policy, dialect), declared_columns(policy), Lines()
+        require_columns(columns, files.names, files.looks_like())
+        for _ in files.read(columns, lines):
+            pass
+        require_share(policy, lines)
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _settings(policy: Policy, scratch: str) -> Config:
+    """What a connection that reads raw rows is opened with."""
+    config: Config = dict(_SAFE)
+    if policy.memory_limit:
+        config["memory_limit"] = policy.memory_limit
+    config["temp_directory"] = str(Path(scratch) / "spill")
+    return config
+
+
+@contextmanager
+def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that reads raw rows.
+
+    What outgrows the memory that the policy allows spills into a folder that only the provider can
+    read.
+    """
+    with ExitStack() as stack:
+        if _is_small(policy, data, files):
+            yield stack.enter_context(small_database())
+        else:
+            config = _settings(policy, stack.enter_context(_folder()))
+            yield stack.enter_context(closing(duckdb.connect(config=config)))
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
+
+
+def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
+    """Whether a source may be read in a database that it shares: it sets nothing for all of it."""
+    sets = policy.memory_limit or policy.database or any(column.formula for column in policy.columns.values())
+    if data is not None or sets:
+        return not sets and is_table(data) and len(data) <= SMALL_ROWS  # type: ignore[arg-type]  # a table has rows
+    if policy.served_by is not None or _bytes(files) > SMALL_BYTES:
+        return False
+    return source_dialect(policy) is not None or _packed_rows(files) <= SMALL_ROWS
+
+
+def _packed_rows(files: Sequence[Path]) -> int:
+    """How many rows Parquet files say they have: a few thousand bytes may hold millions.
+
+    0 where one cannot be read: whoever reads it says why.
+    """
+    listed = ", ".join(literal(str(file)) for file in files)
+    try:
+        with small_database() as connection:
+            query = f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata([{listed}])"
+            ((rows,),) = connection.execute(query).fetchall()
+    except duckdb.Error:
+        return 0
+    return int(rows)
+
+
+def is_large(files: Iterable[Path]) -> bool:
+    """Whether a source's files are too large for memory."""
+    return _bytes(files) > IN_MEMORY_BYTES
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    """How many bytes files have, unpacked."""
+    sizes = [(file.stat().st_size, file.name.lower().endswith(".gz")) for file in files if file.is_file()]
+    return sum(size * (UNPACKED if packed else 1) for size, packed in sizes)
+
+
+def declared_columns(policy: Policy) -> list[str]:
+    """The columns that the source must have."""
+    read = [source for name, column in policy.columns.items() for source in column.sources or (name,)]
+    return [*dict.fromkeys(read), *([] if policy.bounded_unit is None else [policy.bounded_unit.column])]
+
+
+def _attach(
+    connection: duckdb.DuckDBPyConnection,
+    policy: Policy,
+    stack: ExitStack,
+    data: object = None,
+) -> tuple[str, dict[str, str], Lines]:
+    """Makes the whole source reachable, with all its columns.
+
+    Args:
+        connection: Has nothing attached yet.
+        policy: Whose source.
+        stack: Deletes a copy of large delimited text in the end.
+        data: In the source's place.
+
+    Returns:
+        How SQL names the source, its columns' types, and how the lines of delimited text were read.
+    """
+    dialect, lines = source_dialect(policy), Lines()
+    define_readings(connection, dialect)
+    if dialect is None:
+        source = attach_typed(connection, policy, data)
+    else:
+        copy = Path(stack.enter_context(_folder())) / "rows.duckdb" if is_large(source_files(policy)) else None
+        source = _attach_lines(connection, _delimited(policy, dialect), lines, copy)
+    return source, columns_of(connection, source), lines
+
+
+def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object) -> str:
+    """A frame, a table of a database or Parquet files, as SQL names them."""
+    if data is not None:
+        table = _arrow_table(data)
+        connection.register("source", table)
+        return "source"
+    if policy.served_by is not None:
+        raise PolicyError(
+            "A table of Spark or of a database server is not looked at by `pinq init`. Propose a policy from a sample "
+            "of it (`pinq init sample.parquet`), then name the table in its `source:`."
+        )
+    path = source_path(policy)
+    if path is None:
+        raise PolicyError(f"The policy of {policy.dataset!r} names no source: set `source:`, or pass rows from Python.")
+    if policy.database is not None:
+        if not path.is_file():
+            raise PolicyError(f"There is no database {path}.")
+        try:
+            connection.execute(f"ATTACH {literal(str(path))} AS provider (READ_ONLY)")
+        except duckdb.IOException as error:
+            if "lock" not in str(error):
+                raise
+            raise PolicyError(
+                f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
+            ) from None
+        return f"provider.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
+    files = wanted_files(policy, source_files(policy))
+    return "read_parquet([" + ", ".join(literal(str(file)) for file in files) + "])"
+
+
+def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
+    """The files of the source; ``PolicyError`` where one that the policy names is not there."""
+    if (missing := missing_path(policy)) is not None:
+        raise PolicyError(f"There is no source {missing}.")
+    return files
+
+
+def _arrow_table(data: object) -> pa.Table:
+    """A table or frame that the caller passed in place of a source, as Arrow has it."""
+    if not is_table(data):
+        return arrow_stream(data).read_all()
+    try:
+        return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
+        raise PolicyError(_MIXED) from None
+
+
+def is_table(data: object) -> bool:
+    """Whether what the caller passed is in memory as a whole, and may be read in any order."""
+    return isinstance(data, pa.Table) or hasattr(data, "iloc")
+
+
+def arrow_stream(data: object) -> pa.RecordBatchReader:
+    """What else the caller passed, as batches that are read once."""
+    if not hasattr(data, "__arrow_c_stream__"):
+        home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
+        lazy = "; collect() it first" if hasattr(data, "collect") else ""
+        known = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
+        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowException, OSError, TypeError, ValueError):
+        raise PolicyError(_MIXED) from None
+
+
+def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:
+    return DelimitedFiles(wanted_files(policy, source_files(policy)), dialect)
+
+
+def _attach_lines(
+    connection: duckdb.DuckDBPyConnection,
+    files: DelimitedFiles,
+    lines: Lines,
+    copy: Path | None,
+) -> str:
+    """Makes the readable lines' fields reachable, as text.
+
+    They are in memory or, where they are many, in a database ``copy``.
+    """
+    if hint := files.looks_like():
+        raise PolicyError(hint)
+    names = list(files.names)
+    if copy is None:
+        empty = pa.table({name: pa.array([], pa.string()) for name in names})
+        connection.register("source", pa.concat_tables([empty, *files.read(names, lines)]))
+        return "source"
+    connection.execute(f"ATTACH {literal(str(copy))} AS provider")
+    connection.execute(f"CREATE TABLE provider.rows ({', '.join(f'{quoted(name)} VARCHAR' for name in names)})")
+    for table in files.read(names, lines):
+        connection.register("block", table)
+        connection.execute("INSERT INTO provider.rows SELECT * FROM block")
+        connection.unregister("block")
+    return "provider.rows"
+
+
+def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
+    """The types of a source's columns, as SQL names both."""
+    described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+    return {name: kind for name, kind, *_ in described}
+
+
+def require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "") -> None:
+    """``PolicyError`` where a source lacks a column."""
+    for name in wanted:
+        if name not in known:
+            raise PolicyError(
+                hint or f"The source has no column {name!r}{closest(name, known)}; it has {', '.join(known)}."
+            )
+
+
+def require_share(policy: Policy, lines: Lines) -> None:
+    """``PolicyError`` where more lines could not be read than the policy allows."""
+    dialect = source_dialect(policy)
+    if dialect is not None and lines.beyond(dialect.max_unreadable):
+        raise PolicyError(
+            f"More lines of the source of {policy.dataset!r} cannot be read than its policy allows; `pinq "
+            f"check` says how many, and why."
+        )
+
+
+def _require_likely(
+    connection: duckdb.DuckDBPyConnection, source: str, types: dict[str, str], dialect: Dialect, lines: Lines
+) -> None:
+    """For ``pinq init``: nothing is proposed of a file that was declared wrongly."""
+    if lines.beyond(dialect.max_unreadable):
+        raise PolicyError(
+            f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable."
+        )
+    if hint := other_spelling(connection, source, [quoted(name) for name in types], dialect):
+        raise PolicyError(hint)
+
+
+@contextmanager
+def streamed(policy: Policy) -> Iterator[pa.RecordBatchReader | None]:
+    """Asks the database of a policy for its rows; None where the source is none.
+
+    Of a table only the columns are asked for that the policy declares.
+
+    Raises:
+        PolicyError: The driver is not installed, the variable is not set, or the database refuses.
+    """
+    rows = policy.adbc
+    if rows is None:
+        yield None
+        return
+    connect, uri = _driver(rows), _uri(rows)
+    names = ", ".join(quoted(name) for name in dict.fromkeys(declared_columns(policy)))
+    try:
+        connection = connect(uri)
+    except Exception as error:  # each driver has its own classes
+        raise _refused(policy, rows, "cannot be reached", error) from None
+    with connection, connection.cursor() as cursor:
+        try:
+            cursor.execute(rows.query or f"SELECT {names} FROM {rows.table}")
+            stream = cursor.fetch_record_batch()
+        except Exception as error:
+            raise _refused(policy, rows, "does not give the rows", error) from None
+        yield stream
+
+
+def _driver(rows: AdbcRows) -> Any:
+    """What connects to a database."""
+    try:
+        return importlib.import_module(f"{rows.driver}.dbapi").connect
+    except ImportError:
+        package = rows.driver.replace("_", "-")
+        raise PolicyError(f"The driver {rows.driver!r} is not installed: pip install {package}.") from None
+
+
+def _uri(rows: AdbcRows) -> str:
+    if not (uri := os.environ.get(rows.uri_env)):
+        raise PolicyError(f"The environment variable {rows.uri_env} is not set; it must hold the URI of the database.")
+    return uri
+
+
+# Standard SQL's and PostgreSQL's codes of what a policy can have wrong; none of them tells of rows.
+_MEANT = {
+    "42P01": "there is no such table",
+    "42S02": "there is no such table",
+    "42703": "there is no such column",
+    "42501": "the user may not read it",
+    "28P01": "the password is wrong",
+    "28000": "the user may not connect",
+    "3D000": "there is no such database",
+}
+
+
+def _refused(policy: Policy, rows: AdbcRows, what: str, error: Exception) -> PolicyError:
+    state = getattr(error, "sqlstate", None)
+    meant = f": {_MEANT[state]}" if state in _MEANT else ""
+    code = f" (SQLSTATE {state}{meant})" if isinstance(state, str) and state.isalnum() else ""
+    return PolicyError(
+        f"The database of {policy.dataset!r} {what}{code}. Try {rows.uri_env}, the rights of its user and the "
+        f"{'query' if rows.query else 'table'} with another client; what the driver says may quote a password, so it "
+        "is not shown."
+    )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Raw rows that SQL can read.
+
+    Attributes:
+        name: What SQL calls them.
+        types: Their columns' types.
+    """
+
+    name: str
+    types: dict[str, str]
+
+
+@dataclass(frozen=True)
+class OpenSource:
+    """A source that is about to be encoded.
+
+    Attributes:
+        connection: Reads it.
+        lines: How the lines of delimited text are read; counts while ``pieces`` are.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    lines: Lines
+    _read: Callable[[Sequence[Path]], Iterator[Piece]]
+
+    def pieces(self, files: Sequence[Path]) -> Iterator[Piece]:
+        """Yields the rows of some files of the source, or those that the caller passed.
+
+        Each piece is a table, or a block of a stream or of lines, and is gone when the next one
+        comes.
+
+        Raises:
+            PolicyError: A file lacks a declared column.
+        """
+        return self._read(files)
+
+
+@contextmanager
+def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[OpenSource]:
+    """Opens the source of a policy, or ``data`` in its place.
+
+    Args:
+        policy: Whose columns are read.
+        data: What the caller passed, or None.
+        files: Those of the policy's source, as they were listed.
+
+    Raises:
+        PolicyError: It cannot be read, or lacks a declared column.
+    """
+    with ExitStack() as stack:
+        connection = stack.enter_context(database(policy, data, files))
+        rows = stack.enter_context(streamed(policy)) if data is None else data
+        yield _open(connection, policy, rows, files)
+
+
+def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]) -> OpenSource:
+    # In this order: a stream that the caller passed, text files, several Parquet files, and
+    # whatever SQL reads as one table.
+    dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
+    define_readings(connection, dialect)
+    if data is not None and not is_table(data):
+        return OpenSource(connection, lines, _stream(connection, policy, arrow_stream(data)))
+    if dialect is not None:
+        text = DelimitedFiles(wanted_files(policy, files), dialect)
+        require_columns(columns, text.names, text.looks_like())
+        return OpenSource(connection, lines, _text(connection, text, list(dict.fromkeys(columns)), lines))
+    if data is None and policy.named_paths:
+        wanted_files(policy, files)
+        return OpenSource(connection, lines, lambda files: _parquet(connection, policy, files))
+    table = _table(connection, policy, attach_typed(connection, policy, data))
+    return OpenSource(connection, lines, lambda files: iter([table]))
+
+
+def _table(connection: duckdb.DuckDBPyConnection, policy: Policy, name: str) -> Piece:
+    types = columns_of(connection, name)
+    require_columns(declared_columns(policy), types)
+    return Piece(name, types)
+
+
+def _parquet(connection: duckdb.DuckDBPyConnection, policy: Policy, files: Sequence[Path]) -> Iterator[Piece]:
+    for alike in _alike(connection, files):
+        listed = ", ".join(literal(str(file)) for file in alike)
+        yield _table(connection, policy, f"read_parquet([{listed}])")
+
+
+def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterable[list[Path]]:
+    """Gathers Parquet files that declare the same columns in the same order.
+
+    A folder like ``year=2024`` gives its files a column: those of such folders stay apart.
+    """
+    if len(files) < 2:
+        return [list(files)]
+    listed = ", ".join(literal(str(file)) for file in files)
+    query = f"SELECT COLUMNS(* EXCLUDE file_name)::VARCHAR, file_name FROM parquet_schema([{listed}])"
+    # By file, its columns in order. Files a and b with (id, age) and c with (age, id) are two
+    # groups, read by one statement each.
+    declared: dict[str, list[tuple[str | None, ...]]] = {}
+    for *declaration, file in connection.execute(query).fetchall():
+        declared.setdefault(file, []).append(tuple(declaration))
+    groups: dict[Hashable, list[Path]] = {}
+    for file in files:
+        folder = str(file.parent) if "=" in str(file.parent) else ""
+        groups.setdefault((folder, *declared.get(str(file), [(str(file),)])), []).append(file)
+    return groups.values()
+
+
+def _text(
+    connection: duckdb.DuckDBPyConnection, text: DelimitedFiles, names: Sequence[str], lines: Lines
+) -> Callable[[Sequence[Path]], Iterator[Piece]]:
+    def read(files: Sequence[Path]) -> Iterator[Piece]:
+        return _registered(connection, _joined(text.read(names, lines, files)))
+
+    return read
+
+
+def _stream(
+    connection: duckdb.DuckDBPyConnection, policy: Policy, stream: pa.RecordBatchReader
+) -> Callable[[Sequence[Path]], Iterator[Piece]]:
+    connection.register("source", stream.schema.empty_table())
+    require_columns(declared_columns(policy), columns_of(connection, "source"))
+    connection.unregister("source")
+    return lambda files: _registered(connection, _blocks_of(stream, policy))
+
+
+def _joined(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yields the same rows in larger tables, where these are small."""
+    waiting, rows = list[pa.Table](), 0
+    for table in tables:
+        waiting.append(table)
+        rows += table.num_rows
+        if rows >= BLOCK_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table]) -> Iterator[Piece]:
+    """Yields tables, all of the same types, each as SQL can read it for a while."""
+    types: dict[str, str] = {}
+    for table in tables:
+        connection.register("source", table)
+        types = types or columns_of(connection, "source")
+        yield Piece("source", types)
+        connection.unregister("source")
+
+
+def _blocks_of(stream: pa.RecordBatchReader, policy: Policy) -> Iterator[pa.Table]:
+    """Yields a stream's rows, so many at a time, in one table at least.
+
+    Raises:
+        PolicyError: The stream broke off. Its own error may quote a value.
+    """
+    waiting: list[pa.RecordBatch] = []
+    try:
+        for batch in stream:
+            waiting.append(batch)
+            if sum(batch.num_rows for batch in waiting) >= BLOCK_ROWS:
+                yield pa.Table.from_batches(waiting)
+                waiting = []
+    except (pa.ArrowException, OSError):
+        raise PolicyError(
+            f"The rows for {policy.dataset!r} broke off before their end. Pass or ask for them again."
+        ) from None
+    yield pa.Table.from_batches(waiting, stream.schema)

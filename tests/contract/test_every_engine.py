@@ -28,7 +28,6 @@ from pinq.engine import (
     count_request,
     encode,
     open_engine,
-    trie,
 )
 from pinq.engine import rows as row_codes
 from pinq.public.parts import Block, Part, PartSet
@@ -210,7 +209,7 @@ def test_paths_down_in_many_small_steps(data: st.DataObject) -> None:
     block = RowBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)
     with pytest.MonkeyPatch.context() as small:
         for name, limit in (("MAX_VALUES", 6), ("MAX_SLOTS", 2)):
-            small.setattr(trie, name, limit)
+            small.setattr(row_codes, name, limit)
         small.setattr(row_codes, "TABLED_CODES", 3)
         found = count(block, count_request(parts, schema=schema)).tables()[0]
     assert np.array_equal(np.asarray(found), tabulate(parts, [], codes))

@@ -13,7 +13,7 @@ import pytest
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.counted import Counted
 from pinq.engine.codes import RowBlock
-from pinq.engine.kernel import count, count_request
+from pinq.engine.counting import count, count_request
 from pinq.errors import NotAllowed, QueryError
 from pinq.ledger.terms import Terms
 from pinq.provider.testing import search_sensitivity

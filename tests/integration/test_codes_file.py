@@ -24,7 +24,7 @@ import pytest
 from pinq.engine import open_engine, opening
 from pinq.engine.codes import BLOCK_ROWS, arrow_schema, in_blocks
 from pinq.engine.encoding import Encoder
-from pinq.engine.pieces import OpenSource, Piece
+from pinq.engine.sources import OpenSource, Piece
 from pinq.errors import InternalError, PolicyError
 from pinq.ledger.log import Head
 from pinq.public.parts import Block, Part, PartSet
@@ -41,7 +41,7 @@ WHOLE = PartSet([Block(Part())])
 def large(tiny_policy: Policy, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
     """A policy whose source is too large for memory, and a state folder of its own."""
     frame.to_parquet(tmp_path / "t.parquet")
-    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10)
+    monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 10)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tiny_policy.model_copy(update={"source": "t.parquet", "memory_limit": "200MB", "folder": tmp_path})
 
@@ -278,7 +278,7 @@ def test_a_report_and_a_source_in_memory_keep_nothing(
     assert kept(tmp_path) == []
     rows(large)
     assert len(kept(tmp_path)) == 1
-    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 2**30)
+    monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 2**30)
     rows(large)
     assert kept(tmp_path) == []
 
@@ -326,7 +326,7 @@ def test_what_a_killed_writer_left_is_swept_up(
     assert kept(tmp_path) == sorted([file, Path(written[1])])
     os.close(written[0])  # as the system does where a process was killed
     frame.to_parquet(tmp_path / "small.parquet")
-    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 2**30)
+    monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 2**30)
     rows(large.model_copy(update={"dataset": "small", "source": "small.parquet"}))
     assert kept(tmp_path) == [file]
 
@@ -347,10 +347,10 @@ def test_a_kill_leaves_nothing_raw(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from pathlib import Path
-from pinq.engine import open_engine, raw
-from pinq.engine.pieces import OpenSource
+from pinq.engine import open_engine, sources
+from pinq.engine.sources import OpenSource
 from pinq.public.policy import Policy
-raw.IN_MEMORY_BYTES, pieces = 0, OpenSource.pieces
+sources.IN_MEMORY_BYTES, pieces = 0, OpenSource.pieces
 
 def until_killed(source, file):
     for piece in pieces(source, file):

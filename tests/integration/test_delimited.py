@@ -14,9 +14,9 @@ import yaml
 from pydantic import ValidationError
 
 import pinq
-from pinq.engine import Lines, open_engine, raw
+from pinq.engine import Lines, open_engine, sources
 from pinq.engine.delimited import MAX_LINE, DelimitedFiles
-from pinq.engine.pieces import OpenSource, Piece
+from pinq.engine.sources import OpenSource, Piece
 from pinq.errors import PolicyError
 from pinq.provider import grants as provider
 from pinq.provider.check import check
@@ -271,7 +271,7 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
             assert not any(b"secret-word" in file.read_bytes() for file in written)
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(raw, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(tempfile, "TemporaryDirectory", noted)
     monkeypatch.setattr(OpenSource, "pieces", watched)
     columns = COLUMNS | {

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from pinq.engine import TableRequest, arrays, open_engine, shards
-from pinq.engine.kernel import CountRequest
-from pinq.engine.trie import Descent
+from pinq.engine.counting import CountRequest
+from pinq.engine.rows import Descent
 from pinq.errors import PolicyError
 from pinq.public.derivatives import Logistic, RowVectors
 from pinq.public.parts import Block, Part, PartSet

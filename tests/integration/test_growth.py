@@ -68,7 +68,7 @@ def test_a_mapped_table_is_opened_twice_then_fitted_and_counted(
 ) -> None:
     """What a process of its own would measure: seconds, and both peaks of memory."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10)  # so that it is as before afterwards
+    monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 10)  # so that it is as before afterwards
     growth.write(tmp_path / "t.parquet", 300)
     (tmp_path / "policy.json").write_text('{"rows": 300}')
     for step in ("open", "open again", "fit", "count"):

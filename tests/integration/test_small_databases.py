@@ -12,9 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pinq.engine import databases
-from pinq.engine.databases import SMALL_ROWS, small_database
-from pinq.engine.pieces import opened
+from pinq.engine import sources
+from pinq.engine.sources import SMALL_ROWS, opened, small_database
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 from tests.handles import encoded_rows, engine_over
@@ -66,7 +65,7 @@ def test_two_connections_have_a_view_of_one_name_each() -> None:
 
 def test_it_has_no_threads() -> None:
     """So that a process may fork beside it."""
-    shared = databases._Shared()
+    shared = sources._Shared()
     before = threads()
     with shared.connected() as connection:
         connection.execute("SELECT sum(range) FROM range(100000)").fetchall()

@@ -35,7 +35,7 @@ BY_PERSON = {"column": "who", "max_rows": 2}
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for data, where every source is too large for memory, and a state folder of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10)
+    monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 10)
     (tmp_path / "data" / "late").mkdir(parents=True)
     return tmp_path / "data"
 
@@ -141,7 +141,7 @@ def test_lists_patterns_and_folders_name_the_same_table(place: Path) -> None:
 def size(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A source whose codes are kept file by file, or a small one, whose files are read together."""
     if request.param == "in memory":
-        monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10**6)
+        monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 10**6)
     return str(request.param)
 
 
@@ -178,7 +178,7 @@ def test_files_that_write_a_unit_differently_are_no_table_together(
 ) -> None:
     """A person would be 5 here and 5.0 there, and keep twice the rows. Whole numbers and their texts agree."""
     if not kept:
-        monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10**6)
+        monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 10**6)
     whole = people().assign(who=np.arange(300) % 100)
     whole.to_parquet(place / "1.parquet")
     together = policy(place, ["*.parquet"], privacy_unit=BY_PERSON)

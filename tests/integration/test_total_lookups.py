@@ -25,10 +25,10 @@ from pinq.engine import (
 )
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import Codes, kinds_of
-from pinq.engine.kernel import Counts
+from pinq.engine.counting import Counts
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.rows import CodeTable
-from pinq.engine.spark_work import Adding, Counting, Encoding, Partial
+from pinq.engine.spark import Adding, Counting, Encoding, Partial
 from pinq.public.derivatives import Logistic
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points

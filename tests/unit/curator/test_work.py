@@ -35,8 +35,7 @@ from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
 from pinq.curator.work import COIN, NAMED, SHARD, UNIT, Stopped, Turn, checking_work
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
-from pinq.engine.measures import measure_of
-from pinq.engine.rows import Rows, code_tables
+from pinq.engine.rows import Rows, code_tables, measure_of
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon

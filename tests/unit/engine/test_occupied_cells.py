@@ -6,11 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pinq.engine import kernel, tallies
+from pinq.engine import counting
 from pinq.engine.codes import RowBlock
-from pinq.engine.kernel import Counts, count, count_request
+from pinq.engine.counting import Counts, OccupiedTally, SparseTally, count, count_request
 from pinq.engine.tables import Sparse, TableRequest
-from pinq.engine.tallies import OccupiedTally, SparseTally
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis, Groups, Values, bind
@@ -37,7 +36,7 @@ def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pyte
     axes = (Axis("n", 3001, ()), other) if grouped else (Axis("n", 3001, ()),)
     counted: list[Sparse] = []
     for most, kind in ((0, SparseTally), (2**20, OccupiedTally)):
-        monkeypatch.setattr(kernel, "TABLED_CELLS", most)
+        monkeypatch.setattr(counting, "TABLED_CELLS", most)
         request = count_request(parts, [TableRequest(axes, sparse=True)], schema=schema, at_home=True)
         assert [type(tally) for tally in Counts(request).tallies] == [kind]
         blocks = [
@@ -54,7 +53,7 @@ def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pyte
 
 def test_tables_of_all_cells_share_a_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tables a request has: what finds no room any more is sorted."""
-    monkeypatch.setattr(kernel, "TABLED_AT_ONCE", 7000)
+    monkeypatch.setattr(counting, "TABLED_AT_ONCE", 7000)
     tables = [TableRequest((Axis("n", size, ()),), sparse=True) for size in (3001, 3002, 3003, 990)]
     request = count_request(PartSet([Block(Part())]), tables, schema=POLICY.schema_, at_home=True)
     kinds = [type(tally) for tally in Counts(request).tallies]
@@ -66,6 +65,6 @@ def test_runs_of_sorted_numbers_are_counted(rows: int) -> None:
     """The first, the last and each between; of no row none."""
     ordered = np.sort(np.random.default_rng(rows).integers(0, 1 + rows // 2, rows)).astype(np.uint32)
     numbers, lengths = np.unique(ordered, return_counts=True)
-    got = tallies._counted_runs(ordered)
+    got = counting._counted_runs(ordered)
     assert got[0].tolist() == numbers.tolist()
     assert got[1].tolist() == [lengths.tolist()]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinq.engine import arrays, cells, tallies
+from pinq.engine import arrays, counting
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import Codes, RowBlock, kinds_of
 from pinq.engine.cores import thread_count
-from pinq.engine.kernel import Counts, count, count_request
+from pinq.engine.counting import Counts, count, count_request
 from pinq.engine.tables import Moments, Sparse, TableRequest
 from pinq.public import derivatives
 from pinq.public.parts import Block, Part, PartSet
@@ -69,7 +69,7 @@ def engine() -> Iterator[ArrayEngine]:
     with pytest.MonkeyPatch.context() as small:
         small.setattr(arrays, "BLOCK_ROWS", 1)
         small.setattr(arrays, "PIECE_ROWS", 16)
-        small.setattr(tallies, "SORTED_ROWS", 40)
+        small.setattr(counting, "SORTED_ROWS", 40)
         small.setattr(derivatives, "ROWS", (4,))
         small.setattr("os.cpu_count", lambda: 2)
         opened = ArrayEngine(Codes(blocks, SCHEMA), SCHEMA, b"salt")
@@ -166,7 +166,7 @@ def test_what_is_kept_of_located_rows_is_where_they_are(engine: ArrayEngine) -> 
 @pytest.mark.parametrize(("most", "held"), [(0, 0), (2**16, 1)], ids=["many cells", "few cells"])
 def test_sums_of_many_cells_are_added_up_without_words(most: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of as many cells as rows nothing waits in words, which would take memory and time of its own: the sums are the same."""
-    monkeypatch.setattr(cells, "CARRIED_CELLS", most)
+    monkeypatch.setattr(counting, "CARRIED_CELLS", most)
     codes: dict[Any, np.ndarray] = dict(_codes())
     vectors = LOSSES[0].vectors(SCHEMA)
     for parts in (WHOLE, BY_CLASS):

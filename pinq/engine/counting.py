@@ -1,0 +1,765 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel counts rows block by block, with plain arrays: parts first, then exact tables.
+
+::
+
+    parts, tables ── count_request ──▶ CountRequest    public facts only; can be pickled
+    block, request ── count ──▶ Counts                 exact; counts of several blocks add up
+    counts ── tables ──▶ one array for each table
+
+A level of a tree costs one pass over the rows, however many nodes it has. What it takes is bounded
+by the block, the request and its tables, never by what is in the rows.
+
+Tables grow by blocks of rows: dense ones, occupied cells, and listings. Each tally takes rows that
+know their part (``add``), takes another tally of other rows in (``merge``), and gives the tables of
+all of them (``tables``). All numbers are integers; counts and sums are exact whatever the order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, cast
+
+import numpy as np
+
+from pinq.engine.codes import RowBlock, ShardSource, smallest
+from pinq.engine.rows import (
+    CodeTable,
+    Descent,
+    RowMeasure,
+    Rows,
+    code_tables,
+    measure_of,
+    paths_down,
+    split_level,
+    words_of,
+)
+from pinq.engine.tables import Listed, ListRequest, Measure, Sparse, Table, TableRequest
+from pinq.errors import InternalError
+from pinq.public.parts import PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis, Partition
+
+__all__ = [
+    "WHOLE",
+    "Cells",
+    "CountRequest",
+    "CountedCells",
+    "Counts",
+    "DenseTally",
+    "ListTally",
+    "OccupiedTally",
+    "SparseTally",
+    "SummedCells",
+    "Tally",
+    "count",
+    "count_request",
+    "packed_words",
+    "run_starts",
+]
+
+CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than adding them up saves
+
+
+class Cells(Protocol):
+    """Numbers in the cells of a table."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+
+    def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
+        """Takes rows in.
+
+        Args:
+            cell: Where each is, shape (rows,); None where there is one cell only.
+            rows: How many there are.
+            words: What is added up of them, packed, shape (words, rows); None to count them.
+        """
+
+    def numbers(self) -> np.ndarray:
+        """What has added up, shape (numbers, cells)."""
+
+
+class CountedCells:
+    """How many rows are in each of so many cells."""
+
+    def __init__(self, cells: int) -> None:
+        # Half as wide, twice as many cells fit into a cache.
+        self._counts, self._rows = np.zeros((1, cells), dtype=np.uint32), 0
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * self._counts.size  # as wide as they may become
+
+    def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
+        self._rows += rows
+        if self._rows >= 2**32:
+            self._counts = self._counts.astype(np.int64)
+        if cell is None:
+            self._counts[0, 0] += rows
+        else:
+            np.add.at(self._counts[0], cell, self._counts.dtype.type(1))
+
+    def numbers(self) -> np.ndarray:
+        return self._counts
+
+
+class SummedCells:
+    """What a measure adds up in each of so many cells: words, and sums of those of many rows.
+
+    One scattered addition of a word adds all numbers that stand in it. Before they could touch each
+    other, at ``Packing.rows`` rows, they are taken apart and carried to the sums. Of very many cells
+    each row's word is taken apart at once.
+    """
+
+    def __init__(self, measure: RowMeasure, cells: int) -> None:
+        self._packing = measure.packing
+        self._sums = np.zeros((measure.sums, cells), dtype=np.int64)
+        self._carries = cells <= CARRIED_CELLS
+        self._words = np.zeros((self._packing.words, cells if self._carries else 0), dtype=np.int64)
+        self._rows = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._sums.nbytes + self._words.nbytes
+
+    def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
+        assert words is not None  # rows that a measure is computed of
+        flat = None if cell is None else cell.astype(np.intp, copy=False)  # once for all words
+        for start in range(0, rows, self._packing.rows):
+            block = slice(start, start + self._packing.rows)
+            self._add(None if flat is None else flat[block], words[:, block])
+
+    def numbers(self) -> np.ndarray:
+        self._carry()
+        return self._sums
+
+    def _add(self, cell: np.ndarray | None, words: np.ndarray) -> None:
+        if cell is not None and not self._carries:
+            for number, own in self._packing.apart(words):
+                np.add.at(self._sums[number], cell, own)
+            return
+        if self._rows + words.shape[1] > self._packing.rows:
+            self._carry()
+        self._rows += words.shape[1]
+        if cell is None:
+            self._words[:, 0] += words.sum(axis=1)
+            return
+        for line, own in zip(self._words, words, strict=True):
+            np.add.at(line, cell, own)
+
+    def _carry(self) -> None:
+        if not self._rows:
+            return
+        for number, own in self._packing.apart(self._words):
+            self._sums[number] += own
+        self._words.fill(0)
+        self._rows = 0
+
+
+SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
+MAX_SORTED = 2**62  # cells that a word of 64 bits can number
+
+
+class Tally(Protocol):
+    """Tables of the rows seen so far."""
+
+    def add(self, rows: Rows) -> None:
+        """Takes rows in."""
+
+    def merge(self, other: Self) -> None:
+        """Takes in what another tally of the same tables counted of other rows."""
+
+    def condense(self) -> None:
+        """Keeps no more than the tables: what that takes follows their cells, not the rows."""
+
+    def tables(self) -> Sequence[Table]:
+        """The table of each request that it is for."""
+
+    @property
+    def empty_bytes(self) -> int:
+        """Bytes that it takes before any row comes."""
+
+    @property
+    def most_condensed_bytes(self) -> float:
+        """Bytes that it takes at most once it is condensed; infinite where they follow the rows."""
+
+
+class DenseTally:
+    """Tables over a few axes, counted as one small joint table and summed out of it.
+
+    Of 8 nodes x 2 classes x 4 x 5 values, a row at node 3, class 1, values 2 and 0 adds one to cell
+    ((3 * 2 + 1) * 4 + 2) * 5 + 0 = 150. The table of node, class and the first value is the sum over
+    the second.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the joint table.
+        shared: How many of them, from the first on, other joint tables begin with too.
+        tables: The axes of each table, all of them among ``axes``.
+        measure: What is added up; None to count rows.
+        common: How many axes, from the first on, split all parts: their parts become parts.
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        axes: Sequence[Axis],
+        shared: int,
+        tables: Sequence[tuple[Axis, ...]],
+        measure: RowMeasure | None,
+        common: int = 0,
+    ) -> None:
+        self._axes, self._shared, self._tables, self._measure = tuple(axes), shared, tuple(tables), measure
+        self._common = common
+        self._shape = (nodes, *(axis.slots for axis in axes))
+        cells = math.prod(self._shape)
+        self._cells: Cells = CountedCells(cells) if measure is None else SummedCells(measure, cells)
+        self._condensed: list[np.ndarray] | None = None
+
+    def add(self, rows: Rows) -> None:
+        # The cell over the shared axes was computed for another tally of the same rows; here it
+        # goes on from there.
+        cell = None if math.prod(self._shape) == 1 else rows.cell(self._axes, self._shared)
+        self._cells.add(cell, len(rows.node), rows.words())
+
+    def merge(self, other: DenseTally) -> None:
+        pairs = zip(self._summed(), other._summed(), strict=True)
+        self._condensed = [own.astype(np.int64) + their for own, their in pairs]
+
+    def condense(self) -> None:
+        self._condensed = self._summed()
+        self._cells = CountedCells(0)
+
+    @property
+    def empty_bytes(self) -> int:
+        return self._cells.nbytes
+
+    @property
+    def most_condensed_bytes(self) -> float:
+        cells = sum(math.prod(axis.size for axis in axes) for axes in self._tables)
+        return 8 * (1 if self._measure is None else self._measure.sums) * self._shape[0] * cells
+
+    def tables(self) -> list[Table]:
+        tables = [table.astype(np.int64, copy=False) for table in self._summed()]
+        tables = [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
+        return [table.reshape(-1, *table.shape[1 + self._common :]) for table in tables]
+
+    def _summed(self) -> list[np.ndarray]:
+        """The tables, summed out of the joint one, in numbers as wide as its own."""
+        if self._condensed is not None:
+            return self._condensed
+        joint = self._cells.numbers().reshape(-1, *self._shape)
+        return [_summed_out(joint, self._axes, axes) for axes in self._tables]
+
+
+def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis]) -> np.ndarray:
+    """Sums a joint table over all axes but those wanted, shape (sums, nodes, *wanted)."""
+    # A row outside of one axis still counts in the tables of the others: sum over the foreign axes
+    # before cutting it off.
+    foreign = tuple(number for number, axis in enumerate(axes, start=2) if axis not in wanted)
+    table = joint.sum(axis=foreign) if foreign else joint
+    order = [axis for axis in axes if axis in wanted]
+    table = table.transpose(0, 1, *(2 + order.index(axis) for axis in wanted))
+    inner = table[(slice(None), slice(None), *(slice(axis.size) for axis in wanted))]
+    return np.ascontiguousarray(inner).astype(joint.dtype, copy=False)
+
+
+class OccupiedTally(DenseTally):
+    """The occupied cells of one table of counts, out of all its cells.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the table.
+    """
+
+    def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
+        super().__init__(nodes, axes, 0, [axes], None)
+
+    def tables(self) -> list[Table]:
+        (table,) = self._summed()
+        counts = table.reshape(-1)
+        places = np.flatnonzero(counts)
+        return [Sparse(places, counts[places].astype(np.int64))]
+
+
+class SparseTally:
+    """The occupied cells of one table, by sorting the rows' cells.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the table.
+        measure: What is added up; None to count rows.
+    """
+
+    def __init__(self, nodes: int, axes: tuple[Axis, ...], measure: RowMeasure | None) -> None:
+        self._axes, self._measure = axes, measure
+        self._kind = np.dtype(np.uint32 if nodes * math.prod(axis.size for axis in axes) < 2**32 else np.uint64)
+        self._keys: list[np.ndarray] = []
+        self._words: list[np.ndarray] = []
+        self._waiting = 0
+        self._runs: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, rows: Rows) -> None:
+        rows = rows.inside(self._axes)
+        key = rows.node.astype(self._kind)
+        for axis in self._axes:
+            np.multiply(key, self._kind.type(axis.size), out=key)
+            np.add(key, rows.places(axis), out=key, casting="unsafe")
+        self._keys.append(key)
+        if (words := rows.words()) is not None:
+            self._words.append(words)
+            self._waiting += len(key)
+            if self._waiting >= SORTED_ROWS:
+                self._sort()
+
+    def merge(self, other: SparseTally) -> None:
+        for tally in (self, other):
+            tally._sort()
+        self._runs += other._runs
+
+    def condense(self) -> None:
+        self._runs = [self._cells()]
+
+    @property
+    def empty_bytes(self) -> int:
+        return 0
+
+    @property
+    def most_condensed_bytes(self) -> float:
+        return math.inf
+
+    def tables(self) -> list[Sparse]:
+        keys, sums = self._cells()
+        values = sums[0] if self._measure is None else self._measure.finished(sums)
+        return [Sparse(keys.astype(np.int64, copy=False), values)]
+
+    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """The occupied cells in order, and what adds up in each, shape (sums, cells)."""
+        self._sort()
+        if len(self._runs) == 1:
+            return self._runs[0]
+        nothing = np.zeros((1 if self._measure is None else self._measure.sums, 0), dtype=np.int64)
+        keys = np.concatenate([np.zeros(0, dtype=self._kind), *(own for own, _ in self._runs)])
+        return _summed_runs(keys, np.concatenate([nothing, *(own for _, own in self._runs)], axis=1))
+
+    def _sort(self) -> None:
+        """Makes occupied cells, in order, of the rows that wait."""
+        if not self._keys:
+            return
+        keys, words, self._keys, self._words, self._waiting = np.concatenate(self._keys), self._words, [], [], 0
+        if self._measure is None:  # each is a row, and counts one
+            keys.sort()
+            keys, sums = _counted_runs(keys)
+        else:
+            keys, sums = _summed_runs(keys, self._measure.packing.unpacked(np.concatenate(words, axis=1)))
+        self._runs.append((keys.astype(self._kind, copy=False), sums))
+
+
+def _summed_runs(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys in order, and what values of shape (sums, keys) add up to for each."""
+    # Keys 4 1 4 9 are sorted to 1 4 4 9; runs of equal ones start at 0, 1 and 3. Their values 5 2 3 7
+    # add up to 5 7 10 17 on the way: at the runs' ends 5, 10 and 17, so runs have 5, 5 and 7.
+    order = np.argsort(keys)
+    keys = keys.take(order)
+    starts = run_starts(keys)
+    ends = np.append(starts[1:], len(keys)) - 1 if len(keys) else starts
+    return keys.take(starts), np.diff(values.take(order, axis=1).cumsum(axis=1).take(ends, axis=1), axis=1, prepend=0)
+
+
+def _counted_runs(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each run of equal numbers, and how long it is, shape (1, runs)."""
+    starts = run_starts(ordered)
+    return ordered.take(starts), np.diff(starts, append=len(ordered))[None]
+
+
+def run_starts(ordered: np.ndarray) -> np.ndarray:
+    """Where each run of equal numbers begins."""
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]]))
+
+
+class ListTally:
+    """The occupied cells of a joint table that is too wide to be numbered.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the table.
+    """
+
+    def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
+        self._axes = axes
+        self._sizes = [nodes, *(axis.size for axis in axes)]
+        self._codes: list[np.ndarray] = []
+        self._counts: list[np.ndarray] = []
+
+    def add(self, rows: Rows) -> None:
+        rows = rows.inside(self._axes)
+        codes = np.empty((len(self._sizes), len(rows.node)), dtype=smallest(max(self._sizes)))
+        codes[0] = rows.node
+        for line, axis in zip(codes[1:], self._axes, strict=True):
+            line[:] = rows.places(axis)
+        self._codes.append(codes)
+
+    def merge(self, other: ListTally) -> None:
+        for tally in (self, other):
+            tally.condense()
+        self._codes += other._codes
+        self._counts += other._counts
+
+    def condense(self) -> None:
+        cells, counts = self._cells()
+        self._codes, self._counts = [cells], [counts]
+
+    @property
+    def empty_bytes(self) -> int:
+        return 0
+
+    @property
+    def most_condensed_bytes(self) -> float:
+        return math.inf
+
+    def tables(self) -> list[Listed]:
+        cells, counts = self._cells()
+        return [Listed(cells[0].astype(np.int64), cells[1:], counts)]
+
+    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """The occupied cells, and the rows in each."""
+        codes = np.concatenate(self._codes, axis=1) if self._codes else np.zeros((len(self._sizes), 0), dtype=np.uint8)
+        # Codes (1, 0), (0, 2) and (1, 0) of sizes 2 and 3 are the words 3, 2 and 3: in order 2 3 3,
+        # so runs start at 0 and 1, and the cells (0, 2) and (1, 0) have 1 and 2 rows.
+        words = packed_words(codes.shape[1], zip(codes, self._sizes, strict=True))
+        order = np.argsort(words)
+        starts = run_starts(words[order])
+        if not self._counts or not len(starts):  # each is a row, and counts one
+            return codes[:, order[starts]], np.diff(starts, append=len(order))
+        return codes[:, order[starts]], np.add.reduceat(np.concatenate(self._counts)[order], starts)
+
+
+def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarray:
+    """One number for each place of some lines of codes, equal where all codes are, shape (rows,).
+
+    Codes are packed into a word as long as they fit; then the words that occur are numbered, which
+    makes room for more.
+
+    Args:
+        rows: Length of each line.
+        lines: Each line's codes, and the number that they are below.
+    """
+    words, cells = np.zeros(rows, dtype=np.int64), 1
+    for line, size in lines:
+        # Words 7, 90 and 7 are numbered 0, 1 and 0: of the cells that there could be, two occur.
+        if cells * size > MAX_SORTED:
+            order = np.argsort(words)
+            new = np.zeros(rows, dtype=np.int64)
+            new[run_starts(words[order])] = 1
+            words[order] = np.cumsum(new) - 1
+            cells = int(new.sum())
+        words *= size
+        words += line
+        cells *= size
+    return words
+
+
+# Tables that together take at most so many bytes are counted as one joint table: within a core's cache.
+PACKED_BYTES = 2**18
+# Of so many cells the occupied ones are counted as a table of all, 32 MiB, where that takes at most a byte for
+# each declared row: to sort rows takes 8 bytes each and five times as long.
+TABLED_CELLS = 2**23
+TABLED_AT_ONCE = 2**25  # of all tables of a request: as many cells as a slice of dense ones has
+WHOLE: Mapping[bytes, int] = {b"": 0}
+"""The whole table as the known part: where every row is at node 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountRequest:
+    """What is counted: paths down to parts, tables, a measure. Public facts that can be pickled.
+
+    Attributes:
+        begin: The known parts that the paths begin with, by number.
+        levels: The steps down from there.
+        answer: For each node of the last level the number of its part.
+        split: One more step, where parts are all parts of a partition.
+        common: Or the axes that all of them are split by: these are axes of every table.
+        tables: What to cross the parts with.
+        joint: The axes of each joint table of dense ones, and the numbers of those.
+        shared: How many axes all joint tables begin with.
+        measure: What to add up; None to count rows.
+        places: The table of each axis along which a code is not its own place: finished, so that
+            reading a row cannot fail.
+        tabled: Up to how many cells the occupied ones are counted as a table of all.
+    """
+
+    begin: np.ndarray
+    levels: tuple[Descent, ...]
+    answer: np.ndarray
+    split: Descent | None
+    common: tuple[Axis, ...]
+    tables: tuple[TableRequest | ListRequest, ...]
+    joint: tuple[tuple[tuple[Axis, ...], list[int]], ...]
+    shared: int
+    measure: RowMeasure | None
+    places: Mapping[Axis, CodeTable]
+    tabled: int
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return self.located if self.split is None else self.split.nodes
+
+    @property
+    def located(self) -> int:
+        """How many there are before the last split."""
+        return len(self.answer)
+
+    def shards(self) -> set[ShardSource]:
+        """The shards that it reads, by the ``source`` of their axes."""
+        return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
+
+    def columns(self) -> set[Hashable]:
+        """The columns that it reads."""
+        return self._sources() - self.shards()
+
+    def steady(self) -> list[tuple[Axis, ...]]:
+        """The joint tables in which a row has the same cell in many requests of sums.
+
+        Those of one part that join several axes; and each axis by itself along which a place is
+        looked up by a cut.
+        """
+        axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
+        axes += [] if self.measure is None else self.measure.inputs
+        joined = [own for own, _ in self.joint if self.parts == 1 and len(own) > 1]
+        known = {axis for own in joined for axis in own}
+        return [*joined, *((axis,) for axis in axes if axis.thresholds is not None and axis not in known)]
+
+    def _sources(self) -> set[Hashable]:
+        """The columns and shards that it reads."""
+        levels = [*self.levels, *([] if self.split is None else [self.split])]
+        axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
+        axes += [] if self.measure is None else self.measure.inputs
+        return {axis.source for axis in axes}.union(*(step.sources for level in levels for step in level.steps))
+
+    def locate(self, rows: Rows, known: int = 1) -> Rows:
+        """Takes rows from the ``known`` parts where they are to the parts before the last split."""
+        if known != len(self.begin) or not np.array_equal(self.begin, np.arange(known)):
+            # Rows at known parts 0, 1 and 2, of which the paths begin with 2 and 0: `number` is 1
+            # -1 0, so rows at part 1 are left out, and those at part 2 are at the first beginning.
+            number = np.full(known, -1, dtype=np.int64)
+            number[self.begin] = np.arange(len(self.begin))
+            rows = rows.moved(number.take(rows.node), len(self.begin))
+        for level in self.levels:
+            rows = rows.moved(level.down(rows), level.nodes)
+        if np.array_equal(self.answer, np.arange(len(self.answer))):
+            return rows
+        return rows.moved(self.answer.take(rows.node), len(self.answer))
+
+    def divide(self, rows: Rows) -> Rows:
+        """Takes located rows to their parts, those that count."""
+        if self.split is not None:
+            rows = rows.moved(self.split.down(rows), self.split.nodes)
+        return rows.measured(self.measure)
+
+
+def count_request(
+    parts: PartSet,
+    tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+    measure: Measure | None = None,
+    *,
+    schema: Schema,
+    known: Mapping[bytes, int] = WHOLE,
+    at_home: bool = False,
+) -> CountRequest:
+    """Compiles a request.
+
+    Args:
+        parts: Disjoint parts.
+        tables: What to cross them with.
+        measure: What to add up.
+        schema: Whose columns they are of.
+        known: The parts that rows will be at before, by key and number.
+        at_home: Whether counts stay in this process, so that a table may be large.
+
+    Raises:
+        KeyError: None of the known parts is on the path to one of ``parts``.
+    """
+    # Men by job, asked at once: the path goes down to men, and job is one more split. Where every
+    # block has the same last split, it can be an axis of each table instead, and no row is taken
+    # through it.
+    begin, levels, answer = paths_down([block.part for block in parts.blocks], known)
+    partitions = [block.partition for block in parts.blocks]
+    common = _common(partitions, tables)
+    split = None if common is not None or not any(partitions) else split_level(partitions)
+    axes = () if common is None else common.axes
+    dense = {number: (*axes, *table.axes) for number, table in enumerate(tables) if table.form == "dense"}
+    # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it, and
+    # a row's cell up to there is computed once.
+    shared = tuple(axis for axis in next(iter(dense.values()), ()) if all(axis in own for own in dense.values()))
+    row_bytes = 4 if measure is None else 8 * words_of(measure, schema)
+    room = min(PACKED_BYTES // row_bytes, schema.max_rows // 8)
+    joint = _packed(dense, shared, len(answer) if split is None else split.nodes, room)
+    # What is added up of a row is looked up in the cells in which it is added.
+    summed = measure_of(measure, schema, [own for own, _ in joint])
+    read = [*axes, *(axis for table in tables for axis in table.axes)]
+    read += [] if summed is None else (axis for own in summed.cells for axis in own)
+    _require_words(tables, axes, len(answer) if split is None else split.nodes)
+    tabled = min(TABLED_CELLS, schema.max_rows // 4) if at_home else 0
+    return CountRequest(
+        begin,
+        tuple(levels),
+        answer,
+        split,
+        axes,
+        tuple(tables),
+        tuple(joint),
+        len(shared),
+        summed,
+        code_tables(read),
+        tabled,
+    )
+
+
+def _require_words(tables: Sequence[TableRequest | ListRequest], common: tuple[Axis, ...], parts: int) -> None:
+    """``InternalError`` where the cells of a table cannot be numbered in a word of 64 bits."""
+    for table in tables:
+        cells = parts * math.prod(axis.slots for axis in (*common, *table.axes))
+        if table.form != "listed" and cells > MAX_SORTED:
+            raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
+
+
+def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
+    """Finds the last split of every part, where its axes can be axes of every table; else None."""
+    first = partitions[0]
+    if first is None or not all(split is not None and split.key == first.key for split in partitions):
+        return None
+    free = all(table.form != "listed" and not set(table.axes) & set(first.axes) for table in tables)
+    return first if free else None
+
+
+class Counts:
+    """The exact tables of a request over the rows seen so far. They can be pickled, and add up.
+
+    Args:
+        request: What is counted.
+    """
+
+    def __init__(self, request: CountRequest) -> None:
+        self._request = request
+        self.tallies: list[Tally] = []
+        self._numbers: list[list[int]] = []
+        self._tabled = 0
+        self._open()
+
+    def add(self, rows: Rows, tallies: Iterable[int] | None = None) -> None:
+        """Takes rows that ``CountRequest.divide`` gave into all tallies, or those numbered."""
+        for number in range(len(self.tallies)) if tallies is None else tallies:
+            self.tallies[number].add(rows)
+
+    def take(self, block: RowBlock) -> None:
+        """Takes a block of rows of the whole table in; one of no rows too."""
+        request = self._request
+        self.add(request.divide(request.locate(Rows.of(block, request.places))))
+
+    def condensed(self) -> Counts:
+        """These, with no more kept than the tables."""
+        for tally in self.tallies:
+            tally.condense()
+        return self
+
+    def merged(self, other: Counts) -> Counts:
+        """These, with what was counted of other rows for the same request taken in."""
+        for mine, theirs in zip(self.tallies, other.tallies, strict=True):
+            mine.merge(theirs)
+        return self
+
+    @property
+    def empty_bytes(self) -> int:
+        """Bytes that all tallies take before any row comes."""
+        return sum(tally.empty_bytes for tally in self.tallies)
+
+    @property
+    def most_condensed_bytes(self) -> float:
+        """Bytes that all take at most once condensed; infinite where they follow the rows."""
+        return sum(tally.most_condensed_bytes for tally in self.tallies)
+
+    def tables(self) -> list[Table]:
+        """The table of each of the request's, in order; see ``Engine.tabulate``."""
+        tables = self.tables_of(range(len(self.tallies)))
+        return [tables[number] for number in range(len(tables))]
+
+    def tables_of(self, tallies: Iterable[int]) -> dict[int, Table]:
+        """The tables of some tallies, by their numbers in the request."""
+        tables: dict[int, Table] = {}
+        for number in tallies:
+            tables |= zip(self._numbers[number], self.tallies[number].tables(), strict=True)
+        return tables
+
+    def shares(self, workers: int) -> list[list[int]]:
+        """Divides the tallies among workers, what takes longest first.
+
+        Joint tables that begin alike stay together, as far as there is work for all.
+        """
+        joint = [number for number, tally in enumerate(self.tallies) if math.isfinite(tally.most_condensed_bytes)]
+        alone = [[number] for number in range(len(self.tallies)) if number not in joint]
+        return [*alone, *(joint[worker::workers] for worker in range(min(workers, len(joint))))]
+
+    def _open(self) -> None:
+        request, measure, common = self._request, self._request.measure, self._request.common
+        for number, table in enumerate(request.tables):
+            if table.form == "listed":
+                self._take(ListTally(request.parts, table.axes), [number])
+            elif table.form == "sparse":
+                self._take(self._sparse((*common, *table.axes)), [number])
+        for axes, numbers in request.joint:
+            tables = [(*common, *request.tables[number].axes) for number in numbers]
+            self._take(DenseTally(request.parts, axes, request.shared, tables, measure, len(common)), numbers)
+
+    def _sparse(self, axes: tuple[Axis, ...]) -> Tally:
+        """The tally of a table's occupied cells."""
+        request = self._request
+        cells = request.parts * math.prod(axis.slots for axis in axes)
+        if request.measure is None and cells <= min(request.tabled, TABLED_AT_ONCE - self._tabled):
+            self._tabled += cells
+            return OccupiedTally(request.parts, axes)
+        return SparseTally(request.parts, axes, request.measure)
+
+    def _take(self, tally: Tally, numbers: list[int]) -> None:
+        self.tallies.append(tally)
+        self._numbers.append(numbers)
+
+
+def _packed(
+    tables: Mapping[int, tuple[Axis, ...]], shared: tuple[Axis, ...], parts: int, room: int
+) -> list[tuple[tuple[Axis, ...], list[int]]]:
+    """Gathers tables into joint ones: first-fit, the largest first.
+
+    Of 8 parts x 2 classes and columns of 12, 10, 9, 7, 6, 5, 4, 3 and 2 values, 12 x 10 x 9 x 3 and
+    7 x 6 x 5 x 4 x 2 are joined, within 2^16 cells each: two tables to count instead of nine.
+    """
+    # `slots`: an axis of four values has a fifth place for rows in none of them.
+    base = parts * math.prod(axis.slots for axis in shared)
+    own = {number: [axis for axis in axes if axis not in shared] for number, axes in tables.items()}
+    groups: list[tuple[list[Axis], list[int]]] = []
+    sizes: list[int] = []
+    for number in sorted(own, key=lambda number: -math.prod(axis.slots for axis in own[number])):
+        # A table whose own axes a group has already costs that group nothing.
+        for group, (axes, numbers) in enumerate(groups):
+            new = [axis for axis in own[number] if axis not in axes]
+            cells = sizes[group] * math.prod(axis.slots for axis in new)
+            if not new or cells <= room:
+                axes += new
+                numbers.append(number)
+                sizes[group] = cells
+                break
+        else:
+            groups.append((list(own[number]), [number]))
+            sizes.append(base * math.prod(axis.slots for axis in own[number]))
+    return [((*shared, *axes), numbers) for axes, numbers in groups]
+
+
+def count(block: RowBlock, request: CountRequest) -> Counts:
+    """Counts a block of rows; what several blocks give is added up by ``Counts.merged``."""
+    counts = Counts(request)
+    counts.take(block)
+    return counts
