@@ -9,10 +9,9 @@ charge: on none, and on rows inside and outside of asked parts (``pinq/engine/re
 request that fails on these is refused, uncharged, with an ``InternalError`` that asks for a report.
 Noise that is drawn here is thrown away; nothing of it is released.
 
-A request is of several *kinds*, one for each way in which it looks rows up: its question, and an
-axis of this column that is cut, grouped or read as it is, in so many parts to a power of two. Of
-one kind is what runs through the same code, so a request is rehearsed where one of its kinds is
-new, on some parts of each.
+A request is of several *kinds*, one for each way in which it looks rows up: its question, and cuts,
+groups or codes in so many parts to a power of two. What is of one kind runs through the same code;
+so a request is rehearsed where one of its kinds is new, on some parts of each.
 
 Privacy:
     Adjacency: any two tables. Claim: what a rehearsal does and decides is the same for both.
@@ -76,7 +75,8 @@ class Rehearsals:
         some = prepare(question.sample(numbers), query.parts.take(np.array(numbers)), self._schema)
         for filled in (False, True):
             engine = Rehearsal(self._schema, filled=filled)
-            next(query.count(engine, turn))
+            if len(numbers) < len(query.parts):
+                next(query.count(engine, turn))  # what is compiled for all parts counts too
             some.release(some.count(engine, turn, SAMPLED_DRAWS), epsilon)
         if len(self._passed) >= KEPT_KINDS:
             self._passed = set()
@@ -97,7 +97,7 @@ def _ways(query: PreparedQuery) -> set[Hashable]:
     return {
         *(("down", partition.form) for partition in query.partitions),
         *(("last", None if partition is None else partition.form) for partition in last),
-        *(("table", table.form, *(axis.form for axis in table.axes)) for table in query.tables),
+        *(("table", table.form, *((axis.column, axis.form) for axis in table.axes)) for table in query.tables),
         *(("sum", axis.form) for axis in (() if query.measure is None else query.measure.inputs)),
     }
 

@@ -181,13 +181,13 @@ class Axis:
 
     @cached_property
     def form(self) -> Hashable:
-        """What kind of look-up it takes: axes of one form are looked up by the same code."""
-        # Of numbers, how many bits they have.
-        kind = (
-            "codes" if self.thresholds is None and self.lookup is None else "cuts" if self.lookup is None else "table"
-        )
-        last = (self.thresholds or (0,))[-1].bit_length() // 8
-        return self.column or "shards", kind, self.size.bit_length(), last, self.slots > self.size
+        """What kind of look-up it takes: axes of one form are looked up by the same code, whatever the column."""
+        # Of numbers, how many bits or bytes they have.
+        if self.lookup is not None:
+            return "table", self.size.bit_length(), len(self.lookup).bit_length() // 8, self.slots > self.size
+        if self.thresholds is not None:
+            return "cuts", self.size.bit_length(), (self.thresholds or (0,))[-1].bit_length() // 8
+        return "shards" if self.column is None else "codes", self.size.bit_length()
 
     def span(self, part: int, codes: int) -> tuple[int, int]:
         """The codes [first, end) between which those of a part lie, of so many codes.
