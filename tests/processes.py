@@ -27,7 +27,6 @@ IMPORTED = [
     "pinq.provider.report.terminal",
     "pinq.server.app",
     "pinq.server.run",
-    "pinq.server.start",
     "pydantic.v1",
     "rich",
     "typer._adapters",
@@ -35,7 +34,6 @@ IMPORTED = [
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.h11_impl",
-    "uvicorn.protocols.websockets.auto",
     "uvloop",
     "tests.killed",
     "tests.frozen",  # the last: what is there by then is looked at by no collector any more
@@ -133,6 +131,7 @@ def _run(
     """Becomes the command; runs in the forked process."""
     for stream, file in ((1, output), (2, errors)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), stream)
+    sys.stdin = os.fdopen(os.dup2(os.open(os.devnull, os.O_RDONLY), 0))  # as a command's is: its processes have it too
     os.chdir(folder)  # the process that forks is where it was started
     os.environ.clear()
     os.environ.update(environment)

@@ -52,6 +52,7 @@ QUOTA = 20_000_000
 SETTLED_SECONDS, QUIET_LOOKS = 120.0, 6  # looks are a quarter of a second apart
 COLUMNS = ("what the four do", "earlier", "same dataset", "another dataset")
 TABLE = SpeedTable(*COLUMNS, widths=(52, 32, 20, 20))
+N_FAMILIES = 1_000
 SPLIT = {"kind": "cross", "specs": [{"kind": "values", "column": name} for name in ("age", "education", "occupation")]}
 WIDE = {**SPLIT, "specs": [*SPLIT["specs"], {"kind": "values", "column": "relationship"}]}
 N_SPLIT, N_WIDE, N_NODES = 101 * 16 * 15, 101 * 16 * 15 * 6, 20_000
@@ -71,9 +72,7 @@ class Flood:
     @property
     def processes(self) -> list[int]:
         """The server's processes: its own and those that it started."""
-        own = self.process.pid
-        tasks = Path(f"/proc/{own}/task").glob("*/children")
-        return [own, *(int(child) for task in tasks for child in task.read_text(encoding="ascii").split())]
+        return descendants(self.process.pid)
 
     def settle(self) -> None:
         """Waits until the server does nothing any more: what a flood left has ended."""
@@ -101,6 +100,16 @@ class Flood:
         return self.asking(self.tokens, f"/v1/adult/{path}", bodies=bodies, **how)
 
 
+def descendants(pid: int) -> list[int]:
+    """A process and all that it and they started."""
+    listed = [pid]
+    for each in listed:  # which grows meanwhile
+        for task in Path(f"/proc/{each}/task").glob("*/children"):
+            with suppress(OSError):  # it has ended
+                listed += map(int, task.read_text(encoding="ascii").split())
+    return listed
+
+
 def asked(**fields: object) -> dict[str, object]:
     """A request of its own at the least epsilon there is."""
     return {"id": uuid.uuid4().hex, "epsilon": NANO, **fields}
@@ -109,7 +118,7 @@ def asked(**fields: object) -> dict[str, object]:
 def groupings() -> Iterator[bytes]:
     """Choices among the members of each of twenty thousand families: minutes of work."""
     for first in itertools.count(0, 20_000):
-        seeds = [{"kind": "any_grouping", "column": "education", "seed": first + seed} for seed in range(20_000)]
+        seeds = [{"kind": "any_grouping", "column": "education", "seed": first + seed} for seed in range(N_FAMILIES)]
         score = {"kind": "gini", "target": "income"}
         yield json.dumps(asked(verb="exp_mech", score=score, candidates=[seeds], each=True)).encode()
 
@@ -179,7 +188,7 @@ def main() -> None:
         stored(flood)
         ended(flood)
         most = sum(memory.each)
-        TABLE.add("peak memory of server + sibling at once", "3,422 MB", f"{most} MB", added(memory.each))
+        TABLE.add("peak memory of server and workers at once", "3,422 MB", f"{most} MB", added(memory.each))
         peaks = [own_peak(pid) for pid in flood.processes]
         TABLE.add("own peaks of each, whenever they were", "", f"{sum(peaks)} MB", added(peaks))
         began = time.monotonic()

@@ -38,7 +38,7 @@ MetricsPort = Annotated[
         metavar="PORT",
         min=1,
         max=65535,
-        help="Counters for Prometheus, by default off; further workers use the ports after it.",
+        help="Counters for Prometheus, by default off.",
     ),
 ]
 MetricsHost = Annotated[
@@ -47,12 +47,10 @@ MetricsHost = Annotated[
 ]
 Processes = Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve the port together.")]
 Rate = Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")]
-Connections = Annotated[int, typer.Option(metavar="N", min=10, help="How many are open at a time, of each worker.")]
-OfAddress = Annotated[
-    int,
-    typer.Option(
-        "--connections-per-address", metavar="N", min=1, help="How many of one address; behind a proxy, as many as all."
-    ),
+Connections = Annotated[int, typer.Option(metavar="N", min=10, help="How many are open at a time, of each process.")]
+Proxy = Annotated[
+    str,
+    option("--proxy", metavar="ADDRESS", help="The proxy in front, believed when it says for whom it asks."),
 ]
 PasswordFile = Annotated[
     Path | None,
@@ -79,7 +77,7 @@ def serve(
     metrics_host: MetricsHost = "127.0.0.1",
     rate: Rate = 500,
     connections: Connections = 1000,
-    connections_per_address: OfAddress = 250,
+    proxy: Proxy = "",
     provider_page: PasswordFile = None,
     public_url: PublicUrl = "",
     workers: Processes = 1,
@@ -89,8 +87,7 @@ def serve(
     Analysts connect with [cyan]pinq.connect("https://host:8443/DATASET", token=...)[/cyan]; `pinq
     grant` prints the token. SIGHUP reads policies, certificate and log file again.
     """
-    from pinq.server.api.limits import Settings
-    from pinq.server.start import Start
+    from pinq.server.run import Start
 
     start = Start(
         policies=policies,
@@ -101,9 +98,11 @@ def serve(
         insecure_http=insecure_http,
         log=log,
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
-        settings=Settings(rate=rate, connections=connections, connections_of_address=connections_per_address),
+        rate=rate,
+        connections=connections,
         provider_page=provider_page,
         public_url=public_url,
+        proxy=proxy,
         workers=workers,
         say=lambda text: typer.echo(printable(text), err=True),
     )

@@ -109,7 +109,15 @@ class Stopped(Exception):
 
 
 class TooHeavy(Exception):
-    """The request needs more work than this turn may take; nothing was charged."""
+    """The request needs more work than this turn may take; nothing was charged.
+
+    Attributes:
+        units: How much it needs, as far as that is known by then.
+    """
+
+    def __init__(self, units: int) -> None:
+        super().__init__(units)
+        self.units = units
 
 
 class Turn:
@@ -145,7 +153,7 @@ class Turn:
     def admit(self, units: int) -> None:
         """``TooHeavy`` where so many units of work are more than it may take."""
         if units > self.most:
-            raise TooHeavy()
+            raise TooHeavy(units)
 
     def check(self) -> None:
         """``Stopped`` once it is over."""

@@ -1,12 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads for long work, and on which of a machine's cores a thread runs.
-
-The latter where the system lets a process say so (Linux).
-
-Threads that take turns at Python's interpreter never run side by side. On two cores each turn wakes
-the other core, which costs more than a count does; on one core it costs next to nothing. Threads
-that count rows do run side by side, and roam.
-"""
+"""Threads for long work, which all callers share."""
 
 from __future__ import annotations
 
@@ -14,35 +7,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
 from typing import TypeVar
 
-__all__ = ["roam", "share_core", "side_by_side", "thread_count"]
+__all__ = ["side_by_side", "thread_count"]
 
 MAX_THREADS = 8
 AHEAD = 2  # items of a caller for each thread, so that none waits for the next
 T = TypeVar("T")
 U = TypeVar("U")
-
-_ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
-def share_core(number: int) -> None:
-    """Binds the calling thread, and those that it starts, to one of the process's cores.
-
-    Args:
-        number: Which; beyond the last it begins with the first again.
-    """
-    if _ALLOWED:
-        _bind([_ALLOWED[number % len(_ALLOWED)]])
-
-
-def roam() -> None:
-    """Lets the calling thread, and those that it starts, run on any of the process's cores."""
-    if _ALLOWED:
-        _bind(_ALLOWED)
 
 
 def thread_count() -> int:
@@ -78,9 +52,4 @@ def side_by_side(work: Callable[[T], U], items: Iterable[T]) -> list[U]:
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
     """The threads of a process; one that was forked has none of its parent's."""
-    return ThreadPoolExecutor(thread_count(), thread_name_prefix="pinq-count", initializer=roam)
-
-
-def _bind(cores: list[int]) -> None:
-    with suppress(OSError):  # the system took them away meanwhile: it knows better
-        os.sched_setaffinity(0, cores)
+    return ThreadPoolExecutor(thread_count(), thread_name_prefix="pinq-count")

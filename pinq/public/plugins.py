@@ -60,7 +60,7 @@ def plugin(group: str, name: str, missing: str) -> Any:
 
 EXTRAS = {
     "provider": ("duckdb", "opendp", "yaml", "pyarrow", "scipy"),
-    "server": ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client", "starlette", "jinja2"),
+    "server": ("uvicorn", "prometheus_client", "starlette", "jinja2"),
     "secure": ("mpyc", "gmpy2"),
     "spark": ("pyspark",),
     "postgresql": ("psycopg",),

@@ -33,6 +33,8 @@ from pinq.public.schema import Schema
 __all__ = [
     "PROTOCOL",
     "PROTOCOL_HEADER",
+    "REVISION",
+    "REVISION_HEADER",
     "SCHEMA_HEADER",
     "Description",
     "Failure",
@@ -44,6 +46,8 @@ __all__ = [
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
+REVISION = 2  # of what can be said by that protocol; both sides name theirs, and who names none speaks the first
+REVISION_HEADER = "Pinq-Revision"
 SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
 
 STATUSES: dict[type[PinqError], int] = {

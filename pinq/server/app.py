@@ -8,24 +8,23 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi_offline import FastAPIOffline
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
-from pinq.public.wire import PROTOCOL, Health
-from pinq.server.api.gate import Gate, failure
-from pinq.server.api.handover import Handover
-from pinq.server.api.limits import Settings
-from pinq.server.api.openapi import describe
-from pinq.server.api.routes import handlers, router
-from pinq.server.api.shortcut import Shortcut
+from pinq.public.wire import PROTOCOL, SCHEMA_HEADER, Health
+from pinq.server import replies
 from pinq.server.datasets import Datasets
+from pinq.server.gate import Gate, failure
+from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
+from pinq.server.openapi import document
 from pinq.server.page.login import Login
 from pinq.server.page.routes import create_page
 from pinq.server.page.views import PATH
@@ -34,10 +33,6 @@ from pinq.server.reload import Reload
 
 __all__ = ["create_app"]
 
-ABOUT = """\
-Differentially private answers about tables that may not be handed out. Each request is charged before the data is
-read and answered once: the same `id` gets the same answer. From Python:
-`pinq.connect("https://host:port/dataset", token=...)`."""
 UNEXPECTED = """\
 something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was \
 charged is not lost."""
@@ -53,8 +48,8 @@ def create_app(
     private_certificate: bool = False,
     public_url: str = "",
     reload: Reload | None = None,
-    handover: Handover | None = None,
-) -> FastAPI:
+    listening: Callable[[], None] = lambda: None,
+) -> Starlette:
     """Makes the application over open datasets; it closes them when it shuts down.
 
     Args:
@@ -68,47 +63,72 @@ def create_app(
             connect, which that page then says.
         public_url: Where analysts reach this server, as that page says; empty for its own address.
         reload: What SIGHUP asks; None for the policies alone.
-        handover: Has long work done by another process; None for none.
+        listening: Called once questions can be answered.
     """
-    gate = Gate(datasets, settings or Settings(), log or RequestLog(), handover)
-    readiness = Readiness(datasets, gate.log)
-    app = FastAPIOffline(
-        title="pinq",
-        version=__version__,
-        description=ABOUT,
-        lifespan=_lifespan(gate, metrics_address, readiness, reload or Reload(datasets, gate.log)),
-        redirect_slashes=False,  # such a redirect would follow the Host header
-        docs_url="/docs",
-        redoc_url=None,
-    )
-    layers = app.build_middleware_stack
-    app.build_middleware_stack = lambda: Shortcut(layers(), handlers(gate))  # type: ignore[method-assign]
-    app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
-    _answer_probes(app, readiness)
-    _answer_errors(app)
+    gate = Gate(datasets, settings or Settings(), log or RequestLog())
+    readiness = Readiness(datasets, gate.workers, gate.log)
+    gate.metrics.registry.register(readiness)
+    routes: list[Route | Mount] = [*_analysts_routes(gate), *_probes(readiness)]
     if provider_password is not None:
         login = Login(provider_password)
         page = create_page(datasets, login, gate.log, private_certificate=private_certificate, public_url=public_url)
-        app.add_route(PATH, _to_page, include_in_schema=False)
-        app.mount(PATH, page)
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+        routes += [Route(PATH, _to_page), Mount(PATH, page)]
+    app = Starlette(
+        routes=routes,
+        lifespan=_lifespan(gate, metrics_address, readiness, reload or Reload(datasets, gate.log), listening),
+        exception_handlers={HTTPException: _not_found, PinqError: _refused, Exception: _unexpected},
+    )
+    app.router.redirect_slashes = False  # such a redirect would follow the Host header
     return app
 
 
-def _answer_probes(app: FastAPI, readiness: Readiness) -> None:
-    """Adds what a load balancer asks: does the server live, can it answer?"""
+def _analysts_routes(gate: Gate) -> list[Route]:
+    async def describe(http: Request) -> Response:
+        return await gate.run(http, "describe", replies.describe)
 
-    @app.get("/healthz", response_model=Health, tags=["server"])
-    async def healthz() -> Health:
-        """Says that the server answers, and which protocols it speaks."""
-        return Health(version=__version__)
+    async def show_history(http: Request) -> Response:
+        start = http.query_params.get("start", "0")
+        if not (start.isascii() and start.isdigit()):
+            raise QueryError("the request's address is malformed: `start` is a number of lines.")
+        return await gate.run(http, "show_history", partial(replies.history, start=int(start[:20])))
 
-    @app.get("/readyz", include_in_schema=False)
-    async def readyz() -> Response:
-        """Says whether questions can be answered now (200 or 503), and whether all is current."""
+    async def budget(http: Request) -> Response:
+        return await gate.run(http, "show_budget", replies.budget)
+
+    async def query(http: Request) -> Response:
+        schema = http.headers.get(SCHEMA_HEADER)
+        return await gate.run(http, "query", partial(replies.query, schema=schema), charges=True)
+
+    async def preview(http: Request) -> Response:
+        schema = http.headers.get(SCHEMA_HEADER)
+        return await gate.run(http, "preview", partial(replies.preview, schema=schema))
+
+    at = f"/v{PROTOCOL}/{{dataset}}"
+    return [
+        Route(f"{at}/query", query, methods=["POST"]),
+        Route(f"{at}/preview", preview, methods=["POST"]),
+        Route(f"{at}/budget", budget),
+        Route(f"{at}/history", show_history),
+        Route(at, describe),
+    ]
+
+
+def _probes(readiness: Readiness) -> list[Route]:
+    """What a load balancer asks, does the server live, can it answer? And what a client's author asks."""
+    described = JSONResponse(document())
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse(Health(version=__version__).model_dump())
+
+    async def readyz(_: Request) -> Response:
         state = await readiness.state()
         ready, current = not state.problems, not state.outdated
         return JSONResponse({"ready": ready, "current": current}, 200 if ready else 503)
+
+    async def openapi(_: Request) -> Response:
+        return described
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/openapi.json", openapi)]
 
 
 async def _to_page(_: Request) -> Response:
@@ -116,12 +136,16 @@ async def _to_page(_: Request) -> Response:
 
 
 def _lifespan(
-    gate: Gate, metrics_address: tuple[str, int] | None, readiness: Readiness, reload: Reload
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    gate: Gate,
+    metrics_address: tuple[str, int] | None,
+    readiness: Readiness,
+    reload: Reload,
+    listening: Callable[[], None],
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Makes what happens around serving: the log says so, and in the end all is closed."""
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         datasets, log = gate.datasets, gate.log
         stop = gate.metrics.serve(*metrics_address) if metrics_address is not None else None
         log.capture("uvicorn.error")
@@ -129,7 +153,10 @@ def _lifespan(
         log.write("started", datasets=sorted(datasets), version=__version__, drafts=drafts, pid=os.getpid())
         with suppress(ValueError, RuntimeError):  # only a process's first thread takes signals
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
+        watching = asyncio.create_task(readiness.watch())
+        listening()
         yield
+        watching.cancel()
         await gate.close()
         readiness.close()
         if stop is not None:
@@ -141,26 +168,16 @@ def _lifespan(
     return lifespan
 
 
-def _answer_errors(app: FastAPI) -> None:
-    """Gives every error outside the gate the one shape that errors have."""
+async def _not_found(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = f"there is nothing here; datasets are at /v{PROTOCOL}/NAME, this server speaks protocol {PROTOCOL}."
+    return failure(QueryError(text if error.status_code == 404 else f"{error.detail}."), error.status_code)
 
-    @app.exception_handler(HTTPException)
-    async def not_found(_: Request, error: HTTPException) -> Response:
-        text = (
-            f"there is nothing here; datasets are at /v{PROTOCOL}/NAME, this server speaks protocol {PROTOCOL}."
-            if error.status_code == 404
-            else f"{error.detail}."
-        )
-        return failure(QueryError(text), error.status_code)
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, __: RequestValidationError) -> Response:
-        return failure(QueryError("the request's address is malformed."))
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, PinqError)
+    return failure(error)
 
-    @app.exception_handler(PinqError)
-    async def refused(_: Request, error: PinqError) -> Response:
-        return failure(error)
 
-    @app.exception_handler(Exception)
-    async def unexpected(_: Request, __: Exception) -> Response:
-        return failure(InternalError(UNEXPECTED))
+async def _unexpected(_: Request, __: Exception) -> Response:
+    return failure(InternalError(UNEXPECTED))

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
-from contextlib import ExitStack
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,49 @@ from pinq.curator.monitor import Curator
 from pinq.curator.work import Meter, WorkMeter
 from pinq.engine import Engine, open_engine
 from pinq.engine.sources import FileFacts, source_facts
-from pinq.errors import LedgerError, NotAuthorised, PolicyError
+from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.database import url_of
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.terms import Grant
 from pinq.provider.backup import heads_folder
 from pinq.provider.claim import ledger_url
 from pinq.provider.local import curator_of, declare, guarding_ledger, open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
 
-__all__ = ["Dataset", "Datasets", "Reloaded"]
+__all__ = ["Dataset", "Datasets", "Reloaded", "Users"]
 
 
-@dataclass(frozen=True, eq=False)
+class Users:
+    """Counts who uses something, and closes it once nobody does. It begins with one user.
+
+    Args:
+        close: Closes it.
+    """
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self._close, self._count, self._lock = close, 1, threading.Lock()
+
+    def come(self) -> Users:
+        """Counts one more."""
+        with self._lock:
+            self._count += 1
+        return self
+
+    def go(self) -> None:
+        """Counts one less."""
+        with self._lock:
+            self._count -= 1
+            is_last = self._count == 0
+        if is_last:
+            self._close()
+
+
+@dataclass(eq=False)
 class Dataset:
     """One open dataset.
+
+    It is closed once it is served no more and its last lease has ended. Engine and ledger may be
+    those of a later state of it too, and close with the last one.
 
     Attributes:
         policy: Under which it is open.
@@ -38,13 +65,20 @@ class Dataset:
         curator: Answers them.
         engine: Counts for the curator.
         source: The facts of the source's files, from before they were read.
+        meter: Counts its analysts' work.
+        trouble: Why its ledger last failed a request, until it can be written again.
     """
 
     policy: Policy
     ledger: Ledger
     curator: Curator
     engine: Engine
-    source: tuple[FileFacts, ...] = ()
+    source: tuple[FileFacts, ...]
+    meter: Meter
+    trouble: str = ""
+    _of_ledger: Users = field(init=False, repr=False)
+    _of_engine: Users = field(init=False, repr=False)
+    _users: Users = field(init=False, repr=False)
 
     @classmethod
     def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None, *, processes: int = 1) -> Dataset:
@@ -59,37 +93,43 @@ class Dataset:
         ledger = open_ledger(loaded, heads=heads_folder())
         source = source_facts(loaded)
         engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-        meter = WorkMeter(processes=processes)
-        return cls(loaded, ledger, curator_of(loaded, ledger, engine, meter=meter), engine, source)
+        return cls._of(loaded, ledger, engine, source, WorkMeter(processes=processes))
 
     @classmethod
     def beside(
-        cls, policy: Policy, ledger: Ledger, source: tuple[FileFacts, ...], meter: Meter, before: Dataset | None = None
+        cls, policy: Policy, url: str, source: tuple[FileFacts, ...], meter: Meter, before: Dataset | None = None
     ) -> Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
         Args:
             policy: Under which it is open there.
-            ledger: The dataset's.
+            url: Where its ledger is.
             source: The facts of its source's files, from before they were read there.
             meter: Counts analysts' work.
             before: The dataset so far, of the same ledger, whose codes are kept where they would be
-                the same ones; this very dataset where nothing changed.
+                the same ones. It is retired.
 
         Raises:
-            PolicyError: The source cannot be read, or changed since.
+            PolicyError: The source cannot be read, or changed since. Then ``before`` stays.
         """
-        engine: Engine
         if before is not None and before._encodes(policy, source):
-            if before.policy == policy:
-                return before
-            engine = before.engine
+            later = cls._of(policy, before.ledger, before.engine, source, meter, before)
         else:
             _require_same(policy, source)  # before it is encoded for nothing
-            engine, _ = open_engine(policy, salt=ledger.salt)
-            _require_same(policy, source)
-        curator = None if before is None else before.curator
-        return cls(policy, ledger, curator_of(policy, ledger, engine, curator, meter), engine, source)
+            ledger = (
+                Ledger(url, policy.dataset, create=False, heads=heads_folder()) if before is None else before.ledger
+            )
+            with ExitStack() as refused:
+                if before is None:
+                    refused.callback(ledger.close)
+                engine, _ = open_engine(policy, salt=ledger.salt)
+                refused.callback(engine.close)
+                _require_same(policy, source)
+                refused.pop_all()
+            later = cls._of(policy, ledger, engine, source, meter, before)
+        if before is not None:
+            before.close()
+        return later
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.
@@ -121,7 +161,43 @@ class Dataset:
             refused.pop_all()
         if same_codes and policy == self.policy:
             return self
-        return Dataset(policy, ledger, curator_of(policy, ledger, engine, self.curator), engine, source)
+        return Dataset._of(policy, ledger, engine, source, self.meter, self)
+
+    @classmethod
+    def _of(
+        cls,
+        policy: Policy,
+        ledger: Ledger,
+        engine: Engine,
+        source: tuple[FileFacts, ...],
+        meter: Meter,
+        before: Dataset | None = None,
+    ) -> Dataset:
+        curator = curator_of(policy, ledger, engine, None if before is None else before.curator, meter)
+        opened = cls(policy, ledger, curator, engine, source, meter)
+        shares_ledger = before is not None and before.ledger is ledger
+        shares_engine = before is not None and before.engine is engine
+        opened._of_ledger = before._of_ledger.come() if before is not None and shares_ledger else Users(ledger.close)
+        opened._of_engine = before._of_engine.come() if before is not None and shares_engine else Users(engine.close)
+        opened._users = Users(opened._end)
+        return opened
+
+    @contextmanager
+    def lease(self) -> Iterator[Dataset]:
+        """Keeps it open meanwhile."""
+        self._users.come()
+        try:
+            yield self
+        finally:
+            self._users.go()
+
+    def close(self) -> None:
+        """Closes it once its last lease has ended: it is served no more."""
+        self._users.go()
+
+    def _end(self) -> None:
+        self._of_engine.go()
+        self._of_ledger.go()
 
     @property
     def name(self) -> str:
@@ -152,24 +228,10 @@ class Dataset:
         encoded = [] if later.engine is self.engine else ["encoded again"]
         return f"{self.name} ({', '.join(keys + encoded)})"
 
-    def retire(self, later: Dataset | None) -> None:
-        """Closes what no later state uses, once the last question that was let in has ended."""
-        if later is None or later.engine is not self.engine:
-            weakref.finalize(self, self.engine.close)
-        if later is None or later.ledger is not self.ledger:
-            weakref.finalize(self, self.ledger.close)
-        if later is not None:
-            # What both use closes with the later one, which must not end before this one's questions.
-            weakref.finalize(self, _let_go, later)
-
 
 def _require_same(policy: Policy, source: tuple[FileFacts, ...]) -> None:
     if source_facts(policy) != source:
         raise PolicyError(f"The source of {policy.dataset!r} changed since it was opened.")
-
-
-def _let_go(dataset: Dataset) -> None:
-    """Ends a reference, the last act of whoever held it."""
 
 
 def _codes(policy: Policy) -> tuple[object, ...]:
@@ -206,7 +268,7 @@ class Datasets(Mapping[str, Dataset]):
         self._all: dict[str, Dataset] = {}
         self._paths: Sequence[Path] = ()
         self._files: dict[str, Path] = {}
-        self._processes = 1
+        self._processes, self._lock = 1, threading.Lock()
         self.drafts: tuple[Path, ...] = ()
         self.failed: tuple[str, ...] = ()
         for dataset in datasets:
@@ -287,11 +349,12 @@ class Datasets(Mapping[str, Dataset]):
         """Serves other datasets from now on."""
         if not served:
             return Reloaded(failed=(*failed, "There is no policy to serve."))
-        before, self._all = self._all, served  # at once: each request sees the one or the other
+        with self._lock:
+            before, self._all = self._all, served  # at once: each request sees the one or the other
         self._files, self.drafts = places, drafts
         for name, dataset in before.items():
             if served.get(name) is not dataset:
-                dataset.retire(served.get(name))
+                dataset.close()
         both = [(before[name], dataset) for name, dataset in served.items() if name in before]
         return Reloaded(
             changed=tuple(old.difference(new) for old, new in both if old is not new),
@@ -304,26 +367,14 @@ class Datasets(Mapping[str, Dataset]):
         self.failed = reloaded.failed
         return reloaded
 
-    def authorise(self, name: str, hashed: str, *, fresh: bool = True) -> tuple[Dataset, Grant]:
-        """The dataset and the grant that the token with a digest opens.
-
-        Args:
-            name: The dataset's.
-            hashed: The digest.
-            fresh: Whether the ledger is read for it; else what this process has read will do.
-
-        Raises:
-            NotAuthorised: One text, after one look into one ledger, for an unknown dataset and for
-                a token that is wrong, expired, revoked or another dataset's. What is left of a
-                difference in time, the gate hides.
-        """
-        datasets = self._all
-        # For an unknown name one look into some ledger all the same.
-        dataset = datasets.get(name, next(iter(datasets.values())))
-        grant = dataset.ledger.holder(hashed) if fresh else dataset.ledger.known_holder(hashed)
-        if grant is None or dataset.name != name:
-            raise NotAuthorised()
-        return dataset, grant
+    @contextmanager
+    def leased(self, name: str) -> Iterator[Dataset]:
+        """Keeps a dataset open meanwhile; any one where none has this name, so that both take as long."""
+        with ExitStack() as stack:
+            with self._lock:  # a reload must not close it between the two lines
+                dataset = self._all.get(name, next(iter(self._all.values())))
+                stack.enter_context(dataset.lease())
+            yield dataset
 
     def know(self, hashed: str) -> bool:
         """Whether a dataset gave out the token with a digest, as far as this process has read."""
@@ -332,7 +383,7 @@ class Datasets(Mapping[str, Dataset]):
     def close(self) -> None:
         """Closes every engine and ledger."""
         for dataset in self._all.values():
-            dataset.curator.close()
+            dataset.close()
 
     # A reload replaces them all at once: whoever goes through them sees those of one moment.
 

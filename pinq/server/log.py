@@ -22,8 +22,8 @@ __all__ = ["RequestLog"]
 
 
 class _Lines(logging.Handler):
-    def __init__(self, log: RequestLog) -> None:
-        super().__init__(logging.WARNING)
+    def __init__(self, log: RequestLog, level: int) -> None:
+        super().__init__(level)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -76,10 +76,11 @@ class RequestLog:
         opened = os.open(self._file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         return os.fdopen(opened, "a", encoding="utf-8")
 
-    def capture(self, name: str) -> None:
-        """Takes what a library logs, as lines of our own: its message, never a trace."""
+    def capture(self, name: str, level: int = logging.WARNING) -> None:
+        """Takes what a library logs from a level on, as lines of our own: its message, never a trace."""
         logger = logging.getLogger(name)
-        logger.handlers = [_Lines(self)]
+        logger.handlers = [_Lines(self, level)]
+        logger.setLevel(level)
         logger.propagate = False
 
     def close(self) -> None:

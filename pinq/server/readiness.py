@@ -3,6 +3,8 @@
 
 Strangers learn two bits, without names; the log and the metrics, which only the provider sees, say
 which dataset it is and what is wrong. It costs the same whatever the rows are, and charges nothing.
+What does the work says first what is wrong: a ledger that failed a request, a worker that ended.
+Where nobody asks, the look itself writes to each ledger and asks a worker for a sign of life.
 """
 
 from __future__ import annotations
@@ -10,18 +12,24 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from pinq.errors import PinqError
 from pinq.provider.backup import heads_folder
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
+from pinq.server.workers import Workers
 
 __all__ = ["Readiness", "State", "problem_of"]
 
 FRESH_SECONDS = 1.0  # whoever asks again sooner is told the same
+PROBE_SECONDS = 15.0  # how often a ledger is written to and a worker asked, where nobody does
 LOOK_SECONDS = 3.0
 LEAST_BYTES = 2**24
 SQLITE = "sqlite:///"
@@ -40,19 +48,22 @@ class State:
     outdated: tuple[str, ...] = ()
 
 
-class Readiness:
+class Readiness(Collector):
     """Looks at what answers need, on a thread of its own: a ledger that hangs is not ready.
+
+    Prometheus is told the same.
 
     Args:
         datasets: What is served.
+        workers: Do what takes long.
         log: The provider's.
     """
 
-    def __init__(self, datasets: Datasets, log: RequestLog) -> None:
-        self._datasets, self._log = datasets, log
+    def __init__(self, datasets: Datasets, workers: Workers, log: RequestLog) -> None:
+        self._datasets, self._workers, self._log = datasets, workers, log
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="pinq-ready")
         self._looking = asyncio.Lock()
-        self._at, self._state = float("-inf"), State()
+        self._at, self._probed, self._state = float("-inf"), time.monotonic(), State()
 
     async def state(self) -> State:
         """What the last look found; it is a second old at most."""
@@ -63,6 +74,13 @@ class Readiness:
                 if self._state != before:
                     self._log.write("readiness", problems=self._state.problems, outdated=self._state.outdated)
             return self._state
+
+    async def watch(self) -> None:
+        """Looks now and then, whether anybody asks or not."""
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            await self._workers.ping()
+            await self.state()
 
     def close(self) -> None:
         """Ends its thread, or leaves it with a ledger that hangs."""
@@ -78,17 +96,67 @@ class Readiness:
     def _now(self) -> State:
         if self._log.failing:  # where no questions come, this line finds out whether it takes lines again
             self._log.write("trying the log")
-        log = ("the log takes no lines",) if self._log.failing else ()
-        looks = [(dataset.name, problem_of(dataset), dataset.outdated()) for dataset in self._datasets.values()]
+        is_due = time.monotonic() >= self._probed + PROBE_SECONDS
+        if is_due:
+            self._probed = time.monotonic()
+        general = ["the log takes no lines"] if self._log.failing else []
+        general += [self._workers.problem] if self._workers.problem else []
+        looks = [
+            (dataset.name, problem_of(dataset, probe=is_due), dataset.outdated()) for dataset in self._datasets.values()
+        ]
         return State(
-            (*log, *(f"{name}: {problem}" for name, problem, _ in looks if problem)),
+            (*general, *(f"{name}: {problem}" for name, problem, _ in looks if problem)),
             (*self._datasets.failed, *(f"{name}: {outdated}" for name, _, outdated in looks if outdated)),
         )
 
+    def collect(self) -> Iterable[Metric]:
+        """What Prometheus is told of the state; counters of requests are in ``Metrics``."""
+        lost = CounterMetricFamily(
+            "pinq_lost_log_lines", "Lines of the log of requests that could not be written.", value=self._log.lost
+        )
+        spent = GaugeMetricFamily("pinq_spent_epsilon", "Spent by all analysts together.", labels=["dataset"])
+        cap = GaugeMetricFamily("pinq_cap_epsilon", "The cap over all analysts.", labels=["dataset"])
+        grants = GaugeMetricFamily(
+            "pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"]
+        )
+        ready = GaugeMetricFamily("pinq_ready", "1 where questions can be answered now, else 0.", labels=["dataset"])
+        current = GaugeMetricFamily(
+            "pinq_current", "1 where the source is the one that was encoded, else 0.", labels=["dataset"]
+        )
+        failed = GaugeMetricFamily(
+            "pinq_failed_reloads", "Policies that the last reload left as they were.", value=len(self._datasets.failed)
+        )
+        workers = GaugeMetricFamily(
+            "pinq_workers_ready",
+            "1 where what takes long can be answered now, else 0.",
+            value=not self._workers.problem,
+        )
+        ended = CounterMetricFamily(
+            "pinq_ended_workers", "Worker processes that ended by themselves or were killed.", value=self._workers.ends
+        )
+        for name, dataset in self._datasets.items():
+            is_ready = not problem_of(dataset)
+            ready.add_metric([name], is_ready)
+            current.add_metric([name], not dataset.outdated())
+            if is_ready:
+                together = dataset.ledger.together()
+                spent.add_metric([name], float(together.spent))
+                cap.add_metric([name], float(together.cap))
+                grants.add_metric([name], sum(grant.valid for grant in dataset.ledger.grants().values()))
+        return lost, spent, cap, grants, ready, current, failed, workers, ended
 
-def problem_of(dataset: Dataset) -> str:
-    """Says what keeps a dataset's questions from being answered; empty for nothing."""
+
+def problem_of(dataset: Dataset, *, probe: bool = False) -> str:
+    """Says what keeps a dataset's questions from being answered; empty for nothing.
+
+    Args:
+        dataset: Open.
+        probe: Whether its ledger is written to; it always is where it failed a request.
+    """
     try:
+        if probe or dataset.trouble:
+            dataset.ledger.writable()
+            dataset.trouble = ""
         dataset.ledger.together()
         full = [str(folder) for folder in _folders(dataset.ledger.url) if _is_full(folder)]
     except (OSError, PinqError) as error:

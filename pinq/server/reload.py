@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pinq.engine.cores import roam
 from pinq.errors import PinqError
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
@@ -54,7 +53,6 @@ class Reload:
                 threading.Thread(target=self._read, name="pinq-reload", daemon=True).start()
 
     def _read(self) -> None:
-        roam()
         while self._is_wanted():
             try:
                 self.now()

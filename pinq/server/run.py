@@ -1,112 +1,225 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves an application, with TLS unless plain HTTP on this machine is asked for by name.
+"""Starts a server as an operator asks for it: TLS unless plain HTTP on this machine is asked for by name.
 
-A shutdown finishes what runs.
+uvicorn serves, under its own limits, and looks after several processes where they are asked for.
+Connections of strangers are the business of a proxy in front (``deploy/``). A shutdown finishes what
+runs.
 """
 
 from __future__ import annotations
 
-import asyncio
-import asyncio.sslproto
-import hashlib
 import ipaddress
+import json
+import logging
+import multiprocessing
+import os
+import signal
 import socket
 import ssl
-import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
-from pinq.errors import PolicyError
-from pinq.server.api.connections import Acceptor, Connection
-from pinq.server.api.limits import Settings
+from pinq.errors import PinqError, PolicyError
+from pinq.server.app import create_app
+from pinq.server.datasets import Datasets
+from pinq.server.limits import Settings
+from pinq.server.log import RequestLog
+from pinq.server.page.login import read_password_file
+from pinq.server.reload import Reload
 
-__all__ = ["Certificate", "Config", "bind", "is_private", "require_secure", "serve"]
+__all__ = ["Start", "bind", "is_private", "require_secure"]
 
 SHUTDOWN_SECONDS = 20  # then what runs is stopped
-SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
 KEEP_ALIVE_SECONDS = 30
-TLS_BUFFER = 2**15  # bytes that each connection keeps to read into: asyncio's 2^18 are 256 MB of a thousand
-OTHER_FILES = 256  # that a process has open beside its connections
+BACKLOG = 2048
+OTHER_FILES = 256  # that a process opens beside its connections and what its datasets have open at the start
+READY_SECONDS = 60  # how long a process of several may take to encode its datasets when all are renewed
+STARTED = "PINQ_SERVE"  # the environment's variable by which processes of several know how they were started
 
 
-class Config(uvicorn.Config):
-    """uvicorn's, for our application, whose connections are accepted under a server's limits."""
+@dataclass(frozen=True)
+class Start:
+    """What an operator asks for; the command line's options have the same names.
 
-    def __init__(self, app: FastAPI, settings: Settings, **options: Any) -> None:
-        super().__init__(
-            app,
-            http=Connection,  # h11 bounds the headers that it takes, which the C parser does not
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            **options,  # whatever else uvicorn reads
+    Attributes:
+        policies: Policy files, and folders of them.
+        host: Where to listen.
+        port: Where to listen; 0 takes a free one.
+        tls_cert: Certificate chain, PEM.
+        tls_key: Its private key, PEM.
+        insecure_http: Plain HTTP, to this machine only.
+        log: The file of the log of requests; None for the standard error stream.
+        metrics: Host and port for Prometheus; None for nowhere.
+        rate: Requests a second for one token.
+        connections: How many are open at a time.
+        provider_page: The file with the hash of the page's password; None for no page.
+        public_url: Where analysts reach the server, as the page tells them.
+        proxy: The address of a proxy that is believed when it says for whom it asks; empty for none.
+        workers: How many processes.
+        say: Tells the operator something.
+    """
+
+    policies: Sequence[Path]
+    host: str
+    port: int
+    tls_cert: Path | None
+    tls_key: Path | None
+    insecure_http: bool
+    log: Path | None
+    metrics: tuple[str, int] | None
+    rate: float
+    connections: int
+    provider_page: Path | None
+    public_url: str
+    proxy: str
+    workers: int
+    say: Callable[[str], None] = field(default=print, repr=False)
+
+    def run(self) -> int:
+        """Serves until it is told to stop (SIGTERM or SIGINT); returns the exit status.
+
+        Raises:
+            PolicyError: An option or a policy is wrong, or the port is taken.
+            LedgerError: A ledger that cannot be trusted.
+        """
+        # All that can be wrong, before minutes of encoding.
+        hashed = None if self.provider_page is None else read_password_file(self.provider_page)
+        require_secure(self.host, self.tls_cert, self.tls_key, self.insecure_http)
+        with bind(self.host, self.port) as bound:
+            if self.workers > 1:
+                return self._serve_by_several(bound)
+            with suppress(ValueError):  # only a process's first thread takes signals
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+            log = RequestLog(self.log)
+            datasets = Datasets.open(self.policies)
+            for draft in datasets.drafts:
+                self.say(f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits.")
+            reload = Reload(datasets, log)
+
+            def listening() -> None:
+                bound.listen(BACKLOG)
+                self._announce(", ".join(datasets), bound)
+
+            app = self._app(datasets, log, hashed, reload, listening)
+            config = uvicorn.Config(app, **self._options(_room(self.connections, log)))
+            config.load()
+            if config.ssl is not None:
+                reload.also("certificate", _Certificate(config.ssl, self.tls_cert, self.tls_key).renew)
+            uvicorn.Server(config).run(sockets=[bound])
+            return 0
+
+    def _app(
+        self,
+        datasets: Datasets,
+        log: RequestLog,
+        hashed: str | None = None,
+        reload: Reload | None = None,
+        listening: Callable[[], None] = lambda: None,
+    ) -> Starlette:
+        return create_app(
+            datasets,
+            Settings(rate=self.rate / self.workers),
+            log,
+            self.metrics,
+            hashed,
+            private_certificate=is_private(self.tls_cert, self.tls_key),
+            public_url=self.public_url,
+            reload=reload,
+            listening=listening,
         )
-        self._settings = settings
 
-    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
-        """Makes loops whose servers are ``Acceptor``."""
-        make = super().get_loop_factory() or asyncio.new_event_loop
-        settings = self._settings
+    def _options(self, connections: int) -> dict[str, Any]:
+        """What uvicorn is told."""
+        tls = {} if self.insecure_http else {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
+        return tls | {
+            "http": "h11",  # it bounds the headers that it takes, which the C parser does not
+            "ws": "none",
+            "log_config": None,
+            "access_log": False,
+            "server_header": False,
+            "proxy_headers": bool(self.proxy),
+            "forwarded_allow_ips": self.proxy or None,
+            "limit_concurrency": connections,
+            "timeout_keep_alive": KEEP_ALIVE_SECONDS,
+            "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
+        }
 
-        async def accept(
-            protocol: Callable[[], Connection], *, sock: socket.socket, ssl: ssl.SSLContext | None, backlog: int
-        ) -> Acceptor:
-            sock.listen(backlog)
-            return Acceptor(sock, protocol, ssl, settings)
+    def _serve_by_several(self, bound: socket.socket) -> int:
+        """Lets uvicorn start processes that make the application by ``application``, and look after them."""
+        if self.provider_page is not None or self.metrics is not None:
+            raise PolicyError(
+                "--provider-page and --metrics-port are of one process, and --workers makes several. Use --workers 1, "
+                "and another `pinq serve` on a port of its own beside it where one is too slow."
+            )
+        if self.rate < self.workers:
+            raise PolicyError(f"{self.workers} workers cannot share --rate {self.rate:g}. Use fewer, or a higher rate.")
+        # What is wrong with a policy is said once, and codes that are kept are written once.
+        Datasets.open(self.policies, processes=self.workers).close()
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "say"}
+        os.environ[STARTED] = json.dumps(given, default=str)
+        RequestLog(self.log).capture("uvicorn.error", logging.INFO)
+        self._announce(f"{self.workers} workers", bound)
+        uvicorn.run(
+            f"{__name__}:application",
+            factory=True,
+            fd=bound.fileno(),
+            workers=self.workers,
+            timeout_worker_healthcheck=READY_SECONDS,
+            **self._options(self.connections),
+        )
+        return 0
 
-        def accepting() -> asyncio.AbstractEventLoop:
-            loop = make()
-            loop.create_server = accept  # type: ignore[assignment]
-            return loop
-
-        return accepting
+    def _announce(self, what: str, bound: socket.socket) -> None:
+        root = f"{'http' if self.insecure_http else 'https'}://{self.host}:{bound.getsockname()[1]}"
+        page = "" if self.provider_page is None else f" The provider's page is {root}/provider."
+        self.say(f"Serving {what} on {root}.{page} Stop with Ctrl-C.")
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's, which says when it listens."""
+def application() -> Starlette:
+    """Makes the application of one of several processes; called in it."""
+    given = json.loads(os.environ[STARTED])
+    start = Start(**given | {name: given[name] and Path(given[name]) for name in ("tls_cert", "tls_key", "log")})
+    log = RequestLog(start.log)
+    threading.Thread(target=_end_with_parent, name="pinq-parent", daemon=True).start()
+    try:
+        datasets = Datasets.open([Path(policy) for policy in start.policies], processes=start.workers)
+    except PinqError as error:
+        log.write("not started", reason=str(error))
+        raise SystemExit(1) from None  # the processes that serve already stay
+    _room(start.connections, log)
+    return start._app(datasets, log)
 
-    def __init__(self, config: Config, listening: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._listening = listening
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._listening()
+def _end_with_parent() -> None:
+    """Ends this process once nobody looks after it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Certificate:
-    """A certificate with its key, which a running server may read again.
+class _Certificate:
+    """A certificate that a running server may read again.
 
     Args:
+        context: By which it shakes hands.
         cert: Certificate chain, PEM.
         key: Its private key, PEM.
     """
 
-    def __init__(self, cert: Path, key: Path) -> None:
-        self.cert, self.key = cert, key
-        self._digest = self._read()
-        self._renewed: ssl.SSLContext | None = None
-
-    def serve_by(self, context: ssl.SSLContext) -> None:
-        """Lets a server's handshakes go on by what was read last.
-
-        A context that is told of another certificate keeps the old one too where their keys are of
-        two kinds; so each handshake is handed to a context that has the new one alone.
-        """
-
-        def choose(handshake: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-            if self._renewed is not None:
-                handshake.context = self._renewed
-
-        context.sni_callback = choose  # called for each handshake, whether it names a server or not
+    def __init__(self, context: ssl.SSLContext, cert: Path | None, key: Path | None) -> None:
+        assert cert is not None
+        assert key is not None
+        self._context, self._files = context, (cert, key)
+        self._content = self._read()
 
     def renew(self) -> bool:
         """Shakes hands by what the files have now. Connections that are open keep theirs.
@@ -117,50 +230,34 @@ class Certificate:
         Raises:
             PolicyError: The files are no certificate with its key; the old one stays.
         """
-        digest = self._read()
-        if digest == self._digest:
+        content = self._read()
+        if content == self._content:
             return False
-        renewed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        renewed.load_cert_chain(self.cert, self.key, password="")
-        self._digest, self._renewed = digest, renewed
+        _require_pair(*self._files)
+        self._context.load_cert_chain(*self._files, password="")
+        self._content = content
         return True
 
-    def _read(self) -> bytes:
-        """Checks the files; returns their digest."""
-        _require_pair(self.cert, self.key)
-        return hashlib.sha256(self.cert.read_bytes() + self.key.read_bytes()).digest()
+    def _read(self) -> list[bytes]:
+        return [file.read_bytes() for file in self._files]
 
 
-def serve(
-    app: FastAPI,
-    bound: socket.socket,
-    certificate: Certificate | None,
-    *,
-    settings: Settings | None = None,
-    listening: Callable[[], None] = lambda: None,
-) -> None:
-    """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs.
+def _room(connections: int, log: RequestLog) -> int:
+    """How many connections may be open: as many as are wanted, or as this process may have files for."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
 
-    Args:
-        app: What is served.
-        bound: Where; see ``bind``. It is closed at the end.
-        certificate: For TLS; None for plain HTTP.
-        settings: Limits, where they differ from the usual.
-        listening: Called once connections are taken.
-
-    Raises:
-        SystemExit: The application could not start; its log says why.
-    """
-    files = {} if certificate is None else {"ssl_certfile": certificate.cert, "ssl_keyfile": certificate.key}
-    settings = settings or Settings()
-    config = Config(app, settings, **files)
-    config.load()
-    if certificate is not None and config.ssl is not None:
-        certificate.serve_by(config.ssl)
-    sys.setswitchinterval(SWITCH_SECONDS)
-    asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER
-    _allow_files(settings.connections + OTHER_FILES)
-    _Server(config, listening).run(sockets=[bound])
+        others = len(os.listdir("/proc/self/fd")) + OTHER_FILES
+        wanted = others + connections
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            fewer = max(1, most - others)
+            log.write("few files", allowed=most, wanted=wanted, connections=fewer)
+            return fewer
+    return connections
 
 
 def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insecure_http: bool) -> None:
@@ -212,17 +309,6 @@ def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
         except ssl.SSLCertVerificationError:
             return True
     return False
-
-
-def _allow_files(wanted: int) -> None:
-    """Raises how many files this process may have open, as far as the system lets it."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,206 +1,441 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes that serve one port, and the one that looks after them.
+"""``Workers`` does what takes long in processes beside the server's own.
 
-::
+What takes long keeps Python's interpreter to itself, a call of C at a time: to read a request of
+megabytes takes a third of a second in which no other thread of its process moves. So the server
+hands such a request over as it came: bytes, and the function that knows what to do with them. A
+worker does there what a thread does here: it looks at the token in the ledger, prices, charges
+before it reads data, and answers.
 
-    pinq serve --workers 3 ─┬─ worker 0   opens the datasets, and writes the codes that are kept;
-                            ├─ worker 1   once it listens the others start, and map those codes
-                            └─ worker 2
-
-All take connections from one socket and charge one ledger, which is what makes several processes
-safe; what a process counts by itself (rates, wrong tokens, metered work) it counts alone, against a
-part of the limit. Their parent reads no data and draws no noise: it passes signals on, starts a
-worker again that ended, and ends when all have. A worker whose parent has gone stops too.
+Each worker is an executor of one process. Beside the executor's queues it shares two numbers with
+the server (when its request ends, when it last showed life), and a pipe over which it asks whether
+work is within a grant's quota: the server counts for all. A worker that shows no life is killed, and
+another one takes its place.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
+import multiprocessing
 import os
-import select
 import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
-from pinq.errors import PolicyError
+from pinq.curator.work import Meter, Stopped, TooHeavy, Turn
+from pinq.engine.sources import FileFacts
+from pinq.errors import PinqError, PolicyError, Unavailable
+from pinq.public.policy import Policy
+from pinq.public.wire import Failure
+from pinq.server.datasets import Dataset, Datasets
+from pinq.server.details import log_details, unexpected
+from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
+from pinq.server.replies import Visit, Work, begun
 
-__all__ = ["Worker", "Workers"]
+__all__ = ["Look", "Workers"]
 
-FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds before a worker is started again
-LASTED_SECONDS = 60.0  # what lived so long did not fail at its start
-STOP_SECONDS = 40.0  # more than a server takes to finish, and to stop what runs
-STARTING_LOOK, IDLE_LOOK = 0.05, 60.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+LOOK_SECONDS = 0.5  # how often a worker shows life, and how often the server looks at a request
+SICK_SECONDS = 10.0  # a worker that showed no life for so long is killed
+START_SECONDS = 60.0  # how long a worker may take to start
+OVERDUE_SECONDS = 60.0  # how long after its request's end it may work on: a call of C is not stopped
+STOP_SECONDS = 5.0  # how long work may take to end when the server does
+TRIES = 2  # where a worker ended at a request another one does it: an id is charged once
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # a server ends its workers itself
+END, BEAT = 0, 1  # the places of the two numbers
+_PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+_PROCESSES.set_forkserver_preload([__name__])
+
+T = TypeVar("T")
+Look = Callable[[Callable[[float], None]], Awaitable[None]]
+"""Looks whether a request should end, and if so calls what ends it at a moment."""
 
 
-@dataclass
-class Worker:
-    """One of the processes; by itself, one that has no others beside it.
+# In a worker
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How a dataset is open in the server.
 
     Attributes:
-        number: From 0 on; what is started again keeps its number.
-        pid: Its process, as its parent sees it; 0 where there is none.
-        pipe: Where it says that it listens: the worker writes, the parent reads; -1 for nowhere.
-        is_up: Whether it said so.
-        since: When it was started.
-        due: When it is to be started.
-        wait: Seconds before it is started once more.
+        policy: Under which.
+        url: Where its ledger is.
+        source: The facts of its source's files when they were encoded.
     """
 
-    number: int = 0
-    pid: int = 0
-    pipe: int = -1
-    is_up: bool = False
-    since: float = 0.0
-    due: float = 0.0
-    wait: float = FIRST_WAIT
+    policy: Policy
+    url: str
+    source: tuple[FileFacts, ...]
 
-    def listens(self) -> None:
-        """Tells the parent that connections are taken; called in the worker."""
-        if self.pipe >= 0:
-            os.write(self.pipe, b".")
-            self.forget_pipe()
 
-    def forget_pipe(self) -> None:
-        """Closes the pipe."""
-        if self.pipe >= 0:
-            os.close(self.pipe)
-            self.pipe = -1
+@dataclass(frozen=True)
+class Task:
+    """A request that is handed over.
 
-    def look(self) -> None:
-        """Reads what it has said; called in the parent."""
-        if not self.is_up and self.pipe >= 0 and select.select([self.pipe], [], [], 0)[0]:
-            self.is_up = os.read(self.pipe, 1) == b"."
-            self.forget_pipe()
+    Attributes:
+        name: The dataset's.
+        facts: How the dataset is open; None where the worker has it open so.
+        closed: Names of datasets whose ledgers the server has open no more.
+        token: Digest of the token.
+        work: What to do with the body.
+        body: As it came.
+        most: The units of work that it may take.
+        end: When it must end, by the machine's monotonic clock.
+    """
 
-    def ended(self) -> int | None:
-        """Its exit status, once; None while it runs. Called in the parent."""
-        if not self.pid:
-            return None
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if not pid:
-            return None
-        self.forget_pipe()
-        self.pid, self.is_up = 0, False
-        return os.waitstatus_to_exitcode(status)
+    name: str
+    facts: Facts | None
+    closed: frozenset[str]
+    token: str
+    work: Work
+    body: bytes
+    most: float
+    end: float
 
-    def wait_longer(self) -> None:
-        """Sets when it is started again: after longer and longer, where it does not live long."""
-        now = time.monotonic()
-        # What ends at once is started again after 1, 2, 4, ... and at last 30 s; what lived for a
-        # minute, after 1 s.
-        lasted = now - self.since > LASTED_SECONDS
-        self.due = now + (FIRST_WAIT if lasted else self.wait)
-        self.wait = min(LONGEST_WAIT, 2 * (FIRST_WAIT if lasted else self.wait))
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task.
+
+    Attributes:
+        request: The request's id, once it was read.
+        payload: JSON.
+        error: What was raised in its place; a ``PolicyError`` where the dataset cannot be opened
+            there as it is open in the server, and nothing was done; None for nothing.
+    """
+
+    request: str | None
+    payload: str = ""
+    error: Failure | Stopped | TooHeavy | PolicyError | None = None
+
+
+class _Process:
+    """What a worker process has: the datasets that it opened, and its way to the server."""
+
+    def __init__(self, shared: Any, pipe: Connection) -> None:
+        self.shared, self._pipe, self._datasets = shared, pipe, dict[str, Dataset]()
+
+    def take(self, analyst: str, units: int, most: int | None) -> None:
+        """Asks the server whether work is within a grant's quota; errors as ``WorkMeter.take``."""
+        if most is not None:
+            self._pipe.send((analyst, units, most))
+            refused: Failure | None = self._pipe.recv()
+            if refused is not None:
+                raise refused.error()
+
+    def do(self, task: Task) -> Outcome:
+        """Does a task."""
+        visit = Visit(task.name, task.token, turn=_Turn(task, self.shared))
+        try:
+            visit.at = self._opened(task)
+        except PolicyError as unfit:
+            return Outcome(None, error=unfit)
+        try:
+            payload = begun(task.work, visit, task.body)
+            return Outcome(visit.request, payload)  # an id that is known only now
+        except PinqError as raised:
+            return Outcome(visit.request, error=Failure.of(raised))
+        except (Stopped, TooHeavy) as raised:
+            return Outcome(visit.request, error=raised.with_traceback(None))
+        except Exception:
+            return Outcome(visit.request, error=Failure.of(unexpected()))
+
+    def _opened(self, task: Task) -> Dataset:
+        for name in self._datasets.keys() & task.closed:
+            self._datasets.pop(name).close()
+        facts, before = task.facts, self._datasets.get(task.name)
+        if facts is not None:
+            opened = Dataset.beside(facts.policy, facts.url, facts.source, self, before)
+            self._datasets[task.name] = opened
+        return self._datasets[task.name]
+
+
+class _Turn(Turn):
+    """A turn whose end the server may bring forward."""
+
+    def __init__(self, task: Task, shared: Any) -> None:
+        super().__init__(task.end - time.monotonic(), task.most, token=task.token)
+        self._shared = shared
+
+    def check(self) -> None:
+        self.stop(self._shared[END])
+        super().check()
+
+
+_process: _Process
+
+
+def _start(shared: Any, pipe: Connection) -> None:
+    """Makes a process a worker."""
+    global _process
+    for name in SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    log_details()
+    _process = _Process(shared, pipe)
+    threading.Thread(target=_show_life, args=(shared,), name="pinq-life", daemon=True).start()
+
+
+def _show_life(shared: Any) -> None:
+    """Shows life until the server has gone; then nobody wants what the worker does."""
+    server = multiprocessing.parent_process()
+    assert server is not None
+    while not connection.wait([server.sentinel], LOOK_SECONDS):
+        shared[BEAT] = time.monotonic()
+    os._exit(1)
+
+
+def _do(task: Task) -> Outcome:
+    return _process.do(task)
+
+
+# In the server
+
+
+class Worker:
+    """A worker as the server sees it. Its process is started when it is first needed.
+
+    Attributes:
+        problem: Why it could not be used last; empty for nothing.
+        ends: How often its process ended by itself, or was killed.
+    """
+
+    def __init__(self, log: RequestLog) -> None:
+        self._log, self._pid = log, 0
+        self._pool: ProcessPoolExecutor | None = None
+        self._shared = _PROCESSES.RawArray("d", 2)
+        self._opened = dict[str, Dataset]()
+        self.problem, self.ends = "", 0
+
+    async def do(self, visit: Visit, work: Work, body: bytes, datasets: Datasets, look: Look) -> Outcome:
+        """Does a request's work. ``BrokenProcessPool`` where the process ended at it."""
+        dataset, turn = visit.opened[0], visit.turn
+        pool, pipe = await self._started()
+        closed = frozenset(name for name, known in self._opened.items() if _ledger(datasets, name) is not known.ledger)
+        for name in closed:
+            del self._opened[name]
+        known = self._opened.get(dataset.name) is dataset
+        facts = None if known else Facts(dataset.policy, dataset.ledger.url, dataset.source)
+        task = Task(dataset.name, facts, closed, visit.token, work, body, turn.most, turn.end)
+        self._shared[END] = turn.end
+        loop = asyncio.get_running_loop()
+        loop.add_reader(pipe.fileno(), _count, pipe, dataset.meter)
+        try:
+            outcome: Outcome = await self._watched(pool.submit(_do, task), look)
+        finally:
+            self.stop()
+            loop.remove_reader(pipe.fileno())
+        if not isinstance(outcome.error, PolicyError):
+            self._opened[dataset.name] = dataset
+        return outcome
+
+    async def ping(self) -> None:
+        """Looks whether it does anything at all; its ``problem`` says."""
+        with suppress(BrokenProcessPool, OSError):
+            pool, _ = await self._started()
+            await self._watched(pool.submit(os.getpid))
+
+    def stop(self, moment: float = 0.0) -> None:
+        """Ends its request at a moment of the monotonic clock, at once where that is past."""
+        self._shared[END] = min(self._shared[END], max(moment, time.monotonic()))
+
+    def end(self) -> None:
+        """Ends its process, which another one will replace; what runs there is broken off."""
+        pool, self._pool = self._pool, None
+        self._opened.clear()
+        if pool is not None:
+            for process in multiprocessing.active_children():
+                if process.pid == self._pid:
+                    process.kill()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _started(self) -> tuple[ProcessPoolExecutor, Connection]:
+        if self._pool is None:
+            self._pipe, theirs = _PROCESSES.Pipe()
+            self._shared[BEAT] = time.monotonic() + START_SECONDS
+            self._pool = ProcessPoolExecutor(1, _PROCESSES, _start, (self._shared, theirs))
+            self._pid = 0
+            self._pid = await self._watched(self._pool.submit(os.getpid))
+            self._shared[BEAT] = time.monotonic()
+        return self._pool, self._pipe
+
+    async def _watched(self, running: Future[T], look: Look | None = None) -> T:
+        """Waits for the process, and looks at it and at the request meanwhile."""
+        future = asyncio.wrap_future(running)
+        try:
+            while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
+                if look is not None:
+                    await look(self.stop)
+                now = time.monotonic()
+                overdue = look is not None and now > self._shared[END] + OVERDUE_SECONDS
+                if now > self._shared[BEAT] + SICK_SECONDS or overdue:
+                    self.problem = "a worker process does not answer"
+                    self.end()
+            result = future.result()
+        except (BrokenProcessPool, OSError) as error:
+            self.problem = self.problem or "a worker process ended"
+            self.ends += 1
+            self._log.write("worker ended", pid=self._pid or None, problem=self.problem)
+            self.end()
+            raise BrokenProcessPool from error
+        self.problem = ""
+        return result
+
+
+def _ledger(datasets: Datasets, name: str) -> object:
+    dataset = datasets.get(name)
+    return None if dataset is None else dataset.ledger
+
+
+def _count(pipe: Connection, meter: Meter) -> None:
+    """Answers a worker that asks whether work is within a grant's quota."""
+    with suppress(EOFError, OSError):  # it has ended
+        analyst, units, most = pipe.recv()
+        try:
+            meter.take(analyst, units, most)
+            pipe.send(None)
+        except PinqError as error:
+            pipe.send(Failure.of(error))
 
 
 class Workers:
-    """Starts processes and looks after them.
+    """Divides a server's workers among heavy requests.
+
+    Of a dataset and of a token one heavy request is worked on at a time, and of the largest bodies
+    one whatever the dataset: each may take hundreds of megabytes. One worker more than there may be
+    heavy requests does what takes a moment.
 
     Args:
-        count: How many.
-        bound: The socket that they share.
-        log: The provider's, where ends and starts are noted.
-        up: Called once all of them listen.
-
-    Attributes:
-        status: The exit status, once all have ended: that of a worker that could not start, else 0.
+        datasets: What is served.
+        settings: Limits.
+        log: The provider's.
     """
 
-    def __init__(self, count: int, bound: socket.socket, log: RequestLog, up: Callable[[], None]) -> None:
-        if not hasattr(os, "fork"):
-            raise PolicyError("Several workers need a system that can fork, such as Linux. Use --workers 1.")
-        self._workers = [Worker(number) for number in range(count)]
-        self._bound, self._log, self._up = bound, log, up
-        self._alive, self._parent = os.pipe()  # the first ends when no process has the second any more
-        self._were_up, self._stopping, self._deadline = False, False, float("inf")
-        self.status = 0
+    def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
+        self._datasets, self._settings, self._log = datasets, settings, log
+        self.all = [Worker(log) for _ in range(settings.heavy + 1)]
+        self._idle = [*self.all]
+        self._free, self._heavy = asyncio.Semaphore(len(self.all)), asyncio.Semaphore(settings.heavy)
+        self._largest = asyncio.Lock()
+        self._of = defaultdict[tuple[str, str], asyncio.Lock](asyncio.Lock)  # of a token, of a dataset
+        self._here = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
+        self._closed = False
 
-    def run(self) -> Worker | None:
-        """Starts all. It returns in each worker at once, in the parent None once all have ended."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        while True:
-            for worker in self._due():
-                if self._fork(worker):
-                    return worker
-            if self._stopping and not any(worker.pid for worker in self._workers):
-                return None
-            self._wait()
+    @property
+    def problem(self) -> str:
+        """Why what takes long cannot be answered now; empty for nothing."""
+        return next((worker.problem for worker in self.all if worker.problem), "")
 
-    def _due(self) -> Sequence[Worker]:
-        """Those that are to be started now; the first one alone until it listens."""
-        first, *others = self._workers
-        candidates = [first, *(others if first.is_up or self._were_up else [])]
-        now = time.monotonic()
-        return [] if self._stopping else [worker for worker in candidates if not worker.pid and worker.due <= now]
+    @property
+    def ends(self) -> int:
+        """How many processes ended by themselves or were killed."""
+        return sum(worker.ends for worker in self.all)
 
-    def _fork(self, worker: Worker) -> bool:
-        """Starts a worker. Says in which of the two processes it returns: True in the worker."""
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid:
-            os.close(writing)
-            worker.pid, worker.pipe, worker.since = pid, reading, time.monotonic()
-            return False
-        for fd in (reading, self._parent, *(other.pipe for other in self._workers if other.pipe >= 0)):
-            os.close(fd)
-        worker.pipe = writing
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        threading.Thread(target=self._end_with_parent, name="pinq-parent", daemon=True).start()
-        return True
+    async def do(self, visit: Visit, work: Work, body: bytes, look: Look, *, heavy: bool) -> str:
+        """Does a request's work in a worker.
 
-    def _end_with_parent(self) -> None:
-        os.read(self._alive, 1)
-        os.kill(os.getpid(), signal.SIGTERM)
+        What a warehouse serves is read once only, so such a dataset's work is done in a thread of
+        the server; so is what a worker cannot open as it is open there.
 
-    def _wait(self) -> None:
-        """Waits for a signal, or until something is due, and does what follows."""
-        starting = any(worker.pid and not worker.is_up for worker in self._workers)
-        due = min((worker.due - time.monotonic() for worker in self._workers if not worker.pid), default=IDLE_LOOK)
-        look = STARTING_LOOK if starting or self._stopping else IDLE_LOOK
-        caught = signal.sigtimedwait(SIGNALS, max(0.0, min(due, look)) if not self._stopping else look)
-        if caught is not None and caught.si_signo == signal.SIGHUP:
-            self._log.reopen()
-            self._send(signal.SIGHUP)
-        elif caught is not None and caught.si_signo != signal.SIGCHLD:
-            self._stop()
-        self._look()
+        Args:
+            visit: The request, whose token was accepted.
+            work: What to do.
+            body: As it came.
+            look: Looks whether the request should end.
+            heavy: Whether it takes more than a moment.
 
-    def _look(self) -> None:
-        """Notes who listens and who has ended."""
-        for worker in self._workers:
-            worker.look()
-            status = worker.ended()
-            if status is not None:
-                self._note_end(worker, status)
-        if time.monotonic() > self._deadline:
-            self._send(signal.SIGKILL)
-        if not (self._were_up or self._stopping) and all(worker.is_up for worker in self._workers):
-            self._were_up = True
-            self._up()
+        Raises:
+            Unavailable: The process ended at it, perhaps after the charge, and so did another one.
+            PinqError, Stopped, TooHeavy: As the work does.
+        """
+        if self._closed:
+            raise Unavailable("the server stops; the same request may be sent again.")
+        async with self._place(visit, len(body), heavy=heavy) as worker:
+            most = math.inf if heavy else self._settings.moment_work
+            visit.turn = Turn(self._settings.work_seconds, most, token=visit.token)
+            await look(visit.turn.stop)
+            if visit.opened[0].policy.served_by is not None:
+                return await self._done_here(visit, work, body, look)
+            outcome = await self._outcome(worker, visit, work, body, look)
+            if len(body) > self._settings.max_body / 2:
+                worker.end()  # what it took is given back
+        visit.request = outcome.request
+        match outcome.error:
+            case None:
+                return outcome.payload
+            case Failure() as failure:
+                raise failure.error()
+            case PolicyError() as error:
+                self._log.write("work stays in the server", dataset=visit.asked, reason=str(error))
+                return await self._done_here(visit, work, body, look)
+            case error:
+                raise error
 
-    def _note_end(self, worker: Worker, status: int) -> None:
-        if self._stopping:
-            return
-        self._log.write("worker ended", worker=worker.number, status=status)
-        if self._were_up:
-            worker.wait_longer()
-        else:  # what is wrong at the start stays wrong
-            self.status = max(1, status)
-            self._stop()
+    async def _outcome(self, worker: Worker, visit: Visit, work: Work, body: bytes, look: Look) -> Outcome:
+        for _ in range(TRIES):
+            with suppress(BrokenProcessPool):
+                if not self._closed:
+                    return await worker.do(visit, work, body, self._datasets, look)
+        raise Unavailable("the process that worked on this request has ended; the same request may be sent again.")
 
-    def _stop(self) -> None:
-        """Tells all to finish; what has not after ``STOP_SECONDS`` is killed."""
-        if not self._stopping:
-            self._stopping, self._deadline = True, time.monotonic() + STOP_SECONDS
-            self._bound.close()
-        self._send(signal.SIGTERM)
+    async def _done_here(self, visit: Visit, work: Work, body: bytes, look: Look) -> str:
+        future = asyncio.get_running_loop().run_in_executor(self._here, begun, work, visit, body)
+        try:
+            while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
+                await look(visit.turn.stop)
+                if self._closed:
+                    visit.turn.stop()
+            return future.result()
+        finally:
+            visit.turn.stop()
 
-    def _send(self, sign: signal.Signals) -> None:
-        for worker in self._workers:
-            if worker.pid:
-                os.kill(worker.pid, sign)
+    @asynccontextmanager
+    async def _place(self, visit: Visit, size: int, *, heavy: bool) -> AsyncIterator[Worker]:
+        """Waits for a worker, and keeps it."""
+        async with AsyncExitStack() as places:
+            if heavy:
+                # In this order: who waits for the turn of a token or a dataset holds no worker
+                # meanwhile, and who waits for memory does not hold up what is smaller in its dataset.
+                await places.enter_async_context(self._of["token", visit.token])
+                if size > self._settings.max_body / 2:
+                    await places.enter_async_context(self._largest)
+                await places.enter_async_context(self._of["dataset", visit.asked])
+                await places.enter_async_context(self._heavy)
+            await places.enter_async_context(self._free)
+            worker = self._idle.pop()
+            places.callback(self._idle.append, worker)
+            yield worker
+
+    async def ping(self) -> None:
+        """Looks whether a worker that has nothing to do would do something."""
+        if not self._free.locked():  # all others are looked at by their requests
+            async with self._free:
+                worker = next((idle for idle in self._idle if idle.problem), self._idle[-1])
+                self._idle.remove(worker)
+                try:
+                    await worker.ping()
+                finally:
+                    self._idle.append(worker)
+
+    async def close(self) -> None:
+        """Ends what still runs, between two steps: what it was charged stays, unanswered."""
+        self._closed = True
+        for worker in self.all:
+            worker.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                for _ in self.all:
+                    await self._free.acquire()
+                await asyncio.to_thread(self._here.shutdown, cancel_futures=True)
+        for worker in self.all:
+            worker.end()

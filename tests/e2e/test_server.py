@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,8 +24,9 @@ from miners import DiffPID3
 from pinq import ClassCount, Gini, Groups, Values
 from pinq.provider.arguments import make_terms
 from pinq.provider.local import open_ledger
-from pinq.public.queries import Request
+from pinq.public.queries import Question, Request
 from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
+from pinq.server.openapi import QUESTIONS
 from tests.ports import free_port
 from tests.servers import (
     EVERY_TYPE,
@@ -372,13 +374,60 @@ def test_the_openapi_document(server: Server) -> None:
         )
         references = {word.split('"')[0] for word in json.dumps(document).split("#/components/schemas/")[1:]}
         assert references <= set(document["components"]["schemas"])
-        page = client.get("/docs")
-        assert page.status_code == 200
-        assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
-        assert assets
-        for asset in assets:  # the page needs no other site
-            assert asset.startswith("/"), asset
-            assert client.get(asset).status_code == 200, asset
+        assert client.get("/docs").status_code == 404
+
+
+def test_what_is_served_fits_the_openapi_document(server: Server, policy: Path) -> None:
+    """Each answer by its route; and a question is of one kind by its form alone: there is a schema for each."""
+    token = token_of(policy, "schemas", 10)
+    gini, sex = {"kind": "gini", "target": "income"}, {"kind": "values", "column": "sex"}
+    questions: dict[str, dict[str, Any]] = {
+        "Count": {"verb": "noisy_count"},
+        "Sum": {"verb": "noisy_sum", "column": "age"},
+        "Average": {"verb": "noisy_avg", "column": "age"},
+        "Choose": {"verb": "exp_mech", "score": gini, "candidates": [[sex]]},
+        "Vote": {"verb": "exp_mech", "score": {"kind": "class_count", "target": "sex"}},
+    }
+    with server.http(Authorization=f"Bearer {token}") as client:
+        document = client.get("/openapi.json").json()
+
+        def fits(name: str, value: object) -> bool:
+            rules = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+            return bool(jsonschema_rs.validator_for(rules).is_valid(value))
+
+        for name, path in (("Description", ""), ("WireBudget", "/budget"), ("History", "/history")):
+            assert fits(name, client.get(f"/v1/people{path}").json())
+        kinds = [kind.__name__ for kind, _, _ in QUESTIONS]
+        for name, said in questions.items():
+            request = {"id": name, "epsilon": "0.1"} | said
+            assert [kind for kind in kinds if fits(kind, request)] == [name]
+            assert fits("Request", request)
+            assert fits("Answer", ask(client, **request).json())
+            assert fits("WirePreview", client.post("/v1/people/preview", json=request).json())
+            assert not fits("Request", request | {"verb": "noisy_median"})
+        assert not fits("Request", {"id": "x", "epsilon": "0.1", "verb": "noisy_count", "column": "age"})
+        assert fits("Failure", client.get("/v1/nowhere/budget").json())
+    assert set(kinds) == {kind.__name__ for kind in _kinds(Question) if not inspect.isabstract(kind)} - {"_OfNumbers"}
+
+
+def _kinds(of: type) -> list[type]:
+    kinds: list[type] = of.__subclasses__()
+    return [kind for sub in kinds for kind in (sub, *_kinds(sub))]
+
+
+def test_errors_of_routes_have_the_one_shape(server: Server) -> None:
+    """What is not there, what takes no such method; and HEAD is answered where GET is."""
+    with server.http() as client:
+        for method, path, status in (
+            ("GET", "/nowhere", 404),
+            ("DELETE", "/v1/people/query", 405),
+            ("PUT", "/healthz", 405),
+        ):
+            answer = client.request(method, path)
+            assert (answer.status_code, answer.json()["code"]) == (status, "query")
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert client.head(path).status_code == 200
+        assert client.head("/v1/people/budget").status_code == 401
 
 
 def test_too_much_is_refused(server: Server, policy: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pinq.server.api.replies import coarse
+from pinq.server.replies import coarse
 from tests.servers import ask, people, publish, serving, token_of
 
 BUCKET = 1.0

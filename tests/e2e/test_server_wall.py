@@ -39,7 +39,7 @@ import pinq
 from miners import DiffPID3
 
 url, authority, trees, epsilon, *forbidden = sys.argv[1:]
-for name in ("duckdb", "opendp", "fastapi", "uvicorn", "yaml", "pyarrow", "scipy", "sklearn", "matplotlib"):
+for name in ("duckdb", "opendp", "starlette", "uvicorn", "yaml", "pyarrow", "scipy", "sklearn", "matplotlib"):
     try:
         importlib.import_module(name)
     except ModuleNotFoundError:

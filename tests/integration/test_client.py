@@ -21,7 +21,7 @@ from pinq.errors import BudgetExceeded, PinqError, TooManyRequests
 from pinq.public.queries import Answer, Asked
 from pinq.public.schema import Schema
 from pinq.public.wire import PROTOCOL_HEADER, Failure, History, WireBudget, status_of
-from pinq.server.api.gate import failure
+from pinq.server.gate import failure
 
 SCHEMA = Schema(columns={"s": {"type": "categorical", "values": ["f", "m"]}}, max_rows=10)
 HELLO = {

@@ -16,13 +16,13 @@ from starlette.requests import Request as HTTPRequest
 
 from pinq.curator.work import Turn
 from pinq.engine import open_engine
-from pinq.errors import NotAuthorised, PolicyError
+from pinq.errors import PolicyError
 from pinq.provider.policy_file import load_policy
 from pinq.public.queries import Request
-from pinq.server.api import replies
-from pinq.server.api.gate import Gate
-from pinq.server.api.limits import Settings
+from pinq.server import replies
 from pinq.server.datasets import Datasets
+from pinq.server.gate import Gate
+from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.readiness import problem_of
 from pinq.server.reload import Reload
@@ -103,38 +103,32 @@ def test_what_a_start_refuses_a_reload_refuses_and_the_log_hears_nothing(dataset
 def test_questions_in_flight_end_under_the_policy_that_let_them_in(datasets: Datasets, policy: Path) -> None:
     """Other columns make other codes; the old ones are freed once the last question has ended."""
     token_of(policy)
-    before = datasets["people"]
-    edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
-    assert datasets.reload().changed == ("people (columns, encoded again)",)
-    after = datasets["people"]
-    request = Request(id="old", verb="noisy_count", epsilon="0.1")
-    answer = before.curator.ask("ana", request, Turn())
-    given = after.curator.given("ana", request, before.curator.schema.digest)
-    assert given is not None
-    assert given.to_json() == answer.to_json()
-    engine = before.engine
-    assert engine.problem() == ""
-    del before
-    gc.collect()
-    assert engine.problem() == "its engine is closed"
+    with datasets.leased("people") as before:
+        edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
+        assert datasets.reload().changed == ("people (columns, encoded again)",)
+        after = datasets["people"]
+        request = Request(id="old", verb="noisy_count", epsilon="0.1")
+        answer = before.curator.ask("ana", request, Turn())
+        given = after.curator.given("ana", request, before.curator.schema.digest)
+        assert given is not None
+        assert given.to_json() == answer.to_json()
+        assert before.engine.problem() == ""
+    assert before.engine.problem() == "its engine is closed"
     count(datasets, "new")
 
 
 def test_a_question_in_flight_outlives_two_reloads(datasets: Datasets, policy: Path) -> None:
     """The second retires codes and ledger that the first took over; charged, it would stay without an answer."""
     token_of(policy)
-    before = datasets["people"]
-    edit(policy, lambda text: text.replace("cap: 1000", "cap: 900"))
-    datasets.reload()
-    edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
-    assert datasets.reload().changed == ("people (columns, encoded again)",)
-    gc.collect()
-    engine = before.engine
-    assert engine.problem() == ""
-    assert before.curator.ask("ana", Request(id="old", verb="noisy_count", epsilon="0.1"), Turn()).values
-    del before
-    gc.collect()
-    assert engine.problem() == "its engine is closed"
+    with datasets.leased("people") as before:
+        edit(policy, lambda text: text.replace("cap: 1000", "cap: 900"))
+        datasets.reload()
+        edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
+        assert datasets.reload().changed == ("people (columns, encoded again)",)
+        assert before.engine.problem() == ""
+        assert before.curator.ask("ana", Request(id="old", verb="noisy_count", epsilon="0.1"), Turn()).values
+    assert before.engine.problem() == "its engine is closed"
+    assert datasets["people"].engine.problem() == ""
 
 
 def test_policies_of_a_folder_come_and_go(datasets: Datasets, policy: Path) -> None:
@@ -153,8 +147,8 @@ def test_policies_of_a_folder_come_and_go(datasets: Datasets, policy: Path) -> N
     assert datasets["people"] is before
     other.unlink()
     assert datasets.reload().removed == ("others",)
-    with pytest.raises(NotAuthorised):
-        datasets.authorise("others", "-")
+    with datasets.leased("others") as another:  # whose ledger is looked at all the same
+        assert another.name == "people"
     taken.unlink()
     draft.unlink()
     assert "has no policy" in datasets.reload().failed[0]
@@ -255,8 +249,10 @@ def test_what_was_opened_for_a_policy_that_is_refused_is_closed(
 def test_a_request_keeps_no_codes_once_it_was_answered(datasets: Datasets, policy: Path) -> None:
     """They are freed at once, not when Python next looks for what keeps itself."""
     token, engine = token_of(policy), datasets["people"].engine
-    gate = Gate(datasets, Settings(), RequestLog())
     query = partial(replies.query, schema=None)
+
+    async def made() -> Gate:
+        return Gate(datasets, Settings(), RequestLog())
 
     async def ask(epsilon: str) -> int:
         body = json.dumps({"id": epsilon, "verb": "noisy_count", "epsilon": epsilon}).encode()
@@ -265,11 +261,13 @@ def test_a_request_keeps_no_codes_once_it_was_answered(datasets: Datasets, polic
             return {"type": "http.request", "body": body, "more_body": False}
 
         headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-length", str(len(body)).encode())]
-        scope = {"type": "http", "method": "POST", "headers": headers, "path": "/", "client": ("127.0.0.1", 1)}
-        response = await gate.run(HTTPRequest(scope, receive), "query", "people", query, charges=True)
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "headers": headers, "path": "/", "client": ("127.0.0.1", 1)}
+        scope["path_params"] = {"dataset": "people"}
+        response = await gate.run(HTTPRequest(scope, receive), "query", query, charges=True)
         return response.status_code
 
     with asyncio.Runner() as runner:
+        gate = runner.run(made())
         gc.collect()
         gc.disable()
         try:

@@ -39,9 +39,9 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Answer, Request
 from pinq.public.wire import SCHEMA_HEADER, Failure
-from pinq.server.api.limits import Settings
 from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
+from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from tests.checkout import ROOT
 from tests.handles import ledger_of

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pinq.analyst.tokens import digest, require_private
 from pinq.errors import PinqError, PolicyError, QueryError, TooManyRequests
-from pinq.server.api.limits import AuthThrottle, Settings
+from pinq.server.limits import AuthThrottle, Settings
 
 __all__ = ["Login", "Notice", "Session", "WrongPassword", "hash_password", "read_password_file", "write_password_file"]
 

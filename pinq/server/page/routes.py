@@ -25,8 +25,8 @@ from starlette.routing import Route
 
 from pinq.errors import PinqError, QueryError, TooManyRequests
 from pinq.ledger.events import Signature
-from pinq.server.api.gate import read_body
 from pinq.server.datasets import Dataset, Datasets
+from pinq.server.gate import read_body
 from pinq.server.log import RequestLog
 from pinq.server.page.actions import ACTS, Act, Form, holder
 from pinq.server.page.login import Login, Notice, Session, WrongPassword

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pinq.provider import grants as provider
-from pinq.server.api.limits import Settings
 from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
+from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from tests.servers import publish
 from tests.visitor import HASHED, Visitor

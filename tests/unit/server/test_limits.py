@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import pytest
 
-from pinq.errors import PolicyError, TooManyRequests
-from pinq.server.api.limits import MANY, AuthThrottle, Settings, Share, TokenQueues
+from pinq.errors import TooManyRequests
+from pinq.server.limits import MANY, AuthThrottle, Settings, TokenQueues
 
 
 class Clock:
@@ -163,44 +162,3 @@ def test_a_minute_begins_with_its_first_wrong_token() -> None:
     assert slow.value.retry_after == 1
     clock.now += 1
     guesses.check("here", "b")
-
-
-def test_a_share_keeps_a_thread_free_for_who_has_none() -> None:
-    """Four who want all of twelve threads leave some; who has none gets one at once."""
-
-    async def held() -> tuple[int, bool]:
-        share, running, never = Share(12), Counter[str](), asyncio.Event()
-
-        async def work(holder: str) -> None:
-            async with share.take(holder):
-                running[holder] += 1
-                await never.wait()
-
-        tasks = [asyncio.create_task(work(holder)) for holder in "abcd" * 16]
-        for _ in range(100):
-            await asyncio.sleep(0)
-        greedy = running.total()
-        async with asyncio.timeout(10), share.take("victim"):
-            alone = True
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        async with asyncio.timeout(10), share.take("victim"):
-            return greedy, alone
-
-    greedy, alone = asyncio.run(held())
-    assert greedy < 12
-    assert alone
-
-
-def test_workers_share_every_limit() -> None:
-    """All together allow no more than one would; who cannot have a part of a limit is told."""
-    whole = Settings(rate=501, connections=1001, connections_of_address=251, guesses=1000, guesses_in_all=10_000)
-    assert whole.divided(1) == whole
-    for workers in (2, 3, 7):
-        part = whole.divided(workers)
-        for limit in ("rate", "connections", "connections_of_address", "guesses", "guesses_in_all"):
-            assert 1 <= getattr(part, limit) * workers <= getattr(whole, limit)
-        assert (part.threads, part.work_seconds) == (whole.threads, whole.work_seconds)
-    with pytest.raises(PolicyError, match="4 workers cannot share 3: --rate"):
-        Settings(rate=3).divided(4)

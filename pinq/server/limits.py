@@ -11,11 +11,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from pinq.errors import PolicyError, TooManyRequests
+from pinq.errors import TooManyRequests
 
-__all__ = ["AuthThrottle", "Settings", "Share", "TokenQueues"]
+__all__ = ["AuthThrottle", "Settings", "TokenQueues"]
 
 MANY = 4096
 MINUTE = 60.0
@@ -26,35 +26,31 @@ class Settings:
     """A server's limits.
 
     Attributes:
-        threads: Requests that are worked on at a time, of those that are soon done.
-        middle: Others that are worked on at a time, of those that take a moment.
-        heavy: Others still; one of each dataset.
-        light_work: The units of work from which a request takes a moment.
-        middle_work: The units of work from which it is a heavy one.
-        light_body: Bytes of a request from which reading it takes a moment.
-        middle_body: Bytes from which it is a heavy one.
+        threads: Light requests that are worked on at a time.
+        heavy: Heavy requests that are worked on at a time, each in a worker process; one of each
+            dataset and one of each token. One more worker is for requests that take a moment.
+        light_work: The units of work up to which a request is light (a fiftieth of a second).
+        moment_work: The units of work up to which a request takes a moment (a tenth of a second).
+        light_body: Bytes up to which a body can be read in the server's own process.
+        moment_body: Bytes up to which reading a body takes a moment.
         work_seconds: How long a request may be worked on.
-        running: Of those, how many for one token; one where the dataset has padding.
+        running: Requests of one token at a time; one where the dataset has padding.
         waiting: How many more of a token's requests may wait.
         rate: Requests a second for one token; as many at once.
         guesses: Wrong tokens a minute from one address before 429 takes the place of 401.
         guesses_in_all: The same from all addresses together.
         max_body: Bytes of a request.
+        bodies: Bodies of more than ``moment_body`` that are in memory at a time.
         body_seconds: How long a request may take to arrive.
-        header_seconds: How long its headers may take, from the connection's or the request's first
-            byte.
-        connections: How many are open at a time.
-        connections_of_address: How many of one address; for a proxy, or a network that shares one
-            address, as many as all.
+        connections: How many are open at a time; the next one is answered 503.
     """
 
     threads: int = 16
-    middle: int = 4
     heavy: int = 2
     light_work: int = 20
-    middle_work: int = 100
+    moment_work: int = 100
     light_body: int = 2**14
-    middle_body: int = 2**16
+    moment_body: int = 2**16
     work_seconds: float = 600.0
     running: int = 4
     waiting: int = 64
@@ -62,34 +58,9 @@ class Settings:
     guesses: int = 1000
     guesses_in_all: int = 10_000
     max_body: int = 8 * 2**20
+    bodies: int = 8
     body_seconds: float = 30.0
-    header_seconds: float = 10.0
     connections: int = 1000
-    connections_of_address: int = 250
-
-    def divided(self, processes: int) -> Settings:
-        """The limits of each of some processes, so that all together allow no more than one.
-
-        Raises:
-            PolicyError: A limit is less than their number.
-        """
-        if processes == 1:
-            return self
-        # Two processes of 500 requests a second together allow 250 each.
-        least = min(self.rate, self.connections, self.connections_of_address)
-        if least < processes:
-            raise PolicyError(
-                f"{processes} workers cannot share {least:g}: --rate, --connections and --connections-per-address are "
-                "of all together. Use fewer workers, or a higher limit."
-            )
-        return replace(
-            self,
-            rate=self.rate / processes,
-            guesses=self.guesses // processes,
-            guesses_in_all=self.guesses_in_all // processes,
-            connections=self.connections // processes,
-            connections_of_address=self.connections_of_address // processes,
-        )
 
 
 @dataclass
@@ -150,51 +121,6 @@ class TokenQueues:
         # At a rate of 500 a token may ask 500 times at once, then once more every 2 ms.
         queue.allowance, queue.at = min(rate, queue.allowance + (now - queue.at) * rate), now
         return queue
-
-
-class Share:
-    """Divides a number of threads among whoever wants some, so that one stays free.
-
-    Who has k of them gets another while more than k are free. So one stays free for who has none:
-    of 12 threads four who want all get 3, 3, 2 and 2, and 2 stay free.
-
-    Args:
-        threads: How many there are.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._free, self._held = threads, Counter[str]()
-        self._waiting = list[asyncio.Future[None]]()
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether somebody waits for one."""
-        return any(not changed.done() for changed in self._waiting)
-
-    @asynccontextmanager
-    async def take(self, holder: str) -> AsyncIterator[None]:
-        """Waits for a thread, and holds it."""
-        while self._free <= self._held[holder]:
-            changed = asyncio.get_running_loop().create_future()
-            self._waiting.append(changed)
-            await changed
-        self._free -= 1
-        self._held[holder] += 1
-        try:
-            yield
-        finally:
-            self._free += 1
-            self._held[holder] -= 1
-            if not self._held[holder]:
-                del self._held[holder]
-            self._wake()
-
-    def _wake(self) -> None:
-        """Lets all who wait look again, in the order in which they came."""
-        waiting, self._waiting = self._waiting, []
-        for changed in waiting:
-            if not changed.done():
-                changed.set_result(None)
 
 
 @dataclass

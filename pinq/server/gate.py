@@ -18,38 +18,41 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pinq.analyst.tokens import MAX_TOKEN, digest
-from pinq.curator.work import Stopped
+from pinq.curator.work import Stopped, TooHeavy, Turn
 from pinq.errors import (
     LedgerError,
     NotAuthorised,
     PinqError,
     QueryError,
-    Refusal,
     TooManyRequests,
     Unavailable,
 )
-from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
-from pinq.server.api.handover import Handover
-from pinq.server.api.lanes import Job, Lanes
-from pinq.server.api.limits import AuthThrottle, Settings, TokenQueues
-from pinq.server.api.metrics import Metrics
-from pinq.server.api.visit import Visit, Work
+from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, REVISION, REVISION_HEADER, Failure, status_of
 from pinq.server.datasets import Datasets
 from pinq.server.details import unexpected
+from pinq.server.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.log import RequestLog
+from pinq.server.metrics import Metrics
+from pinq.server.replies import Visit, Work, begun, remembered
+from pinq.server.workers import Workers
 
 __all__ = ["Gate", "failure", "read_body"]
 
 REFUSAL_SECONDS = 0.01
-_HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
+STOP_SECONDS = 5.0  # how long what runs may take to end when the server does
+T = TypeVar("T")
+_HEADERS = {PROTOCOL_HEADER: PROTOCOL, REVISION_HEADER: str(REVISION), "Cache-Control": "no-store"}
 
 
 class Gate:
@@ -59,35 +62,34 @@ class Gate:
         datasets: What is served.
         settings: Limits.
         log: The provider's.
-        handover: Has long work done by another process; None for none.
     """
 
-    def __init__(
-        self, datasets: Datasets, settings: Settings, log: RequestLog, handover: Handover | None = None
-    ) -> None:
+    def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
-        self._handover = handover
-        self.metrics = Metrics(datasets, log)
+        self.workers = Workers(datasets, settings, log)
+        self.metrics = Metrics()
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
-        self._lanes = Lanes(datasets, settings)
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
+        self._bodies = asyncio.Semaphore(settings.bodies)
+        self._body_of = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
-    async def run(self, http: Request, route: str, asked: str, work: Work, *, charges: bool = False) -> Response:
+    async def run(self, http: Request, route: str, work: Work, *, charges: bool = False) -> Response:
         """Answers one request on a dataset.
 
         Args:
-            http: The request.
+            http: The request; its path names the dataset.
             route: What log and metrics call it.
-            asked: The dataset's name.
             work: Makes the answer.
             charges: Whether the work gives nothing away before a charge, which looks at the token
                 too, or ``Visit.authorise``: so the ledger need not be read for the token alone.
         """
-        visit = Visit(asked, route, http.client.host if http.client else "-")
+        address = http.client.host if http.client else "-"
+        visit = Visit(http.path_params["dataset"], digest(_token(http)), route, address)
         error: PinqError | None = None
         try:
-            payload = await self._work(http, visit, work, charges)
+            payload = await self._admitted(http, visit, work, charges)
         except PinqError as raised:
-            error = raised.with_traceback(None)  # which has this frame, and with it the dataset's codes
+            error = raised
         except ClientDisconnect:
             error = QueryError("the request was cut off.")
         except Exception:
@@ -95,73 +97,89 @@ class Gate:
         response = (
             Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
         )
+        if "transfer-encoding" in http.headers:
+            response.headers["Connection"] = "close"  # RFC 9112, sec. 6.1
         await self._pad(visit)  # what did not come as far as a queue
-        self._note(visit, response.status_code, None if error is None else error.code)
+        self._note(visit, response.status_code, error)
         return response
 
     async def close(self) -> None:
         """Ends what still runs, between two steps: what it was charged stays, unanswered."""
-        await self._lanes.close()
-        if self._handover is not None:
-            await asyncio.to_thread(self._handover.close)
+        await self.workers.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
-    async def _work(self, http: Request, visit: Visit, work: Work, charges: bool) -> str:
+    async def _admitted(self, http: Request, visit: Visit, work: Work, charges: bool) -> str:
+        """Does a request's work once its token's turn has come."""
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
             raise QueryError(
                 f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same "
                 f"version of pinq on both sides."
             )
-        token = _token(http)
-        hashed = digest(token)
-        self._throttle.check(visit.address, hashed)
-
-        visit.authority = partial(self._authorise, hashed)
-        recall = partial(self._recall, visit, hashed) if charges else lambda: False
-
-        def opens() -> bool:
-            dataset = visit.dataset  # once: `authorise` may begin meanwhile
-            return dataset is None or dataset.ledger.holder(hashed) is not None
-
+        if "content-length" in http.headers and "transfer-encoding" in http.headers:
+            raise QueryError("the request says its length in two ways, of which a proxy may have believed the other.")
+        self._throttle.check(visit.address, visit.token)
         try:
-            async with self._queues.enter(hashed, alone=self._alone(hashed)), self._padded(visit):
+            async with self._queues.enter(visit.token, alone=self._alone(visit.token)), self._padded(visit):
                 visit.clock = time.monotonic()
-                size = _size(http)
-                if size > self.settings.middle_body:  # only who may ask may fill the memory
-                    await self._lanes.soon(visit.asked, hashed, visit.authorise)
-                async with self._lanes.room(visit.asked, hashed, size):
-                    body = await self._read(http)
-                    visit.clock = time.monotonic()  # how long the body took is the sender's choice
-                    aside = work if self._handover is None else partial(self._handover.do, work)
-                    here, there = (partial(_job, visit, recall, done, body) for done in (work, aside))
-                    job = Job(here, there, size, charges)
-                    return await self._lanes.run(http, visit, hashed, job, opens)
+                with self.datasets.leased(visit.asked) as visit.at:
+                    return await self._worked(http, visit, work, charges)
         except Stopped:
             raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
         except NotAuthorised:
-            self._throttle.wrong(visit.address, hashed)
+            self._throttle.wrong(visit.address, visit.token)
             raise
         except TooManyRequests:  # waits for the bucket of the token's own dataset, not for another's
-            visit.dataset = visit.dataset or self.datasets.get(self._throttle.opens(hashed))
+            visit.dataset = visit.dataset or self.datasets.get(self._throttle.opens(visit.token))
             raise
         finally:
             if visit.grant is not None:
-                self._throttle.right(hashed, visit.opened[0].name)
+                self._throttle.right(visit.token, visit.opened[0].name)
 
-    async def _read(self, http: Request) -> bytes:
-        """Reads the body; that of a GET is nobody's business."""
-        settings = self.settings
-        return b"" if http.method == "GET" else await read_body(http, settings.max_body, settings.body_seconds)
+    async def _worked(self, http: Request, visit: Visit, work: Work, charges: bool) -> str:
+        """Reads the body and does the work: in a thread where it is light, else in a worker."""
+        settings, size = self.settings, _size(http)
+        async with AsyncExitStack() as room:
+            if size > settings.light_body and not self.datasets.know(visit.token):
+                await self._in_thread(visit.authorise)  # only who may ask may fill the memory
+            if size > settings.moment_body:
+                await room.enter_async_context(self._body_of[visit.token])
+                await room.enter_async_context(self._bodies)
+            body = b"" if http.method == "GET" else await read_body(http, settings.max_body, settings.body_seconds)
+            visit.clock = time.monotonic()  # how long the body took is the sender's choice
+            heavy = len(body) > settings.moment_body
+            if len(body) <= settings.light_body:
+                visit.turn = Turn(settings.work_seconds, settings.light_work, token=visit.token)
+                try:
+                    return await self._in_thread(remembered if charges else begun, work, visit, body)
+                except TooHeavy as priced:
+                    heavy = priced.units > settings.moment_work
+            elif visit.grant is None:
+                await self._in_thread(visit.authorise)
+            look = partial(self._look, http, visit)
+            with suppress(TooHeavy):  # a body of middle size is priced in the worker
+                return await self.workers.do(visit, work, body, look, heavy=heavy)
+            return await self.workers.do(visit, work, body, look, heavy=True)
 
-    def _authorise(self, hashed: str, visit: Visit) -> None:
-        visit.dataset = visit.grant = None
-        visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
+    async def _in_thread(self, work: Callable[..., T], *given: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *given))
 
-    def _recall(self, visit: Visit, hashed: str) -> bool:
-        """Lets a token in by what this process has read of the ledger, where that will do."""
-        with suppress(NotAuthorised):
-            visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed, fresh=False)
-        return visit.dataset is not None
+    async def _look(self, http: Request, visit: Visit, stop: Callable[[float], None]) -> None:
+        """Ends work whose client has gone or whose grant has ended.
+
+        With padding a client that goes ends it at the end of a time bucket only: else the log would
+        say whether work was done when its asker chose to go.
+        """
+        dataset, _ = visit.opened
+        if await http.is_disconnected():
+            bucket, now = dataset.policy.padding_seconds, time.monotonic()
+            # Clock 10 s, buckets of 2 s, now 13.5 s: the bucket ends at 10 + 2 * 2 = 14 s.
+            stop(visit.clock + math.ceil((now - visit.clock) / bucket) * bucket if bucket else now)
+        with suppress(LedgerError):  # it may be back at the next look
+            if await self._in_thread(dataset.ledger.holder, visit.token) is None:
+                stop(0.0)
 
     def _alone(self, hashed: str) -> bool:
         """Whether a token's requests run one at a time.
@@ -205,36 +223,24 @@ class Gate:
         """
         return max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in self.datasets.values()))
 
-    def _note(self, visit: Visit, status: int, code: str | None) -> None:
+    def _note(self, visit: Visit, status: int, error: PinqError | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None
-        analyst = visit.grant.analyst if visit.grant is not None else None
-        self.metrics.count(name or "-", visit.route, status, code)
-        took = round(1000 * (time.monotonic() - visit.started), 1)
+        reason = str(error) if isinstance(error, LedgerError) else None
+        if reason is not None and visit.at is not None:
+            visit.at.trouble = reason
+        self.metrics.count(name or "-", visit.route, status, None if error is None else error.code)
         self.log.write(
             "request",
             route=visit.route,
             dataset=name or (visit.asked if visit.asked in self.datasets else None),  # else perhaps a token
-            analyst=analyst,
+            analyst=visit.grant.analyst if visit.grant is not None else None,
             address=visit.address,
             status=status,
-            code=code,
+            code=None if error is None else error.code,
+            reason=reason,
             request=visit.request,
-            ms=took,
+            ms=round(1000 * (time.monotonic() - visit.started), 1),
         )
-
-
-def _job(visit: Visit, recall: Callable[[], bool], work: Work, body: bytes) -> str:
-    """Does a request's work once its token was looked at: in the ledger, unless ``recall`` does."""
-    visit.turn.check()
-    # What is long may have waited for minutes: its token may have ended since this process last read.
-    if visit.turn.most == math.inf or not recall():
-        visit.authorise()
-        return work(visit, body)
-    try:
-        return work(visit, body)
-    except (Refusal, NotAuthorised, Stopped):
-        visit.authorise()  # whose grant has ended learns nothing else; what fails after a charge has one text
-        raise
 
 
 async def read_body(http: Request, most: int, seconds: float) -> bytes:

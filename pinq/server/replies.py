@@ -1,23 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the analyst's routes do: each is a function from an accepted visit and a body to JSON.
 
-Nothing here knows HTTP.
+Nothing here knows HTTP, or in which process it runs.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pinq.errors import QueryError, unspent
+from pinq.curator.work import Stopped, Turn
+from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
+from pinq.ledger.terms import Grant
 from pinq.provider import local
 from pinq.provider.history import page
 from pinq.public.queries import Request
 from pinq.public.wire import Description, History, WireBudget, WirePreview
-from pinq.server.api.visit import Visit
+from pinq.server.datasets import Dataset
 
-__all__ = ["budget", "coarse", "describe", "history", "preview", "query"]
+__all__ = ["Visit", "Work", "begun", "budget", "coarse", "describe", "history", "preview", "query", "remembered"]
+
+
+@dataclass
+class Visit:
+    """What is known of a request on its way through the server.
+
+    Attributes:
+        asked: The name of the dataset that it asks for.
+        token: Digest of its token.
+        route: What log and metrics call it.
+        address: Of its client.
+        turn: With how much work, and until when, it may run.
+        at: The open dataset whose ledger knows its token; another one where none has that name.
+        dataset, grant: What its token opens; None until it was accepted.
+        request: Its id, once it was read.
+        started: When it arrived.
+        clock: When its work began, from which time buckets are counted.
+        padded: Whether it has waited for the end of its bucket.
+    """
+
+    asked: str
+    token: str
+    route: str = ""
+    address: str = "-"
+    turn: Turn = field(default_factory=Turn)
+    at: Dataset | None = None
+    dataset: Dataset | None = None
+    grant: Grant | None = None
+    request: str | None = None
+    started: float = field(default_factory=time.monotonic)
+    clock: float = field(default_factory=time.monotonic)
+    padded: bool = False
+
+    def authorise(self, *, fresh: bool = True) -> None:
+        """Looks at its token.
+
+        Args:
+            fresh: Whether the ledger is read for it; else what this process has read will do.
+
+        Raises:
+            NotAuthorised: One text, after one look into one ledger, for an unknown dataset and for
+                a token that is wrong, expired, revoked or another dataset's. What is left of a
+                difference in time, the gate hides.
+        """
+        self.dataset = self.grant = None
+        assert self.at is not None
+        grant = self.at.ledger.holder(self.token) if fresh else self.at.ledger.known_holder(self.token)
+        if grant is None or self.at.name != self.asked:
+            raise NotAuthorised()
+        self.dataset, self.grant = self.at, grant
+
+    @property
+    def opened(self) -> tuple[Dataset, Grant]:
+        """What the token opened."""
+        assert self.dataset is not None
+        assert self.grant is not None
+        return self.dataset, self.grant
+
+
+Work = Callable[[Visit, bytes], str]
+"""What a route does: from an accepted visit and the body to JSON. It can be pickled."""
+
+
+def begun(work: Work, visit: Visit, body: bytes) -> str:
+    """Does a request's work once the ledger was read for its token.
+
+    Raises:
+        Stopped: Its turn is over.
+        NotAuthorised: Its token opens nothing.
+    """
+    visit.authorise()
+    visit.turn.check()
+    return work(visit, body)
+
+
+def remembered(work: Work, visit: Visit, body: bytes) -> str:
+    """The same for work that gives nothing away before a charge, which looks at the token too.
+
+    The ledger is read for a token alone only where this process does not remember it.
+    """
+    try:
+        visit.authorise(fresh=False)
+    except NotAuthorised:
+        return begun(work, visit, body)
+    try:
+        return work(visit, body)
+    except (Refusal, NotAuthorised, Stopped):
+        visit.authorise()  # whose grant has ended learns nothing else; what fails after a charge has one text
+        raise
 
 
 def describe(visit: Visit, _: bytes) -> str:
