@@ -38,7 +38,7 @@ MetricsPort = Annotated[
         metavar="PORT",
         min=1,
         max=65535,
-        help="Counters for Prometheus, by default off.",
+        help="Counters for Prometheus, by default off; further workers use the ports after it.",
     ),
 ]
 MetricsHost = Annotated[

@@ -42,7 +42,7 @@ def create_app(
     datasets: Datasets,
     settings: Settings | None = None,
     log: RequestLog | None = None,
-    metrics_address: tuple[str, int] | None = None,
+    metrics_address: tuple[str, int, int] | None = None,
     provider_password: str | None = None,
     *,
     private_certificate: bool = False,
@@ -56,7 +56,7 @@ def create_app(
         datasets: What is served.
         settings: Limits, where they differ from the usual.
         log: The provider's log of requests.
-        metrics_address: Where Prometheus may ask, host and port; None for nowhere.
+        metrics_address: Where Prometheus may ask: host, port, and how many ports from there on; None for nowhere.
         provider_password: The hash of the password that opens the provider's page
             (``login.hash_password``); None for no page.
         private_certificate: Whether analysts need the provider's own certificate authority to
@@ -137,7 +137,7 @@ async def _to_page(_: Request) -> Response:
 
 def _lifespan(
     gate: Gate,
-    metrics_address: tuple[str, int] | None,
+    metrics_address: tuple[str, int, int] | None,
     readiness: Readiness,
     reload: Reload,
     listening: Callable[[], None],

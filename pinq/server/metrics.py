@@ -37,9 +37,21 @@ class Metrics:
         if code is not None:
             self._refusals.labels(dataset, code).inc()
 
-    def serve(self, host: str, port: int) -> Callable[[], None]:
-        """Answers Prometheus, in a thread; returns what ends it."""
-        server, thread = start_http_server(port, addr=host, registry=self.registry)
+    def serve(self, host: str, port: int, ports: int = 1) -> Callable[[], None]:
+        """Answers Prometheus, in a thread; returns what ends it.
+
+        Args:
+            host: Where.
+            port: Where; of several processes each takes the first that is free.
+            ports: How many there are from that one on.
+        """
+        for free in range(port, port + ports):
+            try:
+                server, thread = start_http_server(free, addr=host, registry=self.registry)
+                break
+            except OSError:
+                if free == port + ports - 1:
+                    raise
 
         def stop() -> None:
             server.shutdown()

@@ -128,7 +128,8 @@ class Start:
             datasets,
             Settings(rate=self.rate / self.workers),
             log,
-            self.metrics,
+            # While one of several is replaced there is one more.
+            self.metrics and (*self.metrics, 1 if self.workers == 1 else self.workers + 1),
             hashed,
             private_certificate=is_private(self.tls_cert, self.tls_key),
             public_url=self.public_url,
@@ -154,10 +155,10 @@ class Start:
 
     def _serve_by_several(self, bound: socket.socket) -> int:
         """Lets uvicorn start processes that make the application by ``application``, and look after them."""
-        if self.provider_page is not None or self.metrics is not None:
+        if self.provider_page is not None:
             raise PolicyError(
-                "--provider-page and --metrics-port are of one process, and --workers makes several. Use --workers 1, "
-                "and another `pinq serve` on a port of its own beside it where one is too slow."
+                "--provider-page keeps who signed in in the memory of one process, and --workers makes several. Use "
+                "--workers 1, or serve the page by another `pinq serve`, on a port of its own."
             )
         if self.rate < self.workers:
             raise PolicyError(f"{self.workers} workers cannot share --rate {self.rate:g}. Use fewer, or a higher rate.")

@@ -84,6 +84,11 @@ def test_the_compose_file_keeps_the_server_in() -> None:
     assert "ports" not in database
     assert content["networks"]["inside"] == {"internal": True}
     assert options_in(server["command"]) <= serve_options()
+    proxy = content["services"]["proxy"]
+    assert proxy["network_mode"] == "service:pinq"  # else the server's plain HTTP would leave its machine
+    assert {"--insecure-http", "--proxy=127.0.0.1", "--port=8080"} <= set(server["command"])
+    named = set(re.findall(r"\$\{(\w+)\}", (DEPLOY / "proxy" / "haproxy.cfg").read_text()))
+    assert set(proxy["environment"]) == named
     used = set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose" / "compose.yaml").read_text()))
     assert used == set(re.findall(r"^(\w+)=", (DEPLOY / "compose" / "env.example").read_text(), re.MULTILINE))
     volumes = {volume.split(":")[0] for service in content["services"].values() for volume in service["volumes"]}
