@@ -24,8 +24,9 @@ commands = typer.Typer()
 def selftest(
     policy: Annotated[
         Path | None,
-        option("--policy", metavar="FILE", help="Check this policy's source and ledger too. It is asked nothing."),
+        typer.Argument(metavar="POLICY", help="Ask for its columns, on made-up rows, and check its source and ledger."),
     ] = None,
+    named: Annotated[Path | None, typer.Option("--policy", hidden=True)] = None,
     minutes: Annotated[
         float, typer.Option("--minutes", metavar="N", help="About how long it may take; less time sees less.")
     ] = 10.0,
@@ -37,19 +38,19 @@ def selftest(
         Path | None, option("--report", metavar="FILE", help="Write it here; .json and .html say how.")
     ] = None,
 ) -> None:
-    """Measure what this installation really loses, on made-up tables.
+    """Measure what this installation really loses, on made-up rows of a policy's columns, or of columns of every kind.
 
-    Asks every verb and score on the worst neighbouring tables that are known, tens of thousands of
+    Asks every verb, score and loss on the worst neighbouring tables that are known, tens of thousands of
     times, and bounds the loss from below; holds noise and choices against their exact laws; guesses
-    rows from fitted models. Exit status 1 where a claim is refuted. Your own tables are not read,
-    but for the source of --policy.
+    rows from fitted models. Exit status 1 where a claim is refuted. Your own rows are
+    asked nothing; the source is compared with its policy.
     """
     from pinq.provider.selftest import selftest as measure
 
     if report is not None and report.suffix not in (".json", ".html"):
         raise typer.BadParameter("must end in .json or .html", param_hint="--report")
     with _Bar(quiet=as_json) as bar:
-        seen = measure(policy, minutes=minutes, server=server, progress=bar.show)
+        seen = measure(policy or named, minutes=minutes, server=server, progress=bar.show)
     if report is not None:
         report.write_text(seen.to_html() if report.suffix == ".html" else seen.to_json() + "\n", encoding="utf-8")
         typer.echo(printable(f"Wrote {report}."), err=True)

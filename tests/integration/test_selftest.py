@@ -19,11 +19,13 @@ from pinq.analyst.queryable import Verbs
 from pinq.cli.main import app
 from pinq.errors import EngineError
 from pinq.provider.selftest import Report, selftest
-from pinq.provider.selftest.claims import CLAIMS, EPSILON, Claim
+from pinq.provider.selftest.claims import EPSILON, Claim, claims_of
 from pinq.provider.selftest.report import Canary, Check, Finding, Law
 from pinq.provider.selftest.run import LESS_NOISE, Time, measure_canary, measure_claim, measure_laws
-from pinq.provider.selftest.worlds import in_process, publish, through_a_server
+from pinq.provider.selftest.worlds import MADE_UP, in_process, publish, through_a_server, values_of
+from pinq.public.derivatives import AnyDerivatives
 from pinq.public.plugins import plugin
+from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore
 from tests.checkout import ROOT
 from tests.servers import publish as publish_people
@@ -32,6 +34,7 @@ from tests.servers import token_of
 pytestmark = pytest.mark.slow
 
 DRAWS = 3_000
+CLAIMS, NOT_ASKED = claims_of(MADE_UP)
 
 
 def claim(name: str) -> Claim:
@@ -47,10 +50,64 @@ def test_every_verb_and_every_score_is_asked() -> None:
     names = " ".join(one.name for one in CLAIMS)
     verbs = [name for name in vars(Verbs) if name.startswith("noisy_") or name == "exp_mech"]
     scores = [kind.kind for kind in get_args(AnyScore)]
+    losses = [kind.kind for kind in get_args(AnyDerivatives)]
     assert len(verbs) == 4
     assert len(scores) >= 9
-    for name in (*verbs, *scores):
+    assert not NOT_ASKED
+    for name in (*verbs, *scores, *losses):
         assert name in names, name
+    for verb in (
+        "noisy_count of nested parts",
+        "noisy_sum of z",
+        "noisy_avg of z",
+        "noisy_sum of logistic",
+        "exp_mech, max_class",
+    ):
+        assert {f"{verb}{sense}" for sense in ("", ", a row replaced", ", a person of three rows")} <= {
+            one.name for one in CLAIMS
+        }
+
+
+ENDS = {
+    "one value": {"only": {"type": "categorical", "values": ["only"]}},
+    "equal bounds": {"same": {"type": "numeric", "lower": 3, "upper": 3, "integer": True}},
+    "a large grid": {"big": {"type": "numeric", "lower": -5, "upper": 2**24 - 9, "integer": True, "step": 1}},
+    "two columns": {
+        "y": {"type": "categorical", "values": [True, False], "nullable": True},
+        "d": {"type": "date", "lower": "2024-01-01", "upper": "2024-01-02"},
+    },
+    "derived": {
+        "a": {"type": "categorical", "values": ["u", "v", "w"]},
+        "b": {"type": "numeric", "lower": 0, "upper": 1, "nullable": True},
+        "c": {"type": "datetime", "lower": "2024-01-01", "upper": "2024-01-01 00:20", "step": 7},
+        "d": {"type": "numeric", "lower": -100, "upper": 10, "integer": True, "from": ["b"], "formula": "b * 3"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_schema_at_its_ends_is_asked_what_it_has_columns_for(name: str, tmp_path: Path) -> None:
+    """A sample of the questions that are made is answered on both tables; the report names what no column is there for."""
+    schema = Schema.model_validate({"max_rows": 9, "columns": ENDS[name]})
+    claims, left_out = claims_of(schema)
+    assert claims
+    assert left_out
+    assert ("the formula of d, whose values are made up" in left_out) == (name == "derived")
+    for number, one in enumerate(claims[::6]):  # each takes a second of files
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        worlds = publish(one.pair, schema, folder, 3)
+        with in_process(worlds) as handles:
+            for handle, world in zip(handles, worlds, strict=True):
+                assert len(one.ask(handle.partition(world.partition), EPSILON)) == 3, one.name
+
+
+def test_rows_are_encoded_as_the_codes_that_were_meant(tmp_path: Path) -> None:
+    """A made-up row has the first or the last value of each column, also of dates, missing values and coarse grids."""
+    codes = [0, *(MADE_UP.columns["hour"].cells - 1, 5)]
+    for name, column in MADE_UP.columns.items():
+        own = [min(code, column.codes - 1) for code in codes]
+        assert column.encode(values_of([{name: code} for code in own], name, MADE_UP).to_pylist()).tolist() == own
 
 
 def test_all_claims_can_be_asked(tmp_path: Path) -> None:
@@ -58,7 +115,7 @@ def test_all_claims_can_be_asked(tmp_path: Path) -> None:
     for number, one in enumerate(CLAIMS):
         folder = tmp_path / str(number)
         folder.mkdir()
-        worlds = publish(one.pair, folder, 20)
+        worlds = publish(one.pair, MADE_UP, folder, 20)
         with in_process(worlds) as handles:
             for handle, world in zip(handles, worlds, strict=True):
                 assert len(one.ask(handle.partition(world.partition), Fraction(3, 2))) == 20, one.name
@@ -187,7 +244,7 @@ def test_a_policy_without_a_ledger_refutes_nothing_and_a_lost_ledger_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first grant there is nothing to replay, and the report says so; a head without its ledger is a loss."""
-    monkeypatch.setattr("pinq.provider.selftest.run._steps", lambda server: [])
+    monkeypatch.setattr("pinq.provider.selftest.run._steps", lambda *_: [])
     policy = publish_people(tmp_path)
     report = selftest(policy, minutes=0.05)
     assert report.holds

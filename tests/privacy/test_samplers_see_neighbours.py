@@ -20,8 +20,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pinq.analyst.queryable import Parts, PrivateQueryable
-from pinq.provider.selftest.claims import CHOICES, VERBS
-from pinq.provider.selftest.worlds import COLUMNS, Row
+from pinq.provider.selftest.claims import claims_of
+from pinq.provider.selftest.worlds import MADE_UP, values_of
 from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.points import Points
 from pinq.public.policy import Policy
@@ -81,7 +81,7 @@ def made_pairs() -> list[tuple[list[int], int]]:
 
 
 def worst(rows: Any) -> pd.DataFrame:
-    return pd.DataFrame([row._asdict() for row in rows], columns=list(Row._fields)).drop(columns="person").assign(low=0)
+    return pd.DataFrame({name: values_of(rows, name, MADE_UP).to_pandas() for name in VALUES})
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,8 @@ def frames() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both worlds: cells that Hypothesis made, and the worst pairs that the self-test knows, in which a row comes."""
     made = made_pairs()
     assert len(made) == PAIRS
-    claims = [
-        claim.pair for claim in (*VERBS, *CHOICES) if claim.pair.adjacency == "add-remove" and not claim.pair.unit_rows
-    ]
+    known = [claim.pair for claim in claims_of(MADE_UP)[0]]
+    claims = [pair for pair in known if pair.adjacency == "add-remove" and not pair.unit_rows]
     before = in_cells([rows for rows, _ in made], [worst(pair.before) for pair in claims])
     more = in_cells([[row] for _, row in made], [worst(pair.after[len(pair.before) :]) for pair in claims])
     return before, pd.concat([before, more], ignore_index=True)
@@ -109,7 +108,8 @@ def in_cells(made: Sequence[Sequence[int]], others: Sequence[pd.DataFrame]) -> p
 @pytest.fixture
 def worlds(in_memory: Callable[..., PrivateQueryable], frames: tuple[pd.DataFrame, pd.DataFrame]) -> list[Parts]:
     cells = list(range(int(frames[1]["cell"].max()) + 1))
-    columns = {"cell": {"type": "categorical", "values": cells}, **COLUMNS, **LOW}
+    known = {name: MADE_UP.columns[name] for name in VALUES}
+    columns = {"cell": {"type": "categorical", "values": cells}, **known, **LOW}
     policy = Policy.model_validate({"dataset": "pairs", "cap": 10**6, "max_rows": MOST, "columns": columns})
     return [in_memory(10**6, policy=policy, data=frame).partition(Values("cell")) for frame in frames]
 

@@ -15,33 +15,41 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pinq import __version__
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.database import NoLedger
 from pinq.provider.check import check
-from pinq.provider.grants import grant
 from pinq.provider.local import open as open_here
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.selftest.claims import CLAIMS, EPSILON, TEN, Claim
+from pinq.provider.selftest.claims import EPSILON, Claim, claims_of
 from pinq.provider.selftest.report import Canary, Check, Finding, Law, Report
-from pinq.provider.selftest.worlds import ANALYST, LIMIT, Door, Pair, Row, World, in_process, publish, through_a_server
+from pinq.provider.selftest.worlds import (
+    ANALYST,
+    MADE_UP,
+    Door,
+    Pair,
+    Row,
+    World,
+    in_process,
+    publish,
+    publish_table,
+    through_a_server,
+)
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import plugin
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Column, Value
+from pinq.public.schema import Categorical, Column, Schema, Value
 from pinq.public.scores import MaxClass
 from pinq.public.specs import Spec, Values
 
@@ -115,6 +123,9 @@ def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
     return float(stats.chisquare(counts, wanted * counts.sum() / wanted.sum()).pvalue)
 
 
+Exact = tuple[np.ndarray, np.ndarray]
+"""What noise is added to in each copy of two tables, shape (copies, numbers) each."""
+
 Guess = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
 """``miners.canaries.Fit``."""
 
@@ -123,9 +134,11 @@ __all__ = ["ERROR", "Guess", "Time", "measure_canary", "measure_claim", "measure
 ERROR = 1e-6  # how likely a right system is refuted by one claim
 LESS_NOISE = Fraction(85, 100)
 CANARIES = 1_000
+SURE = Fraction(10**4)  # epsilon at which numbers have next to no noise
+ROWS = 10
 FIT_EPSILON = Fraction(2)
 # By MaxClass column a scores 4 of these five rows, b and c 3.
-SCORED = (("u", "u", "p"), ("u", "v", "p"), ("v", "u", "n"), ("v", "v", "n"), ("u", "v", "n"))
+SCORED: tuple[Row, ...] = ({"y": 1}, {"b": 1, "y": 1}, {"a": 1}, {"a": 1, "b": 1}, {"b": 1})
 
 
 @dataclass(frozen=True)
@@ -136,16 +149,19 @@ class Time:
     end: float
 
 
-def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> tuple[Finding, Check]:
+def measure_claim(
+    claim: Claim, folder: Path, door: Door, limit: Time, schema: Schema = MADE_UP
+) -> tuple[Finding, Check]:
     """Bounds a question's loss from below, at its epsilon and with noise that is 15 % too small.
 
     To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed.
     """
-    worlds = publish(claim.pair, folder, limit.draws)
+    worlds = publish(claim.pair, schema, folder, limit.draws)
     with door(worlds) as handles:
+        exact = _exact(claim, worlds, handles) if claim.noisy else None
         spent = [handle.budget.spent for handle in handles]
         pairs = [
-            [_Series(claim, world, handle, epsilon) for handle, world in zip(handles, worlds, strict=True)]
+            [_Series(claim, world, handle, epsilon, exact) for handle, world in zip(handles, worlds, strict=True)]
             for epsilon in (EPSILON, EPSILON / LESS_NOISE)
         ]
         runs = _in_turns([series for pair in pairs for series in pair], limit)
@@ -158,7 +174,7 @@ def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> tuple[
             _overcharge(handle.budget.spent - earlier, asked)
             for handle, earlier, asked in zip(handles, spent, zip(*pairs, strict=True), strict=True)
         ]
-    finding = Finding(claim.name, _neighbours(claim.pair), float(EPSILON), runs, *bounds)
+    finding = Finding(claim.name, claim.pair.neighbours, float(EPSILON), runs, *bounds)
     return finding, _verified(worlds[0], claim.name, [each for each in wrong if each])
 
 
@@ -171,8 +187,10 @@ class _Series:
         charge: Of the requests that were answered.
     """
 
-    def __init__(self, claim: Claim, world: World, handle: PrivateQueryable, epsilon: Fraction) -> None:
-        self._claim, self._world, self._epsilon = claim, world, epsilon
+    def __init__(
+        self, claim: Claim, world: World, handle: PrivateQueryable, epsilon: Fraction, exact: Exact | None
+    ) -> None:
+        self._claim, self._world, self._epsilon, self._exact = claim, world, epsilon, exact
         self._parts = handle.partition(world.partition)
         self.outcomes: list[Hashable] = []
         self.failed, self.charge = False, Fraction(0)
@@ -180,7 +198,8 @@ class _Series:
     def ask(self) -> None:
         """Asks all copies once more."""
         try:
-            self.outcomes += self._claim.ask(self._parts, self._epsilon)
+            drawn = self._claim.ask(self._parts, self._epsilon)
+            self.outcomes += drawn if self._exact is None else _likelihoods(np.asarray(drawn), *self._exact)
             self.charge += Epsilon.of(self._epsilon).exact
         except PinqError as error:
             self.outcomes += [type(error).__name__] * self._world.cells
@@ -210,9 +229,28 @@ def _first(drawn: list[Hashable], runs: int) -> list[Hashable]:
     return drawn[:runs]
 
 
-def _neighbours(pair: Pair) -> str:
-    rows = "a row" if pair.unit_rows is None else f"a person of {pair.unit_rows} rows"
-    return f"{rows} {'comes' if pair.adjacency == 'add-remove' else 'is replaced'}"
+def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQueryable]) -> Exact | None:
+    """The numbers of each copy in both tables, with next to no noise; None where a question fails."""
+    try:
+        before, after = (
+            np.asarray(claim.ask(handle.partition(world.partition), SURE))
+            for world, handle in zip(worlds, handles, strict=True)
+        )
+    except PinqError:
+        return None
+    return before, after
+
+
+def _likelihoods(drawn: np.ndarray, before: np.ndarray, after: np.ndarray) -> list[Hashable]:
+    """An outcome for each copy: a number itself; of several, how much nearer they are to one table's.
+
+    That is the logarithm of the ratio of their likelihoods under Laplace noise, in hundredths of
+    the largest: no event tells the tables better apart.
+    """
+    if drawn.shape[1] == 1:
+        return list(np.rint(drawn[:, 0] * 1000).tolist())
+    nearer = (np.abs(drawn - before) - np.abs(drawn - after)).sum(axis=1)
+    return list(np.rint(100 * nearer / np.maximum(np.abs(after - before).sum(axis=1), 1e-9)).tolist())
 
 
 def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
@@ -229,15 +267,14 @@ def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
 
 def measure_laws(folder: Path, door: Door, limit: Time) -> list[Law]:
     """Holds noise of counts and choices of a column against their exact laws."""
-    scored = tuple(Row(a=a, b=b, y=y) for a, b, y in SCORED)
-    worlds = publish(Pair(TEN, scored), folder, limit.draws)
+    worlds = publish(Pair([{}] * ROWS, SCORED), MADE_UP, folder, limit.draws)
     with door(worlds) as (plain, mixed):
         counts: list[int] = []
         parts = plain.partition(worlds[0].partition)
         while len(counts) < limit.draws:
             counts += parts.noisy_count(epsilon=EPSILON).tolist()
         edges = np.arange(-6, 7)
-        noise = np.array(counts) - len(TEN)
+        noise = np.array(counts) - ROWS
         chance = chi_square(interval_of(noise, edges), noise_law(1 / float(EPSILON), edges))
         laws = [Law("noise of a count: discrete Laplace", len(counts), chance)]
         # Scores 4, 3 and 3 of the five rows above: the law of the choice is known exactly.
@@ -288,17 +325,7 @@ def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np
     }
     # Of values 0, 1 and 2 where 0 and 2 have a canary: rows 0 p, 1 p, 2 p, 0 n, 2 n.
     table = {"value": np.append(np.arange(CANARIES), here), "y": ["p"] * CANARIES + ["n"] * len(here)}
-    pq.write_table(pa.table(table), folder / "canaries.parquet")
-    policy = Policy(
-        dataset="canaries",
-        source="canaries.parquet",
-        cap=Decimal(LIMIT),
-        max_rows=2 * CANARIES,
-        columns=columns,
-    )
-    file = folder / "canaries.yaml"
-    file.write_text(policy.to_yaml(), encoding="utf-8")
-    grant(file, ANALYST, LIMIT)
+    file, _ = publish_table(folder, "canaries", columns, pa.table(table), max_rows=2 * CANARIES)
     with open_here(file, analyst=ANALYST) as handle:
         return inside, fit(handle, epsilon, "y", "value", range(CANARIES), "n")
 
@@ -339,7 +366,8 @@ def selftest(
     """Measures what the installed system really loses, on made-up tables.
 
     Args:
-        policy: A policy to check beside it: its source, and its ledger's chain. Not asked anything.
+        policy: Whose schema is asked for, on made-up rows; its source is compared with it and its ledger's
+            chain verified, and they are asked nothing. None for columns of every kind.
         minutes: About how long it may take. With less there are fewer draws, and less is seen.
         server: Ask through ``pinq serve``, which is started for it, instead of in this process.
         progress: Called before each step.
@@ -355,8 +383,12 @@ def selftest(
         raise QueryError(f"is {minutes!r}", parameter="minutes", allowed="a number from 0.05 to 1440")
     began, at = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     left_out: list[str] = []
-    results: list[Result] = [] if policy is None else _checked(load_policy(policy), left_out)
-    steps = list(_steps(server))
+    loaded = None if policy is None else load_policy(policy)
+    results: list[Result] = [] if loaded is None else _checked(loaded, left_out)
+    schema = MADE_UP if loaded is None else loaded.schema_
+    claims, unasked = claims_of(schema)
+    left_out += unasked
+    steps = list(_steps(server, claims, schema))
     for done, step in enumerate(steps):
         progress(Progress(done, len(steps), step.name))
         left = began + 60 * minutes - time.monotonic()
@@ -396,21 +428,21 @@ class _Step:
     run: Callable[[Path, Time], list[Result]]
 
 
-def _steps(server: bool) -> Iterator[_Step]:
+def _steps(server: bool, claims: Sequence[Claim], schema: Schema) -> Iterator[_Step]:
     door = through_a_server if server else in_process
     yield _Step("laws", 15, partial(_laws, door))
     for name, fit in plugin("pinq.selftest", "miners", "A self-test fits miners.").items():
         yield _Step(name, 2, partial(_canary, name, fit))
-    for claim in CLAIMS:
-        yield _Step(claim.name, claim.seconds, partial(_claim, claim, door))
+    for claim in claims:
+        yield _Step(claim.name, claim.seconds, partial(_claim, claim, door, schema))
 
 
 def _laws(door: Door, folder: Path, limit: Time) -> list[Result]:
     return list(measure_laws(folder, door, limit))
 
 
-def _claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[Result]:
-    return list(measure_claim(claim, folder, door, limit))
+def _claim(claim: Claim, door: Door, schema: Schema, folder: Path, limit: Time) -> list[Result]:
+    return list(measure_claim(claim, folder, door, limit, schema))
 
 
 def _canary(name: str, fit: Guess, folder: Path, limit: Time) -> list[Result]:

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two neighbouring tables, many times over: each *cell* of one column holds a copy.
+"""Two neighbouring tables, many times over: each *cell* of one column holds a copy. And how they are asked.
 
 A question to all cells is one request and one charge. The answer of a cell depends on the rows of
 that cell alone, and the noise of cells is independent, so one request is as many independent draws
 of the question on one copy. ``max_rows`` is declared for one copy: that is the table for which the
 claim is made.
-
-A ``Door`` is how such tables are asked: in this process, or through a server of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,41 +30,53 @@ from pinq.errors import Unavailable
 from pinq.provider.grants import grant
 from pinq.provider.local import open as open_here
 from pinq.public.policy import Policy
-from pinq.public.schema import Adjacency, Categorical, Column, Numeric, PrivacyUnit
+from pinq.public.schema import Adjacency, Categorical, Column, PrivacyUnit, Schema, Value
 from pinq.public.specs import Values
 
-__all__ = ["ANALYST", "Door", "Pair", "Row", "World", "in_process", "publish", "through_a_server"]
+__all__ = [
+    "ANALYST",
+    "CELL",
+    "LIMIT",
+    "MADE_UP",
+    "PERSON",
+    "Door",
+    "Pair",
+    "Row",
+    "World",
+    "in_process",
+    "publish",
+    "publish_table",
+    "through_a_server",
+    "values_of",
+]
 
-ANALYST, CELL, PERSON = "selftest", "cell", "person"
+ANALYST, CELL, PERSON = "selftest", "copy of the selftest", "person of the selftest"
 LIMIT = 10**6
 MAX_CELLS = 20_000
 MAX_TABLE = 400_000  # rows of all copies together
 
-COLUMNS: dict[str, Column] = {
-    **{name: Categorical(values=("u", "v")) for name in ("a", "b", "c")},
-    "g": Categorical(values=("u", "v", "w")),
-    "y": Categorical(values=("n", "p")),
-    "x": Numeric(lower=Decimal(0), upper=Decimal(100), integer=True),
-    "z": Numeric(lower=Decimal(0), upper=Decimal(15), integer=True),
-}
+MADE_UP = Schema.model_validate(
+    {
+        "max_rows": 1,
+        "columns": {
+            "y": {"type": "categorical", "values": ["n", "p"]},
+            "z": {"type": "numeric", "lower": 0, "upper": 15, "integer": True},
+            **{name: {"type": "categorical", "values": ["u", "v"]} for name in "abc"},
+            "g": {"type": "categorical", "values": ["u", "v", "w"]},
+            "x": {"type": "numeric", "lower": 0, "upper": 100, "integer": True},
+            "low": {"type": "numeric", "lower": -100, "upper": 10, "nullable": True},
+            "day": {"type": "date", "lower": "2024-02-28", "upper": "2024-12-31"},
+            "hour": {"type": "datetime", "lower": "2024-01-01", "upper": "2024-01-02", "step": 60, "nullable": True},
+            "told": {"type": "categorical", "values": [True, False], "nullable": True},
+            "one": {"type": "categorical", "values": ["only"]},
+            "same": {"type": "numeric", "lower": 3, "upper": 3, "integer": True},
+        },
+    }
+)
+"""Every kind of column, and ends: one value, equal bounds, a calendar of one year."""
 
-
-class Row(NamedTuple):
-    """A row of one copy; ``person`` tells the copy's people apart."""
-
-    a: str = "u"
-    b: str = "u"
-    c: str = "u"
-    g: str = "u"
-    y: str = "p"
-    x: int = 0
-    z: int = 0
-    person: int = 0
-
-
-class _Terms(TypedDict, total=False):
-    adjacency: Adjacency
-    privacy_unit: Literal["row"] | PrivacyUnit
+Row = Mapping[str, int]
+"""A row of one copy by the codes of its columns, 0 where none is said; ``PERSON`` tells the copy's people apart."""
 
 
 @dataclass(frozen=True)
@@ -89,21 +99,20 @@ class Pair:
         """Rows of the larger table: what its policy declares."""
         return max(len(self.before), len(self.after), 1)
 
+    @property
+    def neighbours(self) -> str:
+        """In which sense, for people."""
+        rows = "a row" if self.unit_rows is None else f"a person of {self.unit_rows} rows"
+        return f"{rows} {'comes' if self.adjacency == 'add-remove' else 'is replaced'}"
+
     def cells(self, draws: int) -> int:
         """How many copies a table holds, where so many draws are wanted."""
         return min(draws, MAX_CELLS, MAX_TABLE // self.max_rows)
 
-    def terms(self) -> _Terms:
-        """What a policy says of neighbours."""
-        terms: _Terms = {"adjacency": self.adjacency}
-        if self.unit_rows is not None:
-            terms["privacy_unit"] = PrivacyUnit(column=PERSON, max_rows=self.unit_rows)
-        return terms
-
 
 @dataclass(frozen=True)
 class World:
-    """One of the two tables, with its policy and a granted budget, in files.
+    """A table with its policy and a granted budget, in files.
 
     Attributes:
         policy: The policy's file.
@@ -121,42 +130,51 @@ class World:
         return Values(CELL)
 
 
-def publish(pair: Pair, folder: Path, draws: int) -> tuple[World, World]:
+def publish(pair: Pair, schema: Schema, folder: Path, draws: int) -> tuple[World, World]:
     """Writes both tables and their policies, and grants a budget on each."""
     cells = pair.cells(draws)
-    return (
-        _publish(pair, pair.before, cells, folder, "before"),
-        _publish(pair, pair.after, cells, folder, "after"),
+    unit = {} if pair.unit_rows is None else {"privacy_unit": PrivacyUnit(column=PERSON, max_rows=pair.unit_rows)}
+    terms = {"max_rows": pair.max_rows, "adjacency": pair.adjacency, **unit}
+    # What a formula makes of a source is not asked for: its column is made up itself.
+    columns = {name: column.as_given.model_copy(update={"unreviewed": ()}) for name, column in schema.columns.items()}
+    columns[CELL] = Categorical(values=tuple(range(cells)))
+    before, after = (
+        publish_table(folder, name, columns, _table(rows, cells, schema), **terms)
+        for name, rows in (("before", pair.before), ("after", pair.after))
     )
+    return World(before[0], cells, before[1]), World(after[0], cells, after[1])
 
 
-def _publish(pair: Pair, rows: Sequence[Row], cells: int, folder: Path, name: str) -> World:
-    labels = tuple(range(cells))
-    pq.write_table(_table(rows, cells), folder / f"{name}.parquet")
-    policy = Policy(
-        dataset=name,
-        source=f"{name}.parquet",
-        cap=Decimal(LIMIT),
-        max_rows=pair.max_rows,
-        columns={CELL: Categorical(values=labels), **COLUMNS},
-        **pair.terms(),
-    )
+def publish_table(
+    folder: Path, name: str, columns: Mapping[str, Column], table: pa.Table, **terms: Any
+) -> tuple[Path, str]:
+    """Writes a table and its policy; the policy's file, and the token of a budget on it."""
+    pq.write_table(table, folder / f"{name}.parquet")
+    policy = Policy(dataset=name, source=f"{name}.parquet", cap=Decimal(LIMIT), columns=columns, **terms)
     file = folder / f"{name}.yaml"
     file.write_text(policy.to_yaml(), encoding="utf-8")
-    return World(file, cells, grant(file, ANALYST, LIMIT).token)
+    return file, grant(file, ANALYST, LIMIT).token
 
 
-def _table(rows: Sequence[Row], cells: int) -> pa.Table:
-    copies: Mapping[str, np.ndarray] = {
-        name: np.tile(np.array([getattr(row, name) for row in rows], dtype=_kind(name)), cells) for name in Row._fields
-    }
+def _table(rows: Sequence[Row], cells: int, schema: Schema) -> pa.Table:
+    copies = {name: pa.chunked_array([values_of(rows, name, schema)] * cells) for name in schema.columns}
     cell = np.repeat(np.arange(cells), len(rows))
-    person = cell * (max((row.person for row in rows), default=0) + 1) + copies[PERSON]
-    return pa.table({CELL: cell, **copies, PERSON: person})
+    # People 0 to 2 of the first copy, 3 to 5 of the second.
+    people = np.array([row.get(PERSON, 0) for row in rows], dtype=np.int64)
+    return pa.table({**copies, CELL: cell, PERSON: cell * (people.max(initial=0) + 1) + np.tile(people, cells)})
 
 
-def _kind(name: str) -> str:
-    return "U1" if name in "abcgy" else "i8"
+def values_of(rows: Sequence[Row], name: str, schema: Schema) -> pa.Array:
+    """The raw values of a column in some rows."""
+    codes = [row.get(name, 0) for row in rows]
+    if name in schema.numeric_columns:
+        column, values = schema.numeric_columns[name], dict[int, Value | float | None]()
+        values = {code: None if code == column.null_code else column.point(column.number(code)) for code in codes}
+        kind = pa.string() if column.unit else pa.float64()
+    else:
+        values = dict(enumerate(schema.categorical_columns[name].labels))
+        kind = pa.array(schema.categorical_columns[name].values).type
+    return pa.array([values[code] for code in codes], kind)
 
 
 Door = Callable[[tuple[World, ...]], AbstractContextManager[list[PrivateQueryable]]]
