@@ -6,9 +6,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from warnings import catch_warnings, simplefilter
 
 from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import Plan, PlanLine, remember_fit
+from miners.budget.plan import FitWarning, Plan, PlanLine, remember_fit
 from miners.estimator import Fitted, Model, public_schema
 from miners.parameters import HasParams
 from pinq.errors import unspent
@@ -114,7 +115,9 @@ class HandleMiner(Miner[W], Generic[W]):
             if reuse is False:
                 self._rehearse(work, handle)
             asked, certificate = begin_fit(self, handle, total, warnings, reuse=reuse)
-        with Bill(handle) as bill:
+        with Bill(handle) as bill, catch_warnings():
+            if warnings:  # one word is enough
+                simplefilter("ignore", FitWarning)
             model = self._learned(work, asked, target)
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)

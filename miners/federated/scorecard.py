@@ -58,14 +58,14 @@ class HoldersAsking(Asking):
         self._source, self._shares, self._reuse = source, shares, reuse
         self._rows: FederatedParts = source.parts()
 
-    def start(self, parts: Spec) -> Answer:
+    def start(self, parts: Spec, look: int = 0) -> Answer:
         """Counts all rows by parts of the target."""
-        return _added(self._counted(parts))
+        return _added(self._counted(parts, look))
 
-    def _counted(self, parts: Spec) -> Mapping[str, Tally]:
+    def _counted(self, parts: Spec, look: int = 0) -> Mapping[str, Tally]:
         """Returns each holder's rows by parts of the target."""
         cells = self._rows.partition(parts)
-        question = cells.question("noisy_count", epsilon=self._shares.base, reuse=self._reuse)
+        question = cells.question("noisy_count", epsilon=self._shares.bases[look], reuse=self._reuse)
         return self._source.tally([question])[0]
 
     def among(self, objective: Objective) -> None:
@@ -101,9 +101,9 @@ class HoldersAsking(Asking):
 class InTurns(HoldersAsking):
     """Lets one holder choose each step's attribute, in proportion to noisy sizes."""
 
-    def start(self, parts: Spec) -> Answer:
+    def start(self, parts: Spec, look: int = 0) -> Answer:
         """Counts all rows by parts of the target; deals out the turns by how many there are."""
-        counted = self._counted(parts)
+        counted = self._counted(parts, look)
         self._know([counted])
         return _added(counted)
 
@@ -272,7 +272,7 @@ class HoldersCardMiner(HoldersMiner[CardFit], ScorecardMiner):
         )
         shares, width = card_fit.shares, card_fit.objective.width
         steps = [step.sums for step in shares.steps]
-        return SumsNeeded(cells, min([shares.base, *shares.tables]), min(steps, default=None), width)
+        return SumsNeeded(cells, min([*shares.bases, *shares.tables]), min(steps, default=None), width)
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         require_word("strategy", self.strategy, get_args(CardStrategyName))
@@ -300,7 +300,9 @@ class HoldersCardMiner(HoldersMiner[CardFit], ScorecardMiner):
         naive = self._is_naive(objective, epsilon, attributes, steps)
         weight = objective.table_weight(epsilon, attributes) if naive else objective.order_weight
         tables = attributes if asked else 0
-        return Shares.of(epsilon, tables=tables, steps=steps, chooses=False, weight=weight, starts=naive)
+        return Shares.of(
+            epsilon, tables=tables, steps=steps, chooses=False, weight=weight, starts=naive, looks=objective.looks
+        )
 
     def _holder_notes(self, holders: int) -> Iterator[str]:
         """Yields what is worth knowing, one sentence each."""

@@ -12,10 +12,11 @@ Privacy:
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from miners.budget.plan import PlanLine, count_scale
+from miners.budget.plan import FitWarning, PlanLine, count_scale
 from miners.scorecards.card import Card
 from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective
 from miners.scorecards.shares import CardStep, Shares
@@ -57,8 +58,14 @@ class CardFit:
 
     def learned(self, asking: Asking) -> Card:
         """Asks all questions; returns the card."""
-        counts = asking.start(self.objective.base_parts)
-        objective, card = self.objective.start(counts.numbers, counts.scale)
+        objective = self.objective
+        for look in range(objective.looks - 1):
+            counts = asking.start(objective.base_parts, look)
+            objective = objective.nearer(counts.numbers, counts.scale)
+        counts = asking.start(objective.base_parts, objective.looks - 1)
+        objective, card = objective.start(counts.numbers, counts.scale)
+        for doubt in objective.doubts if self.shares.steps else ():  # without steps a plan has said so
+            warnings.warn(doubt, FitWarning, stacklevel=5)
         asking.among(objective)
         if self.shares.tables:
             tables = asking.tables(self.table_specs, objective)
@@ -96,7 +103,8 @@ class CardFit:
         schema, target = self.objective.schema, self.objective.target
         cells = [bind(spec, schema).size for spec in self.specs]
         start = bind(self.objective.base_parts, schema).size
-        lines = [self._counts(0, f"rows by `{target}`", start, self.shares.base)]
+        texts = [f"rows by `{target}`"] + [f"rows by `{target}`, where these are"] * (len(self.shares.bases) - 1)
+        lines = [self._counts(0, text, start, each) for text, each in zip(texts, self.shares.bases, strict=True)]
         if self.shares.tables:
             asked = f"`{target}` in the cells of each attribute"
             classes = bind(self.objective.table_parts, schema).size

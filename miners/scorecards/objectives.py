@@ -91,8 +91,8 @@ class Asking(ABC):
     """Asks the questions of one fit; each step is asked once."""
 
     @abstractmethod
-    def start(self, parts: Spec) -> Answer:
-        """Counts all rows by parts of the target."""
+    def start(self, parts: Spec, look: int = 0) -> Answer:
+        """Counts all rows by parts of the target, at the first or a later look."""
 
     @abstractmethod
     def among(self, objective: Objective) -> None:
@@ -156,10 +156,11 @@ class HandleAsking(Asking):
     def _size(self, spec: Spec) -> int:
         return bind(spec, self._handle.schema).size
 
-    def start(self, parts: Spec) -> Answer:
+    def start(self, parts: Spec, look: int = 0) -> Answer:
         """Counts all rows by parts of the target."""
-        counts = self._handle.partition(parts).noisy_count(epsilon=self._shares.base)
-        return self._counted(np.asarray(counts, dtype=np.float64), self._shares.base)
+        epsilon = self._shares.bases[look]
+        counts = self._handle.partition(parts).noisy_count(epsilon=epsilon)
+        return self._counted(np.asarray(counts, dtype=np.float64), epsilon)
 
     def among(self, objective: Objective) -> None:
         """Restricts all further questions."""
@@ -215,6 +216,7 @@ class Objective(ABC):
     # Where nobody chooses: what tables weigh that order attributes, for each unit of all steps, and
     # how many times as many steps pay, for some meet what others have said already.
     order_weight: ClassVar[float] = 0.1
+    looks: ClassVar[int] = 1  # questions that say where scores start
     unchosen: ClassVar[float] = 1.3
 
     @abstractmethod
@@ -268,6 +270,15 @@ class Objective(ABC):
         """The unit of ``bound`` in a plan; None where it follows from the first answer."""
         return "rows"
 
+    def nearer(self, counts: np.ndarray, scale: float) -> Self:
+        """Returns the objective whose ``base_parts`` are where rows are; of numbers alone."""
+        return self
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What the first answers say against the fit, one sentence each."""
+        return ()
+
     @abstractmethod
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns the objective, which may know more now, and a card without terms.
@@ -315,6 +326,8 @@ class Objective(ABC):
 
 
 HISTOGRAM = 32  # cells of a numeric target
+PLAIN = 7.0  # deviations above which a count is no noise: noise is once in 40,000, in one of 60 bins once in 650 fits
+COARSE = 1.0  # cells; the rounding of values that deviate by less is a twelfth of their variance and more
 FARTHEST = 2.0  # standard deviations of the target beyond which residuals are clamped
 TIMID = 0.5  # standard deviations of the target: width of the prior of a cell's points
 
@@ -326,13 +339,17 @@ class Mean(Objective):
     Attributes:
         deviation: Of the target, in grid cells, from the first answer; 0 before it.
         half: A cut with about half of the rows on each side, from the first answer; None before it.
+        within: The first cell of the range where rows plainly are, and the first above it; None
+            before the first answer, or where it does not tell.
     """
 
     majority: ClassVar[str] = "the mean"
     order_weight: ClassVar[float] = 0.4
     unchosen: ClassVar[float] = 1.0
+    looks: ClassVar[int] = 3
     deviation: float = 0.0
     half: CutPoint | None = None
+    within: tuple[int, int] | None = None
 
     @property
     def column(self) -> Numeric:
@@ -345,12 +362,62 @@ class Mean(Objective):
 
     @property
     def base_parts(self) -> Spec:
-        """A coarse histogram of the target."""
+        """A coarse histogram of the target, or of the range where its rows are."""
         return Cuts(self.target, self._points) if self._points else Values(self.target)
 
     @cached_property
     def _points(self) -> tuple[CutPoint, ...]:
-        return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
+        if self.within is None:
+            return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
+        first, end = self.within
+        # Cells 100 to 499: cuts before cells 100, 112, 125, ... and 500.
+        cells = np.unique(first + np.arange(HISTOGRAM + 1) * (end - first) // HISTOGRAM)
+        return tuple(self.column.cut_before(cell) for cell in cells.tolist() if 0 < cell < self.column.cells)
+
+    @property
+    def _edges(self) -> np.ndarray:
+        """The first cell of each bin of the histogram, and the number of cells."""
+        axis = bind(self.base_parts, self.schema).axes[0]
+        # Cuts at cells 10 and 20 of 30: edges 0, 10, 20 and 30.
+        edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
+        return np.unique(np.minimum(edges, self.column.cells))
+
+    def nearer(self, counts: np.ndarray, scale: float) -> Self:
+        """Returns the objective that looks from the first to the last sum of counts that is no noise.
+
+        Under bounds a thousand times too wide the noise of bins without rows would else move the
+        mean by more than all rows do, and residuals would be clamped far too late.
+        """
+        edges, deviation, ends = self._edges, standard_deviation(scale), list[int]()
+        counts = counts[: len(edges) - 1]
+        for rows in (counts, counts[::-1]):
+            # A sum of four bins has twice the noise of one; one bin may tell what their sum does not.
+            plain = np.maximum(np.cumsum(rows) / np.sqrt(np.arange(1, len(edges))), rows) > PLAIN * deviation
+            ends.append(int(plain.argmax()) if plain.any() else len(edges))
+        before, after = ends[0], len(edges) - 1 - ends[1]
+        if before >= after:
+            return self
+        # Rows too few to be plain lie beside a range of several bins: of bins of 50 cells from 200 to
+        # 299, cells 150 to 349. A single bin has them all, for its neighbours would be plain.
+        first, end = int(edges[before]), int(edges[after])
+        width = end - first - int(np.diff(edges[before : after + 1]).max())
+        return replace(self, within=(max(0, first - width), min(self.column.cells, end + width)))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """That no range was found, or that its cells are too wide."""
+        low, high = self.column.bounds
+        if self.within is None:
+            return (
+                f"epsilon is too small to find where `{self.target}` lies from {low} to {high}: predictions may be far "
+                "off; narrower bounds, or a larger `epsilon`, are needed.",
+            )
+        if self.column.half_cell and self.deviation < COARSE:
+            return (
+                f"`{self.target}` is read in grid cells of {float(self.column.width):.6g}, about as wide as its values "
+                "spread: what is finer cannot be learned; the policy may declare a smaller `step`.",
+            )
+        return ()
 
     @property
     def table_parts(self) -> Spec:
@@ -378,11 +445,10 @@ class Mean(Objective):
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns mean and deviation by a histogram, without cells that noise can explain."""
-        axis = bind(self.base_parts, self.schema).axes[0]
-        # Cuts at cells 10 and 20 of 30: edges 0, 10, 20 and 30, and middles 4.5, 14.5 and 24.5.
-        edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
-        edges = np.unique(np.minimum(edges, self.column.cells))
+        edges = self._edges
         middles = (edges[1:] + edges[:-1] - 1) / 2
+        if self.within is not None:  # rows outside count as its ends, as residuals are clamped
+            middles = np.clip(middles, self.within[0], self.within[1] - 1)
         rows = np.maximum(counts[: len(middles)] - scale, 0.0)
         if not rows.any():
             rows = np.ones(len(middles))

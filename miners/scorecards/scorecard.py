@@ -144,7 +144,9 @@ class ScorecardMiner(HandleMiner[CardFit]):
         """Returns what each question pays."""
         tables = attributes if self._asks_tables(objective, epsilon, attributes) else 0
         weight = objective.table_weight(epsilon, attributes)
-        return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1, weight=weight)
+        return Shares.of(
+            epsilon, tables=tables, steps=steps, chooses=attributes > 1, weight=weight, looks=objective.looks
+        )
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes are asked; without steps they are all."""

@@ -131,12 +131,13 @@ class Shares:
     """What each question of a fit pays.
 
     Attributes:
-        base: For where scores start.
+        bases: For where scores start: one question, or several of numbers, each in the range that
+            the one before finds.
         tables: For the classes of each attribute's cells; empty where they are not asked.
         steps: For each step.
     """
 
-    base: Epsilon
+    bases: tuple[Epsilon, ...]
     tables: tuple[Epsilon, ...]
     steps: tuple[CardStep, ...]
 
@@ -144,11 +145,19 @@ class Shares:
     def total(self) -> Epsilon:
         """What all of it costs."""
         steps = sum((step.sums + (step.choice or ZERO) for step in self.steps), ZERO)
-        return self.base + sum(self.tables, ZERO) + steps
+        return sum((*self.bases, *self.tables), ZERO) + steps
 
     @classmethod
     def of(
-        cls, epsilon: Epsilon, *, tables: int, steps: int, chooses: bool, weight: float = TABLES, starts: bool = True
+        cls,
+        epsilon: Epsilon,
+        *,
+        tables: int,
+        steps: int,
+        chooses: bool,
+        weight: float = TABLES,
+        starts: bool = True,
+        looks: int = 1,
     ) -> Shares:
         """Divides a loss.
 
@@ -159,6 +168,7 @@ class Shares:
             chooses: Whether a step chooses its attribute.
             weight: What all tables together weigh, for each unit of all steps.
             starts: Whether points start from tables, where there are any.
+            looks: How many questions say where scores start.
 
         Raises:
             QueryError: Some share would be below one nano-epsilon.
@@ -166,11 +176,13 @@ class Shares:
         # Of two steps the choices weigh 227 and 273, the sums 714 and 786: 2,000 in all.
         choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
-        weights = [BESIDE_TABLES if tables and starts else BASE] + [each] * tables
+        base = BESIDE_TABLES if tables and starts else BASE
+        weights = [base] * looks + [each] * tables
         for choice, own in zip(choices, sums, strict=True):
             weights += [choice, own] if chooses else [choice + own]
         shares = spread(epsilon, weights)
-        return cls(shares[0], shares[1 : tables + 1], tuple(_steps(shares[tables + 1 :], chooses)))
+        first = looks + tables
+        return cls(shares[:looks], shares[looks:first], tuple(_steps(shares[first:], chooses)))
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:

@@ -15,15 +15,16 @@ Privacy:
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from miners.budget.plan import PlanLine
+from miners.budget.plan import FitWarning, PlanLine
 from miners.budget.recipe import DESCRIBING, Step
 from miners.estimator import require_varied
 from miners.fitted.forest import Forest
-from miners.fitted.tree import ENDS, Tree
+from miners.fitted.tree import ENDS, Tree, faint_of
 from miners.growth.frontier import cycle_search_paused, grow
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
@@ -62,6 +63,8 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
                 "counted" if sum(strategy.trees for strategy in strategies) > 1 and not self._numeric_target else None
             )
             trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target, shares)]
+        for doubt in faint_of(trees):
+            warnings.warn(doubt, FitWarning, stacklevel=4)
         return trees[0] if self._state is Tree else Forest(trees)
 
     # What subclasses say

@@ -41,7 +41,7 @@ def target_of(miner: Any) -> str:
 
 
 def handle(rows: int, epsilon: float = 100) -> pinq.PrivateQueryable:
-    return simulated(Schema(columns=COLUMNS, max_rows=rows), rows=min(rows, 1000), epsilon=epsilon)
+    return simulated(Schema(columns=COLUMNS, max_rows=rows), rows=min(rows, 20_000), epsilon=epsilon)
 
 
 @pytest.mark.parametrize("name", KINDS)

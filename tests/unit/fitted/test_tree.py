@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.fitted.tree import Node, Tree
+from miners.fitted.tree import Node, Tree, faint_of
 from pinq.errors import QueryError
-from pinq.public.schema import Schema
-from pinq.public.specs import Values, bind
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Values, bind
 from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
@@ -322,3 +322,20 @@ def test_a_tree_that_was_stored_before_predicts_as_it_did() -> None:
     for unknown in ("means", ["moments"], None):
         with pytest.raises(QueryError, match="`shares`"):
             Tree.from_dict({**stored, "shares": unknown})
+
+
+def test_classes_that_noise_hides_are_named() -> None:
+    """Fewer rows than four deviations of their noise, or leaves whose answers do not add up to them."""
+    cut = Cuts("age", (40,))
+    columns = {"age": Numeric(lower=0, upper=99, integer=True), "y": Categorical(values=("n", "p"))}
+    schema = Schema(columns=columns, max_rows=9)
+
+    def tree(noise: float, rare: float) -> Tree:
+        leaves = [Node(counts=(500.0, own), counts_deviation=noise) for own in (0.0, rare)]
+        return Tree(schema, "y", [Node(cut, (1, 2), counts=(1000.0, rare), counts_deviation=noise), *leaves])
+
+    (told,) = faint_of([tree(20, 57)])
+    assert "'p' (about 57 of them, and noise of 20)" in told
+    assert "'n'" not in told
+    assert faint_of([tree(5, 57)]) == faint_of([tree(0, 57)]) == ()
+    assert len(faint_of([tree(20, 50)] * 2)) == 1

@@ -7,9 +7,11 @@ import bisect
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
+import pinq
 from miners import FitWarning, Scorecard, ScorecardRegressor
 from miners.scorecards.objectives import Objective
 from pinq.analyst.queryable import Verbs
@@ -238,3 +240,27 @@ def test_an_update_is_told_of_the_noise_that_there_is(
 def below(kind: type[Any]) -> list[type[Any]]:
     """All classes below one."""
     return [kind for child in kind.__subclasses__() for kind in (child, *below(child))]
+
+
+@pytest.mark.parametrize(("upper", "step"), [(100, None), (10_000, None), (100_000, 1)])
+def test_wide_bounds_of_a_target_cost_little(upper: int, step: int | None) -> None:
+    """A target of 40 deviating by 9 is found in any range before scores start, and a plan says so."""
+    random = np.random.default_rng(4)
+    z = random.normal(0, 1, 5000)
+    frame = pd.DataFrame({"z": z, "y": 40 + 8 * z + random.normal(0, 4, 5000)})
+    columns = {"z": pinq.Numeric(lower=-5, upper=5), "y": pinq.Numeric(lower=0, upper=upper, step=step)}
+    schema = pinq.Schema(columns=columns, max_rows=5000)
+    miner = ScorecardRegressor(epsilon=2)
+    assert miner.fit(pinq.simulate(schema, data=frame, epsilon=2), "y").score(frame) > 0.6
+    lines = [line.asked for line in miner.plan(schema, "y").lines]
+    assert lines[:3] == ["rows by `y`", *["rows by `y`, where these are"] * 2]
+
+
+def test_a_target_that_is_nowhere_found_is_told() -> None:
+    """Where noise hides all rows, and where cells are as wide as the values spread."""
+    frame = pd.DataFrame({"z": np.linspace(-5, 5, 3000), "y": np.tile([37.0, 40.0, 43.0], 1000)})
+    z = pinq.Numeric(lower=-5, upper=5)
+    for upper, epsilon, told in [(1000, 0.01, "too small to find where `y` lies"), (1e5, 4, "read in grid cells")]:
+        schema = pinq.Schema(columns={"z": z, "y": pinq.Numeric(lower=0, upper=upper)}, max_rows=3000)
+        with pytest.warns(FitWarning, match=told):
+            ScorecardRegressor(epsilon=epsilon, steps=1).fit(pinq.simulate(schema, data=frame, epsilon=9), "y")

@@ -41,7 +41,7 @@ def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, chooses:
     assert shares.total == Epsilon(nano)
     assert len(shares.tables) == tables
     assert len(shares.steps) == steps
-    paid = [shares.base, *shares.tables, *(step.sums for step in shares.steps)]
+    paid = [*shares.bases, *shares.tables, *(step.sums for step in shares.steps)]
     assert min(paid) >= Epsilon(1)
     assert all((step.choice is not None and step.choice > ZERO) == chooses for step in shares.steps)
 
