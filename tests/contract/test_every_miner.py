@@ -292,9 +292,9 @@ def test_a_miner_has_scikit_learns_manners(form: Form) -> None:
 @pytest.mark.filterwarnings("error::miners.budget.plan.FitWarning")
 def test_fitting_again_says_what_it_costs_before_it_does(form: Form) -> None:
     """On the same handle only; whoever makes warnings errors has spent nothing; copies are miners of their own."""
-    target, schema = TARGETS[form.learns], Schema(columns=SCHEMA.columns, max_rows=10**6)
+    target, schema = TARGETS[form.learns], Schema(columns=SCHEMA.columns, max_rows=10**5)
     wide = {"attributes": ["age", "job", "sex"]}  # few enough for no warning that they learn little
-    with simulated(schema, rows=300, epsilon=100) as h, simulated(schema, rows=300, epsilon=100) as other:
+    with simulated(schema, rows=20_000, epsilon=100) as h, simulated(schema, rows=20_000, epsilon=100) as other:
         miner = form.built(epsilon=1.5, **wide).fit(h, target)
         before = h.budget.spent
         again = rf"^this {form.name} is fitted on this handle already, and fitting it again costs an epsilon of 1\.5 again\.$"
