@@ -29,6 +29,8 @@ from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.wire import (
     PROTOCOL,
     PROTOCOL_HEADER,
+    REVISION,
+    REVISION_HEADER,
     SCHEMA_HEADER,
     Description,
     Failure,
@@ -91,6 +93,7 @@ class RemoteSession:
         headers = {
             "Authorization": f"Bearer {token}",
             PROTOCOL_HEADER: PROTOCOL,
+            REVISION_HEADER: str(REVISION),
             "Accept": "application/json",
             "Accept-Encoding": "identity",
         }
@@ -193,7 +196,11 @@ class RemoteSession:
     def _error(self, response: httpx.Response) -> PinqError:
         spoken = response.headers.get(PROTOCOL_HEADER)
         try:
-            return Failure.model_validate_json(response.content).error()
+            failed = Failure.model_validate_json(response.content)
+            if "is malformed" in failed.message and REVISION_HEADER not in response.headers:
+                older = " The server is older than this client: the data provider can upgrade it."
+                failed = failed.model_copy(update={"message": failed.message + older})
+            return failed.error()
         except ValidationError:
             version = "" if spoken is None else f", which speaks protocol {spoken} while this client speaks {PROTOCOL}"
             return Unavailable(

@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
-from pinq.public.wire import PROTOCOL, SCHEMA_HEADER, Health
+from pinq.public.wire import PROTOCOL, REVISION_HEADER, SCHEMA_HEADER, Health
 from pinq.server import replies
 from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate, failure
@@ -84,7 +84,9 @@ def create_app(
 
 def _analysts_routes(gate: Gate) -> list[Route]:
     async def describe(http: Request) -> Response:
-        return await gate.run(http, "describe", replies.describe)
+        spoken = http.headers.get(REVISION_HEADER, "1")
+        revision = int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else 1
+        return await gate.run(http, "describe", partial(replies.describe, revision=revision))
 
     async def show_history(http: Request) -> Response:
         start = http.query_params.get("start", "0")

@@ -19,7 +19,8 @@ from pinq.ledger.terms import Grant
 from pinq.provider import local
 from pinq.provider.history import page
 from pinq.public.queries import Request
-from pinq.public.wire import Description, History, WireBudget, WirePreview
+from pinq.public.schema import Date
+from pinq.public.wire import REVISION, Description, History, WireBudget, WirePreview
 from pinq.server.datasets import Dataset
 
 __all__ = ["Visit", "Work", "begun", "budget", "coarse", "describe", "history", "preview", "query", "remembered"]
@@ -114,10 +115,19 @@ def remembered(work: Work, visit: Visit, body: bytes) -> str:
         raise
 
 
-def describe(visit: Visit, _: bytes) -> str:
-    """Says what a token's holder may know of a dataset."""
+def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
+    """Says what a token's holder may know of a dataset.
+
+    ``QueryError`` where a client of an older revision could not read it.
+    """
     dataset, grant = visit.opened
     schema = dataset.curator.schema
+    dated = [name for name, column in schema.columns.items() if isinstance(column, Date)]
+    if revision < REVISION and dated:
+        raise QueryError(
+            f"this dataset has columns of dates ({', '.join(dated[:3])}), which this version of pinq cannot read. "
+            "Upgrade pinq on the client's side."
+        )
     description = Description(
         dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs, quote
@@ -56,7 +57,7 @@ def create_page(
         public_url: Where analysts reach the server; empty for its own address.
     """
     page = _Page(datasets, login, log, private_certificate, public_url)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/style.css", _asset(STYLE, "text/css")),
             Route("/icon.svg", _asset(ICON, "image/svg+xml")),
@@ -70,6 +71,8 @@ def create_page(
         ],
         exception_handlers={HTTPException: page.missing},
     )
+    app.router.redirect_slashes = False  # such a redirect would follow the Host header
+    return app
 
 
 class _Page:
@@ -152,7 +155,10 @@ class _Page:
             opened = await self._login.open((form.fields.get("password") or [""])[0], address)
         except (WrongPassword, TooManyRequests) as error:
             self._log.write("sign-in refused", address=address, code=error.code)
-            return self._sign_in_form(http, str(error), STATUSES[type(error)])
+            refused = self._sign_in_form(http, str(error), STATUSES[type(error)])
+            if isinstance(error, TooManyRequests):
+                refused.headers["Retry-After"] = str(math.ceil(error.retry_after))
+            return refused
         self._log.write("sign-in", address=address)
         response = _go(_HOME)
         _set_cookie(http, response, "session", opened)

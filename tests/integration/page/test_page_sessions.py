@@ -99,6 +99,7 @@ def refused_in_the_end(stranger: Visitor, log: Path) -> None:
     ] == [401] * 10
     response = stranger.sign_in()
     assert response.status_code == 429
+    assert 0 < int(response.headers["Retry-After"]) <= 60
     assert "Too many wrong passwords. Try again in " in response.text
     assert stranger.get("/").url.path == "/provider/login"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
