@@ -207,9 +207,9 @@ def flooded(folder: Path) -> Iterator[Flood]:
     (folder / "other").mkdir()
     other, _ = publish(folder / "other")
     other.write_text(other.read_text(encoding="utf-8").replace("dataset: adult", "dataset: other"), encoding="utf-8")
-    (folder / "other" / "adult.parquet.ledger").unlink(missing_ok=True)
-    for file in (folder / "other").glob("*.ledger*"):
-        file.unlink()
+    for pattern in ("*.ledger*", "*.claim"):
+        for file in (folder / "other").glob(pattern):
+            file.unlink()
     victims = {"adult": grant(policy, "victim", 100).token, "other": grant(other, "victim", 100).token}
     tokens = [grant(policy, f"attacker{number}", 1).token for number in range(ATTACKERS)]
     with server(folder, policy, other) as (process, root):
