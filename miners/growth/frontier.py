@@ -15,10 +15,7 @@ Privacy:
 
 from __future__ import annotations
 
-import gc
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -36,7 +33,7 @@ from pinq.public.specs import MAX_PARTS, Partition, Values, bind
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts
 
-__all__ = ["Level", "OpenNode", "ask_classes", "ask_ends", "cycle_search_paused", "grow"]
+__all__ = ["Level", "OpenNode", "ask_classes", "ask_ends", "grow"]
 
 
 def ask_classes(parts: Parts, target: str, epsilon: Epsilon) -> np.ndarray:
@@ -393,26 +390,3 @@ def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strate
             child.observe(cells, count_variance(level.below_scale), level.below_scale)
     nodes += children
     return Level(level.number + 1, level.parts.partition(list(splits)), children)
-
-
-_guard = threading.Lock()
-_paused = 0
-_was_enabled = False
-
-
-@contextmanager
-def cycle_search_paused() -> Iterator[None]:
-    """Pauses it until the last block that paused it ends, of whatever thread."""
-    global _paused, _was_enabled
-    with _guard:
-        if not _paused:
-            _was_enabled = gc.isenabled()
-            gc.disable()
-        _paused += 1
-    try:
-        yield
-    finally:
-        with _guard:
-            _paused -= 1
-            if not _paused and _was_enabled:
-                gc.enable()

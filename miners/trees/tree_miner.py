@@ -25,7 +25,7 @@ from miners.budget.recipe import DESCRIBING, Step
 from miners.estimator import require_varied
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree, faint_of
-from miners.growth.frontier import cycle_search_paused, grow
+from miners.growth.frontier import grow
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError
@@ -58,11 +58,9 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     def _learned(self, strategies: Sequence[S], handle: PrivateQueryable, target: str) -> Tree | Forest:
         """Grows the tree or the trees."""
-        with cycle_search_paused():
-            shares = (
-                "counted" if sum(strategy.trees for strategy in strategies) > 1 and not self._numeric_target else None
-            )
-            trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target, shares)]
+        is_forest = sum(strategy.trees for strategy in strategies) > 1
+        shares = "counted" if is_forest and not self._numeric_target else None
+        trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target, shares)]
         for doubt in faint_of(trees):
             warnings.warn(doubt, FitWarning, stacklevel=4)
         return trees[0] if self._state is Tree else Forest(trees)
