@@ -32,7 +32,7 @@ from benchmarks.harness.timing import quickest
 from benchmarks.speed.layer import beside_counting, handle_over
 from miners import DiffPC45, DiffPID3
 from miners.fitted.route import encode
-from miners.tuning.synthetic import Concept
+from miners.tuning.synthetic import made_up_rows, random_rule
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy
@@ -119,12 +119,12 @@ def _lines_of(name: str, file: Path, schema: Schema, target: str, codes: Codes) 
 
 def write_synthetic(schema: Schema, target: str, rows: int, path: Path) -> dict[str, np.ndarray]:
     """Writes rows that a random tree labels, chunk by chunk; returns their codes, as narrow as they get."""
-    concept = Concept.random(schema, target, depth=5, categorical="groups", seed=1)
+    rule = random_rule(schema, target, depth=5, seed=1)
     kinds = {name: np.min_scalar_type(column.codes) for name, column in schema.columns.items()}
     codes = {name: np.empty(rows, dtype=kind) for name, kind in kinds.items()}
     writer = None
     for start in range(0, rows, CHUNK):
-        chunk = concept.sample(min(CHUNK, rows - start), noise=0.1, seed=[2, start])
+        chunk = made_up_rows(rule, min(CHUNK, rows - start), noise=0.1, seed=[2, start])
         end = start + chunk.num_rows
         for name, column in codes.items():
             column[start:end] = encode(schema, name, chunk)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
-from miners.growth.candidates import attribute_names, attribute_of, default_levels, families, levels_carried
+from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
 from miners.trees.strategy import Problem, SplitCandidate, many
@@ -18,6 +18,7 @@ from pinq.errors import QueryError
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema
+from pinq.public.specs import AnyCut, Values
 
 __all__ = ["LEAF_SHARE", "DiffPC45"]
 
@@ -63,7 +64,7 @@ class Paper(Published):
     @staticmethod
     def candidates(schema: Schema, names: Sequence[str]) -> tuple[SplitCandidate, ...]:
         """Returns the cuts of each numeric attribute, and all values of each other one."""
-        return tuple(attribute_of(schema, name).cut_or_values for name in names)
+        return tuple(AnyCut(name) if name in schema.numeric_columns else Values(name) for name in names)
 
     @property
     def cuts(self) -> list[SplitCandidate]:

@@ -32,7 +32,7 @@ class RandomSplits(ForestStrategy):
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Draws a split for each node of a level."""
-        return [random_split(self.schema, self.names, node.part, "groups", self.random) for node in level.nodes]
+        return [random_split(self.schema, self.names, node.part, self.random) for node in level.nodes]
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -34,7 +34,7 @@ from miners.fitted.theme import COLOURS, PALE, pyplot
 from miners.handle_miner import Learner
 from miners.parameters import cloned
 from miners.tuning.public_rows import simulated
-from miners.tuning.synthetic import Concept
+from miners.tuning.synthetic import made_up_rows, random_rule
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
 from pinq.public.schema import Schema
@@ -247,9 +247,9 @@ class _Trial:
         cls, opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
     ) -> _Trial:
         """Makes up a rule and its rows; ``opened`` closes the handle in the end."""
-        concept = Concept.random(schema, target, depth=depth, categorical="groups", seed=[*seed, 0])
-        handle = simulated(schema, data=concept.sample(rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
-        return cls(opened.enter_context(handle), concept.sample(TEST_ROWS, seed=[*seed, 2]), target)
+        rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
+        handle = simulated(schema, data=made_up_rows(rule, rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
+        return cls(opened.enter_context(handle), made_up_rows(rule, TEST_ROWS, seed=[*seed, 2]), target)
 
     def score(self, miner: Learner, epsilon: float) -> float:
         """Returns the accuracy of a copy of the miner that learned with ``epsilon``."""

@@ -12,7 +12,8 @@ import pinq
 from benchmarks.harness.learners import CRITERIA, Learner, Rows, exact_tree, private
 from benchmarks.harness.measure import Experiment, accuracies
 from miners import DiffPC45, DiffPID3, SuLQID3
-from miners.tuning.synthetic import Concept
+from miners.fitted.tree import Node, Tree
+from miners.tuning.synthetic import made_up_rows, random_rule
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Values
 
@@ -31,11 +32,11 @@ class Synthetic(Experiment):
         key: ``fig3``.
         title: What it shows.
         numeric: How many of the ten attributes are numeric over [0, 100]; the others are binary.
-        depth: Levels of the concept; 1 for a single split, of a numeric attribute at 35 where there is one.
+        depth: Levels of the rule; 1 for a single split, of a numeric attribute at 35 where there is one.
         epsilon: The budget B.
         noise: p_noise.
         sizes: Training rows.
-        trees: Concepts; None for another one in each run.
+        trees: Rules; None for another one in each run.
         runs: Training sets for each size.
         learners: What is compared.
     """
@@ -65,21 +66,26 @@ class Synthetic(Experiment):
         }
         return Schema(columns={**attributes, TARGET: Categorical(values=(0, 1))}, max_rows=max(self.sizes))
 
-    def concept(self, run: int) -> Concept:
+    def rule(self, run: int) -> Tree:
         """Returns the rule that labels the rows of a run."""
         schema, seed = self.schema(), [int(self.key[3:]), run if self.trees is None else run % self.trees]
         if self.depth > 1:
-            return Concept.random(schema, TARGET, depth=self.depth, leaf_probability=0.3, seed=seed)
+            return random_rule(schema, TARGET, depth=self.depth, seed=seed)
         random = np.random.default_rng(seed)
         attribute = int(random.integers(self.numeric or 10))
         split = Cuts(f"n{attribute}", (35,)) if self.numeric else Values(f"a{attribute}")
         # Which class is larger varies, or a tie that goes to the first would be no fair coin.
-        return Concept.single_split(schema, TARGET, split, first=int(random.integers(2)))
+        leaves = [Node(counts=(1.0, 0.0)), Node(counts=(0.0, 1.0))]
+        first = int(random.integers(2))
+        return Tree(schema, TARGET, [Node(split, (1, 2)), leaves[first], leaves[1 - first]])
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
         """Returns test accuracies of some learners on one training set."""
-        concept, seed = self.concept(run), [int(self.key[3:]), run, int(x)]
-        train, fresh = concept.sample(int(x), noise=self.noise, seed=[*seed, 0]), concept.sample(FRESH, seed=[*seed, 1])
+        rule, seed = self.rule(run), [int(self.key[3:]), run, int(x)]
+        train, fresh = (
+            made_up_rows(rule, int(x), noise=self.noise, seed=[*seed, 0]),
+            made_up_rows(rule, FRESH, seed=[*seed, 1]),
+        )
         with pinq.simulate(self.schema(), data=train, epsilon=UNLIMITED_EPSILON) as handle:
             rows = Rows(self.schema(), TARGET, handle, train, fresh)
             return accuracies({name: self.learners[name](rows, self.epsilon) for name in learners})
