@@ -10,7 +10,6 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -26,8 +25,6 @@ from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
-    from miners.budget.plan import Plan
-
     Recommended = Scorecard | ScorecardRegressor | DiffPC45 | DiPriMeTreeClassifier | DiPriMeTreeRegressor
 
 __all__ = ["Alternative", "Recommendation", "recommend"]
@@ -56,21 +53,6 @@ class Facts:
     classes: int
     rows: int
     size: float
-
-    @property
-    def mostly_numeric(self) -> bool:
-        """Whether most attributes are numeric."""
-        return self.numeric > MOSTLY * self.attributes
-
-    @property
-    def wide(self) -> bool:
-        """Whether rows are so few for each attribute that all together say the most."""
-        return self.rows <= SCARCE_ROWS * self.attributes and self.size >= CLEAR * self.attributes
-
-    @property
-    def combinable(self) -> bool:
-        """Whether a tree can look at all attributes together and still have rows in its leaves."""
-        return self.attributes <= FEW and self.size >= PLENTY * max(self.classes, 1)
 
     def __str__(self) -> str:
         target = f"{self.classes} classes" if self.classes else "a number to predict"
@@ -160,19 +142,14 @@ def recommend(schema: Schema, target: str, epsilon: Loss, *, max_rows: int | Non
     if max_rows is not None:
         whole_number("max_rows", max_rows, 1, schema.max_rows)
         schema = schema.model_copy(update={"max_rows": max_rows})
-    facts = _facts(schema, target, Epsilon.of(epsilon))
-    name, reason = _choice(facts)
-    considered = sorted(_considered(facts, epsilon), key=lambda other: other.name != name)
-    plan: Plan = considered[0].miner.plan(schema, target)
-    return Recommendation(considered[0].miner, reason, facts, tuple(considered), plan.warnings)
-
-
-def _facts(schema: Schema, target: str, epsilon: Epsilon) -> Facts:
-    column = schema.column(target)
-    names = attribute_names(schema, target, None)
+    column, names = schema.column(target), attribute_names(schema, target, None)
     numeric = sum(name in schema.numeric_columns for name in names)
     classes = 0 if target in schema.numeric_columns else column.cells
-    return Facts(len(names), numeric, classes, schema.max_rows, rows_epsilon(schema, epsilon))
+    facts = Facts(len(names), numeric, classes, schema.max_rows, rows_epsilon(schema, Epsilon.of(epsilon)))
+    name, reason = _choice(facts)
+    alternatives = sorted(_considered(facts, epsilon), key=lambda other: other.name != name)
+    miner = alternatives[0].miner
+    return Recommendation(miner, reason, facts, tuple(alternatives), miner.plan(schema, target).warnings)
 
 
 def _choice(facts: Facts) -> tuple[str, str]:
@@ -181,38 +158,38 @@ def _choice(facts: Facts) -> tuple[str, str]:
         return "ScorecardRegressor", (
             "a number is predicted; points that add up were ahead of trees on every number measured but one."
         )
-    if facts.wide:
+    # Rows are so few for each attribute that all together say the most.
+    if facts.rows <= SCARCE_ROWS * facts.attributes and facts.size >= CLEAR * facts.attributes:
         return "Scorecard", (
             f"at most {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
             "a tree can ask."
         )
-    if not facts.mostly_numeric and facts.combinable:
+    if facts.numeric > MOSTLY * facts.attributes:
+        return "DiffPC45", (
+            "most attributes are numeric, for which a tree finds cut points of its own; a card has only cells of "
+            "equal width and round numbers."
+        )
+    # A tree can look at all attributes together and still has rows in its leaves.
+    if facts.attributes <= FEW and facts.size >= PLENTY * facts.classes:
         return "DiffPC45", (
             f"at most {FEW} attributes and {PLENTY:,.0f} rows times epsilon a class: a tree can combine all of them."
         )
-    if not facts.mostly_numeric:
-        return "Scorecard", (
-            "most attributes are categorical, and what their values say adds up more often than not; "
-            "points need fewer rows than a tree, which halves them at every level."
-        )
-    return "DiffPC45", (
-        "most attributes are numeric, for which a tree finds cut points of its own; a card has only cells of "
-        "equal width and round numbers."
+    return "Scorecard", (
+        "most attributes are categorical, and what their values say adds up more often than not; "
+        "points need fewer rows than a tree, which halves them at every level."
     )
 
 
-def _considered(facts: Facts, epsilon: Loss) -> Iterator[Alternative]:
-    """Yields the miners that fit the target."""
-    if not facts.classes:
-        yield Alternative(ScorecardRegressor(epsilon=epsilon), "where attributes add up; a page to print")
-        yield Alternative(DiPriMeTreeRegressor(epsilon=epsilon), "where attributes act together, and rows are many")
-        return
-    yield Alternative(
-        Scorecard(epsilon=epsilon), "where attributes add up, or shares will be used as such; a page to print"
-    )
-    yield Alternative(
-        DiffPC45(epsilon=epsilon), "where attributes act together: rules, positions, sensors; numeric columns"
-    )
-    yield Alternative(
-        DiPriMeTreeClassifier(epsilon=epsilon), "as DiffPC45, and as good; each node looks at a few random attributes"
-    )
+def _considered(facts: Facts, epsilon: Loss) -> list[Alternative]:
+    """Returns the miners that fit the target."""
+    uses: dict[type[Recommended], str] = {
+        ScorecardRegressor: "where attributes add up; a page to print",
+        DiPriMeTreeRegressor: "where attributes act together, and rows are many",
+    }
+    if facts.classes:
+        uses = {
+            Scorecard: "where attributes add up, or shares will be used as such; a page to print",
+            DiffPC45: "where attributes act together: rules, positions, sensors; numeric columns",
+            DiPriMeTreeClassifier: "as DiffPC45, and as good; each node looks at a few random attributes",
+        }
+    return [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]
