@@ -187,8 +187,8 @@ FAULTS = (
     Fault(
         "several choices for a part cost as much as one",
         "pinq/curator/candidates/selection.py",
-        "epsilon / self.choices))",
-        "epsilon))",
+        "choose(counted, offered, epsilon / self.choices)",
+        "choose(counted, offered, epsilon)",
         (SELECTIONS,),
     ),
     Fault(
@@ -299,8 +299,8 @@ FAULTS = (
     Fault(
         "sums of cells are added up in 32 bits",
         "pinq/curator/verbs/sum.py",
-        "return np.clip(self.factor * codes + self.offset * rows, -MAX_SUM, MAX_SUM).astype(np.int64)",
-        "return (self.factor * codes + self.offset * rows).astype(np.int32).astype(np.int64)",
+        "return np.clip(exact, -MAX_SUM, MAX_SUM).astype(np.int64)",
+        "return (exact % 2**32).astype(np.int64)",
         (KNOWN, "tests/integration/test_whole_numbers.py"),
     ),
     Fault(
