@@ -27,7 +27,6 @@ from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
-    Generic,
     Literal,
     NamedTuple,
     Protocol,
@@ -70,7 +69,6 @@ __all__ = [
     "Tally",
     "progress_of",
     "spent_text",
-    "tallies",
     "unknown_holder",
 ]
 
@@ -221,9 +219,18 @@ class CountSource(Protocol):
 
     def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
         """Asks questions for numbers; returns the answers with the variance of their noise."""
+        return [
+            {
+                name: Tally(np.asarray(counts, dtype=np.float64), question.variance(self, name))
+                for name, counts in answer.items()
+            }
+            for question, answer in zip(questions, self.ask(questions), strict=True)
+        ]
 
     def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
-        """Selects the tallies of whoever was not dropped."""
+        """Selects the tallies of holders that were not dropped."""
+        gone = {dropped.holder for dropped in self.dropped}
+        return [tally for name, tally in tallies.items() if name not in gone]
 
     def variance(self, holder: str, epsilon: Loss) -> float:
         """Returns the variance of the noise in one count of a holder."""
@@ -238,7 +245,18 @@ class CountSource(Protocol):
         """Does the same with each holder's budget, all at once."""
 
     def each_handle(self, act: Callable[[PrivateQueryable], object]) -> object:
-        """Does the same with each holder's handle, all at once; parties that add up have none."""
+        """Does the same with each holder's handle, all at once; nothing where there are none."""
+        return None
+
+    def close(self) -> None:
+        """Closes all connections, if there are any; also at the end of a ``with`` block."""
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass(frozen=True)
@@ -379,17 +397,6 @@ class FederatedParts:
         return FederatedParts(self._source, {name: act(parts) for name, parts in self._living().items()})
 
 
-def tallies(source: CountSource, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
-    """Asks a source questions for numbers; returns the answers with the variance of their noise."""
-    return [
-        {
-            name: Tally(np.asarray(counts, dtype=np.float64), question.variance(source, name))
-            for name, counts in answer.items()
-        }
-        for question, answer in zip(questions, source.ask(questions), strict=True)
-    ]
-
-
 def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
     """Returns what is called with a line of text after each round.
 
@@ -440,7 +447,7 @@ class HolderFailed(PinqError):
         self.causes, self.spent = dict(causes), dict(spent)
 
 
-class Federation:
+class Federation(CountSource):
     """Private handles of several data holders, asked together.
 
     Args:
@@ -553,9 +560,10 @@ class Federation:
     def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
         """Does the same with each handle, all at once; failures by the rule."""
         asked = self.holders
-        outcomes = self._together([(name, partial(_ignoring, act, self._handles[name])) for name in asked])
-        living = self.holders  # those who failed are not among them
-        return {name: outcome.answer() for name, outcome in zip(asked, outcomes, strict=True) if name in living}
+        calls = [(name, partial(lambda handle, _: act(handle), self._handles[name])) for name in asked]
+        outcomes = self._together(calls)
+        living = self.holders  # those that failed are not among them
+        return {name: outcome for name, outcome in zip(asked, outcomes, strict=True) if name in living}
 
     each_handle = each
 
@@ -584,20 +592,8 @@ class Federation:
         by_question: list[dict[str, Any]] = [{} for _ in questions]
         for (number, name), outcome in zip(jobs, outcomes, strict=True):
             if name in self.holders:
-                by_question[number][name] = outcome.answer()
+                by_question[number][name] = outcome
         return by_question
-
-    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
-        """Asks questions for numbers; returns the answers with the variance of their noise.
-
-        Each holder adds its own noise, so a sum over k holders has that of k.
-        """
-        return tallies(self, questions)
-
-    def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
-        """Those of whoever was not dropped."""
-        gone = {dropped.holder for dropped in self.dropped}
-        return [tally for name, tally in tallies.items() if name not in gone]
 
     def variance(self, holder: str, epsilon: Loss) -> float:
         """Variance of the noise in one count of a holder."""
@@ -612,12 +608,6 @@ class Federation:
         for handle in self._handles.values():
             handle.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         lines = [
             f"Federation of {len(self._handles)} holders, on_failure={self.on_failure!r}, {self.rounds} rounds so far"
@@ -630,32 +620,33 @@ class Federation:
 
     # Failure
 
-    def _together(self, calls: Sequence[tuple[str, Callable[[bool], T]]]) -> list[_Outcome[T]]:
+    def _together(self, calls: Sequence[tuple[str, Callable[[bool], T]]]) -> list[Any]:
         """Makes all calls at once.
 
         Returns:
-            How they went, in order; where one failed, its holder is dropped.
+            Their answers, in order; where one failed its error, and its holder is dropped.
         """
         stop = threading.Event()
         outcomes = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
         causes = {
-            name: outcome.error for (name, _), outcome in zip(calls, outcomes, strict=True) if outcome.error is not None
+            name: outcome for (name, _), outcome in zip(calls, outcomes, strict=True) if isinstance(outcome, PinqError)
         }
         if causes:
-            if all(outcome.is_refused for outcome in outcomes):
+            if all(isinstance(outcome, QueryError) for outcome in outcomes):
                 raise next(iter(causes.values()))  # nobody could answer any of that, and nobody charged it
             self._give_up(causes)
         return outcomes
 
-    def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> _Outcome[T]:
-        """Returns how one holder's call went, after waiting where the rule says so."""
+    def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> T | PinqError:
+        """Returns one holder's answer, or its error after waiting where the rule says so."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
             try:
-                return _Outcome([call(again)])
-            except (Unavailable, TooManyRequests) as error:
-                if self.on_failure != "wait" or time.monotonic() + pause > end or stop.is_set():
-                    return _Outcome(error=error)
+                return call(again)
+            except PinqError as error:
+                may_pass = self.on_failure == "wait" and isinstance(error, (Unavailable, TooManyRequests))
+                if not may_pass or time.monotonic() + pause > end or stop.is_set():
+                    return error
                 # What did not come back may have been charged: the same question is not paid for
                 # twice.
                 again = True
@@ -663,10 +654,6 @@ class Federation:
                 stop.wait(pause)
                 # After .1 s, .2 s, .4 s, ... and at last every 5 s.
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except QueryError as error:
-                return _Outcome(error=error, is_refused=True)
-            except PinqError as error:
-                return _Outcome(error=error)
 
     def _give_up(self, causes: Mapping[str, PinqError]) -> None:
         """Drops the holders that failed, or raises."""
@@ -684,25 +671,6 @@ class Federation:
         spent = self.spent()
         why = " ".join(f"{name!r} failed: {cause}" for name, cause in causes.items())
         raise HolderFailed(f"{why} Spent since the federation was made: {spent_text(spent)}.", causes, spent)
-
-
-@dataclass(frozen=True)
-class _Outcome(Generic[T]):
-    """How one call of a holder went: its answer alone in a list, or its error.
-
-    Attributes:
-        given: The answer; empty where there is none.
-        error: Why there is none.
-        is_refused: Whether the question itself was wrong, so that nobody charged it.
-    """
-
-    given: Sequence[T] = ()
-    error: PinqError | None = None
-    is_refused: bool = False
-
-    def answer(self) -> T:
-        """The answer. Only where there is no error."""
-        return self.given[0]
 
 
 def _named(handles: Handles) -> dict[str, PrivateQueryable]:
@@ -729,11 +697,6 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     if len({id(handle) for handle in named.values()}) < len(named):
         raise QueryError("the same handle stands for two holders; their people must be disjoint.")
     return named
-
-
-def _ignoring(act: Callable[[PrivateQueryable], T], handle: PrivateQueryable, _: bool) -> T:
-    """An act that is the same the second time."""
-    return act(handle)
 
 
 def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event | None = None) -> list[T]:

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, loss_text, remember_fit, warn_before_fit
-from miners.estimator import Model, whole_number
-from miners.federated.asking import one_handle
-from miners.federated.federation import CountSource, Dropped, Federation, HolderFailed, spent_text
-from miners.federated.strategy import require_abilities
+from miners.estimator import Model, public_schema, whole_number
+from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from miners.handle_miner import Miner
 from miners.trees.strategy import many
 from pinq.analyst.reuse import reusing
@@ -26,9 +24,32 @@ from pinq.public.schema import Schema
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["Card", "HoldersMiner", "resumes"]
+__all__ = ["DISJOINT", "NEEDS", "STRATEGIES", "Card", "HoldersMiner", "StrategyName", "resumes"]
 
 W = TypeVar("W")
+DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
+
+StrategyName = Literal["turns", "noisy_counts", "secure"]
+STRATEGIES = get_args(StrategyName)
+# What a strategy needs of a source beside counts.
+NEEDS: dict[str, Ability | None] = {
+    "turns": "choices",
+    "noisy_counts": None,
+    "secure": "sums",
+}
+UNABLE: dict[Ability, str] = {
+    "choices": (
+        "strategy {strategy!r} asks holders to choose, and parties that add up their counts do nothing else; "
+        "use 'secure'."
+    ),
+    "sums": (
+        "strategy {strategy!r} needs parties that add up their counts under secret sharing, and handles "
+        "answer each for itself, "
+        "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, or `scorecard` for a "
+        "scorecard, to try it "
+        "miners.secure.SecureFederation.simulated; 'turns' is for handles."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -124,33 +145,6 @@ class HoldersBill:
         return Card(strategy, self.spent(), tuple(self._source.dropped), rounds, asked, model)
 
 
-def cost_of(card: Card, total: Fraction) -> Fraction:
-    """Returns the largest of what holders charged.
-
-    Who was asked and does not say counts as the total.
-    """
-    return max((_cost(spent, card.requests[name], total) for name, spent in card.spent.items()), default=Fraction(0))
-
-
-class Priced(Protocol):
-    """A miner that says what its fit costs."""
-
-    epsilon: Loss
-
-
-def source_of(handle: CountSource | PrivateQueryable, miner: Priced, *, reuse: bool) -> CountSource:
-    """Returns what ``fit`` asks: several holders as they are, one handle as a federation of one.
-
-    With ``reuse`` the first question to one handle says whether the fit was paid for before.
-    ``QueryError`` where it is neither.
-    """
-    if isinstance(handle, CountSource):
-        return handle
-    single = one_handle(handle)
-    require = partial(require_budget, single, Epsilon.of(miner.epsilon), miner=miner)
-    return Federation({"holder 1": reusing(single, require) if reuse else single})
-
-
 def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
     """Returns whether answers that were paid for will do. ``QueryError`` where they cannot.
 
@@ -167,13 +161,6 @@ def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
                 f"`{name}` goes with holders that keep their answers; parties of a secure session keep none."
             )
     return resume or reuse
-
-
-def _cost(spent: Fraction | None, requests: int, total: Fraction) -> Fraction:
-    """Returns what a holder charged; the total where it was asked and does not say."""
-    if spent is None:
-        return total if requests else Fraction(0)
-    return spent
 
 
 class HoldersMiner(Miner[W], Generic[W]):
@@ -206,10 +193,12 @@ class HoldersMiner(Miner[W], Generic[W]):
         """
         with unspent():
             resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
-            source = source_of(handle, self, reuse=reuse)
+            source = self._source(handle, reuse)
             work = self._among(self._checked(source.schema, target), len(source.holders))
             total = self._total(work)
-            require_abilities(self.strategy, source)
+            needed = NEEDS.get(self.strategy, "choices")
+            if needed is not None and needed not in source.abilities:
+                raise QueryError(UNABLE[needed].format(strategy=self.strategy))
             if not resume:  # of a fit that was broken off a part has been paid for
                 source.each_handle(partial(self._rehearse, work))
                 source.each(lambda budget: require_budget(budget, total, miner=self))
@@ -219,7 +208,27 @@ class HoldersMiner(Miner[W], Generic[W]):
         card = bill.card(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)
         remember_fit(self, handle)
-        return self._fitted(model, cost_of(card, total.exact))
+        # A holder that was asked and does not say what it charged counts as the total.
+        silent = [total.exact for name, spent in card.spent.items() if spent is None and card.requests[name]]
+        costs = [spent for spent in card.spent.values() if spent is not None]
+        return self._fitted(model, max([*costs, *silent], default=Fraction(0)))
+
+    def _source(self, handle: CountSource | PrivateQueryable, reuse: bool) -> CountSource:
+        """Returns what ``fit`` asks: several holders as they are, one handle as a federation of one.
+
+        With ``reuse`` the first question to one handle says whether the fit was paid for before.
+        ``QueryError`` where it is neither.
+        """
+        if isinstance(handle, CountSource):
+            return handle
+        if isinstance(handle, (Mapping, list, tuple)):
+            raise QueryError(
+                f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several "
+                "handles: Federation([...])."
+            )
+        public_schema(handle)
+        require = partial(require_budget, handle, Epsilon.of(self.epsilon), miner=self)
+        return Federation({"holder 1": reusing(handle, require) if reuse else handle})
 
     def plan(self, schema: Schema, target: str, *, holders: int = 1, rows: int | None = None) -> Plan:
         """Says what ``fit`` is going to ask of each holder, and what it costs there.

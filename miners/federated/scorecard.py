@@ -25,9 +25,8 @@ import numpy as np
 
 from miners.budget.plan import many
 from miners.federated.federation import CountSource, FederatedParts, HolderQuestion, SumsNeeded, Tally
+from miners.federated.holders_miner import DISJOINT, HoldersMiner, resumes
 from miners.federated.holders_miner import Card as Holders
-from miners.federated.holders_miner import HoldersMiner, resumes
-from miners.federated.strategy import DISJOINT
 from miners.federated.topdown import deal
 from miners.scorecards.card import Card
 from miners.scorecards.cells import refined

@@ -37,20 +37,19 @@ from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from miners.budget.plan import PlanLine, lost_votes
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from miners.estimator import TreeClassifier, require_varied, whole_number
-from miners.federated.asking import Task, ask_choices, ask_leaves
-from miners.federated.federation import CountSource, FederatedParts, SumsNeeded
-from miners.federated.held_node import HeldNode, branch, gather, pooled
-from miners.federated.holders_miner import Card, HoldersMiner, resumes
-from miners.federated.split_finders import FoundSplit, NoisyCounts
+from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally
+from miners.federated.growing import Answer, FederatedStrategy, HeldNode, Task, ask_leaves, branch, gather, pooled
+from miners.federated.holders_miner import DISJOINT, NEEDS, STRATEGIES, Card, HoldersMiner, StrategyName, resumes
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
-from miners.federated.strategy import DISJOINT, NEEDS, STRATEGIES, FederatedStrategy, StrategyName
 from miners.fitted.node import Split
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, default_depth_note, families, levels_carried
-from miners.growth.criteria import require_criterion, score_of
+from miners.growth.criteria import impurity_reduction, require_criterion, score_of
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Problem, SplitCandidate, many
@@ -58,28 +57,53 @@ from miners.trees.tree_miner import MAX_DEPTH, require_word
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
+from pinq.public.specs import MAX_PARTS, bind
 
-__all__ = ["MAX_DECAYS", "MOVED", "BestFirst", "DPTopDown", "InTurns", "deal"]
+__all__ = ["MAX_DECAYS", "MOVED", "SMALLEST", "BestFirst", "DPTopDown", "FoundSplit", "InTurns", "deal"]
 
+SMALLEST = Epsilon(1)
 MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
 MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there
 
 
+@dataclass(frozen=True)
+class FoundSplit:
+    """A split for a node, and what is known of the children that it would have.
+
+    Attributes:
+        split: By what.
+        below: For each part of the split, its noisy class counts by holder.
+        paid: What finding that out cost, at each holder that was asked.
+    """
+
+    split: Split
+    below: Sequence[Answer]
+    paid: dict[str, Epsilon]
+
+    def gain(self, task: Task, criterion: str) -> float:
+        """Returns the reduction of impurity, by the holders that are still there."""
+        table = np.array([pooled(task.source.living(answer)).counts for answer in self.below])
+        return float(impurity_reduction(criterion, table[:, : task.problem.classes]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class BestFirst(FederatedStrategy):
-    """How a tree grows where most is gained.
+    """How a tree grows where most is gained, by histograms of all holders, summed (Wang et al., sec. 3).
+
+    One table for each column serves all of its splitting functions, so each is asked at 1/n of the
+    share for n columns, not at 1/|H|.
 
     With ``decay`` each level gets half of the one above it (renormalized, privacy.md 5). Below
     ``depth`` no split is sought.
 
     Attributes:
-        finder: How splits are found.
+        functions: The splitting functions of each column.
         decay: Whether each level gets half of the one above, instead of as much.
         at_once: How many nodes are split before splits are sought for their children, together; 1
             is Algorithm 1 to the letter.
     """
 
-    finder: NoisyCounts
+    functions: Sequence[SplitSet]
     decay: bool
     at_once: int
 
@@ -94,7 +118,7 @@ class BestFirst(FederatedStrategy):
 
     def recipe(self) -> Recipe:
         """Returns the steps along a path, which add up to what the fit costs at each holder."""
-        levels = tuple(self.finder.steps(self, level, share) for level, share in enumerate(self.shares))
+        levels = tuple(self.level_steps(level, share) for level, share in enumerate(self.shares))
         leaves = self.leaf_step(self.depth, self.problem.epsilon - sum(self.shares, ZERO))
         return Recipe(self.problem.epsilon, levels, (leaves,))
 
@@ -109,7 +133,58 @@ class BestFirst(FederatedStrategy):
         A leaf is asked with all that its path has left: at least what no level's share takes.
         """
         recipe = self.recipe()
-        return min([self.finder.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
+        return min([self.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
+
+    def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
+        """Returns what each node of a level is asked, which costs ``epsilon`` in all: the tables."""
+
+        def noise(epsilon: Epsilon) -> tuple[float, str]:
+            return self.count_noise(max(SMALLEST, epsilon // len(self.functions)))
+
+        tables = StepQuestion(StepName.TABLES, "noisy_count", "tables of every attribute", noise)
+        return (Step(tables, level, epsilon),)
+
+    def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
+        """Returns the smallest loss at which the steps of a level ask so many holders for a count."""
+        (tables,) = steps
+        return tables.epsilon // len(self.functions)
+
+    def find(self, task: Task, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
+        """Asks for the tables of all columns at once, and takes each node's best split by them."""
+        epsilon = self.count_epsilon(steps, len(task.source.holders))
+        losses = dict.fromkeys(task.source.holders, epsilon)
+        answers = task.count([(nodes.partition(own.base, task.classes), losses) for own in self.functions])
+        # By column, for each node the tables of its parts.
+        tables = [
+            {
+                name: Tally(tally.counts.reshape(len(nodes), -1, self.problem.cells), tally.variance)
+                for name, tally in answer.items()
+            }
+            for answer in answers
+        ]
+        summed = [pooled(task.source.living(table)).counts for table in tables]
+        reductions = [
+            impurity_reduction(self.criterion, own.tables(counts)[..., : self.problem.classes])
+            for own, counts in zip(self.functions, summed, strict=True)
+        ]
+        # The best of all functions: with 10 thresholds and 3 groups, number 11 is function 1 of
+        # column 1.
+        places = [(column, number) for column, own in enumerate(self.functions) for number in range(len(own.splits))]
+        best = [places[number] for number in np.concatenate(reductions, axis=1).argmax(axis=1)]
+        paid = dict.fromkeys(losses, epsilon * len(self.functions))
+        return [
+            FoundSplit(self.functions[column].splits[number], self._below(column, number, tables[column], row), paid)
+            for row, (column, number) in enumerate(best)
+        ]
+
+    def _below(self, column: int, number: int, table: Answer, row: int) -> list[Answer]:
+        """Returns the counts of the children of a split, added up from its column's table."""
+        # Three intervals with 5, 2 and 4 rows: below the second threshold, 1 1 0, are 7 rows, with
+        # the noise of two counts.
+        return [
+            {name: Tally(part @ tally.counts[row], tally.variance * part.sum()) for name, tally in table.items()}
+            for part in self.functions[column].merges[number]
+        ]
 
     def grow(self, task: Task) -> list[HeldNode]:
         """Grows a tree; the root first, each node before its children."""
@@ -178,7 +253,7 @@ class _Growth:
                 by_level[node.level].append(node)
         for level, alike in sorted(by_level.items()):
             parts, ordered = gather(alike)
-            splits = self.strategy.finder.find(self.task, parts, self.recipe.levels[level])
+            splits = self.strategy.find(self.task, parts, self.recipe.levels[level])
             for node, proposal in zip(ordered, splits, strict=True):
                 self._queue(number_of[node], node, proposal)
 
@@ -215,7 +290,7 @@ class _Growth:
         source = self.task.source
         if node.level >= self.recipe.depth:
             return False
-        epsilon = self.strategy.finder.count_epsilon(self.recipe.levels[node.level], len(source.holders))
+        epsilon = self.strategy.count_epsilon(self.recipe.levels[node.level], len(source.holders))
         if not epsilon:
             return False
         if not node.answers:
@@ -300,15 +375,10 @@ class InTurns(FederatedStrategy):
                 turns = self.turns(self._left(task, frontier[0]), rows, level)
                 continue
             split_of = {node: split for node, split in zip(frontier, chosen, strict=True) if split is not None}
-            frontier = self._split(nodes, split_of)
+            frontier = branch(self.problem.schema, nodes, list(split_of), list(split_of.values())) if split_of else []
             splits, level, turns = splits + len(split_of), level + 1, turns[1:]
         ask_leaves(task, [node for node in nodes if node.split is None])
         return nodes
-
-    def _split(self, nodes: list[HeldNode], split_of: Mapping[HeldNode, Split]) -> list[HeldNode]:
-        if not split_of:
-            return []
-        return branch(self.problem.schema, nodes, list(split_of), list(split_of.values()))
 
     @property
     def _size_loss(self) -> Epsilon:
@@ -340,9 +410,9 @@ class InTurns(FederatedStrategy):
         self, task: Task, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
     ) -> list[Split | None] | None:
         """Lets one holder choose a split for each node; None where it was dropped meanwhile."""
-        score = score_of(self.criterion, task.target)
+        score = score_of(self.criterion, str(task.problem.target))
         losses = {turn.holder: turn.step.epsilon}
-        chosen = ask_choices(task, parts, self.candidates, score=score, epsilon=losses)
+        chosen = parts.exp_mech(self.candidates, score=score, epsilon=losses, reuse=task.reuse)
         if turn.holder not in chosen:
             return None
         for node in nodes:
@@ -367,6 +437,7 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
 SIZE_SHARE = 50  # one part in so many of epsilon goes into each holder's size
 MAX_NODES = 2**16
+WIDEST = 3  # parts that a split in two makes at most, missing numbers being a part of their own
 CERTAINTY = 0.25
 MAX_DECAYS = 6  # halved more often, a share is too thin to be of use
 _PAPER = "which is now a reproduction of the paper in benchmarks/papers/topdown/paper.py"
@@ -592,13 +663,14 @@ class DPTopDown(HoldersTreeMiner):
             candidates = [split for functions in self._functions(problem) for split in functions.splits]
         # A full tree of d levels splits 2^d - 1 nodes; more where missing numbers are a third part,
         # which growth looks to.
-        depth = min(self._depth(problem, names), int(self.max_nodes + 1).bit_length() - 1)
+        nodes = min(self.max_nodes, self._most(problem))
+        depth = min(self._depth(problem, names), int(nodes + 1).bit_length() - 1)
         return InTurns(
             problem=problem,
             attributes=names,
             criterion=CRITERION[self.criterion],
             depth=depth,
-            max_nodes=self.max_nodes,
+            max_nodes=nodes,
             leaves=self._leaves(problem.epsilon, Fraction(1, LEAF_SHARE)),
             candidates=candidates,
         )
@@ -608,17 +680,23 @@ class DPTopDown(HoldersTreeMiner):
         depth = self._depth(problem, names)
         if self.max_depth is None:
             depth = max(2, depth)
+        functions = self._functions(problem)
+        widest = max(bind(own.base, problem.schema).size for own in functions)
         return BestFirst(
             problem=problem,
             attributes=names,
             criterion=CRITERION[self.criterion],
             depth=depth,
-            max_nodes=self.max_nodes,
+            max_nodes=min(self.max_nodes, self._most(problem)),
             leaves=self._leaves(problem.epsilon, Fraction(1, 4)),
             decay=depth <= MAX_DECAYS and self.budget is None,
-            finder=NoisyCounts(self._functions(problem), CRITERION[self.criterion]),
-            at_once=self.at_once,
+            functions=functions,
+            at_once=max(1, min(self.at_once, self._most(problem) // widest)),
         )
+
+    def _most(self, problem: Problem) -> int:
+        """Returns how many nodes can be split so that one question counts the classes of all children."""
+        return MAX_PARTS // (WIDEST * problem.cells)
 
     def _depth(self, problem: Problem, names: Sequence[str]) -> int:
         """Levels: those asked for, or as many as the budget carries."""

@@ -8,17 +8,14 @@ plan says, as every fit does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from miners import DPTopDown
 from miners.budget.recipe import Step, StepName, StepQuestion, spread
-from miners.federated.asking import HistogramRequest, Task, ask_choices, ask_counts
 from miners.federated.federation import FederatedParts, Tally
-from miners.federated.held_node import Answer
-from miners.federated.split_finders import SMALLEST, FoundSplit, NoisyCounts
-from miners.federated.strategy import FederatedStrategy
-from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, InTurns
+from miners.federated.growing import Answer, FederatedStrategy, Task
+from miners.federated.topdown import MAX_DECAYS, MOVED, SMALLEST, BestFirst, FoundSplit, InTurns
 from miners.fitted.node import Split
 from miners.growth.criteria import score_of
 from miners.trees.strategy import Problem, many
@@ -46,20 +43,24 @@ class PaperTopDown(DPTopDown):
     def _best_first(self, problem: Problem) -> BestFirst:
         growth = super()._best_first(problem)
         decay = self.budget == "decay" if self.budget else growth.depth <= MAX_DECAYS
-        if self.strategy == "noisy_counts":
-            return replace(growth, decay=decay)
-        return replace(growth, decay=decay, finder=LocalChoice(growth.finder.functions, growth.finder.criterion))
+        kind = BestFirst if self.strategy == "noisy_counts" else LocalChoice
+        return kind(**_values_of(growth) | {"decay": decay})
 
     def _turns(self, problem: Problem) -> InTurns:
         growth = super()._turns(problem)
         if self.budget != "decay":
             return growth
-        return DecayingTurns(**{field.name: getattr(growth, field.name) for field in fields(growth)})
+        return DecayingTurns(**_values_of(growth))
 
     def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:
         if self.strategy == "single" and holders > 1:
             raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}.")
         return super()._among(work, holders)
+
+
+def _values_of(growth: BestFirst | InTurns) -> dict[str, Any]:
+    """Returns the attributes of a strategy, for another kind of it."""
+    return {field.name: getattr(growth, field.name) for field in fields(growth)}
 
 
 class DecayingTurns(InTurns):
@@ -69,31 +70,25 @@ class DecayingTurns(InTurns):
         return spread(epsilon, [2 ** (levels - 1 - own) for own in range(levels)])
 
 
-@dataclass(frozen=True)
-class LocalChoice(NoisyCounts):
+class LocalChoice(BestFirst):
     """Each holder chooses a split by its own rows; histograms from all holders decide among those.
 
     It is LocalRNM of the paper; with one holder, SingleMachine. Half of the share goes into the
     choice. A node for which the holders made m different choices is asked for m histograms, at 1/2m
     of the share each.
-
-    Attributes:
-        functions: The splitting functions.
-        criterion: By what holders choose, and by what the choices are compared.
     """
 
-    def steps(self, strategy: FederatedStrategy, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
+    def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
         """Returns the choice, and the histograms below what was chosen."""
-        holders = strategy.holders
 
-        def count_noise(epsilon: Epsilon) -> tuple[float, str]:
-            return strategy.count_noise(max(SMALLEST, epsilon // holders))
+        def noise(epsilon: Epsilon) -> tuple[float, str]:
+            return self.count_noise(max(SMALLEST, epsilon // self.holders))
 
-        asked = f"classes below at most {many(holders, 'choice')}"
-        numbers = holders * strategy.parts * strategy.problem.cells
-        histograms = StepQuestion(StepName.CLASSES, "noisy_count", asked, count_noise, numbers=numbers)
+        asked = f"classes below at most {many(self.holders, 'choice')}"
+        numbers = self.holders * self.parts * self.problem.cells
+        histograms = StepQuestion(StepName.CLASSES, "noisy_count", asked, noise, numbers=numbers)
         half = epsilon // 2
-        choice = strategy.choice_step(level, "best split, of each holder", half)
+        choice = self.choice_step(level, "best split, of each holder", half)
         return choice, Step(histograms, level, epsilon - half)
 
     def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
@@ -106,28 +101,28 @@ class LocalChoice(NoisyCounts):
         choice, histograms = steps
         candidates = [split for function in self.functions for split in function.splits]
         losses = dict.fromkeys(task.source.holders, choice.epsilon)
-        score = score_of(self.criterion, task.target)
-        chosen = ask_choices(task, nodes, candidates, score=score, epsilon=losses)
+        score = score_of(self.criterion, str(task.problem.target))
+        chosen = nodes.exp_mech(candidates, score=score, epsilon=losses, reuse=task.reuse)
         # No path uses up a split that was declared, so every holder chooses one for every node.
         proposed = [
             [split for split in dict.fromkeys(own) if split is not None] for own in zip(*chosen.values(), strict=True)
         ]
         by_node: list[list[FoundSplit]] = [[] for _ in proposed]
         asked = _histograms(task, nodes, proposed, histograms.epsilon)
-        answers = ask_counts(task, [request for request, _ in asked])
-        for (request, splits), answer in zip(asked, answers, strict=True):
+        answers = task.count([(cells, losses) for cells, losses, _ in asked])
+        for (_, losses, splits), answer in zip(asked, answers, strict=True):
             below = _by_split(task.problem.schema, splits.values(), answer)
             for (row, split), children in zip(splits.items(), below, strict=True):
                 # A choice at .1, and two proposals at half of .1 each: .2.
-                paid = {name: choice.epsilon + len(proposed[row]) * loss for name, loss in request.epsilon.items()}
+                paid = {name: choice.epsilon + len(proposed[row]) * loss for name, loss in losses.items()}
                 by_node[row].append(FoundSplit(split, children, paid))
         return [max(own, key=lambda split: split.gain(task, self.criterion)) for own in by_node]
 
 
 def _histograms(
     task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
-) -> list[tuple[HistogramRequest, dict[int, Split]]]:
-    """Returns the questions for the classes below every proposal, and each node's split in each.
+) -> list[tuple[FederatedParts, dict[str, Epsilon], dict[int, Split]]]:
+    """Returns the parts below every proposal, their losses, and each node's split.
 
     ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first
     is in a question at all of it, the others are in two, at half of it each.
@@ -140,8 +135,8 @@ def _histograms(
         losses = dict.fromkeys(task.source.holders, epsilon // count)
         for rank in range(count):
             splits = {row: proposed[row][rank] for row in rows}
-            width = max(bind(split, task.problem.schema).size for split in splits.values())
-            asked.append((HistogramRequest(nodes[rows], losses, list(splits.values()), width), splits))
+            cells = nodes[rows].partition([(split, task.classes) for split in splits.values()])
+            asked.append((cells, losses, splits))
     return asked
 
 

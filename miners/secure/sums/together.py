@@ -19,21 +19,20 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
 from miners.budget.plan import Priced, count_scale, count_variance
 from miners.federated.federation import (
     Ability,
+    CountSource,
     Dropped,
     FederatedParts,
     HolderQuestion,
-    Tally,
     progress_of,
-    tallies,
     unknown_holder,
 )
 from miners.secure.id3.task import Table, require_tables
@@ -52,7 +51,7 @@ from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
+    pass
 
 __all__ = ["SecureFederation"]
 
@@ -135,7 +134,7 @@ class _SummedParts:
         return f"{len(self)} parts of {ALL}"
 
 
-class SecureFederation:
+class SecureFederation(CountSource):
     """Parties that add up their counts under secret sharing: one holder, ``"all parties"``.
 
     It is a ``CountSource``. A party's side of a session (``protocol: topdown``) makes one of its
@@ -288,14 +287,6 @@ class SecureFederation:
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
         return [{ALL: addition.natural(numbers)} for addition, numbers in zip(additions, sums, strict=True)]
 
-    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
-        """Asks questions for counts; returns the sums with the variance of their one noise."""
-        return tallies(self, questions)
-
-    def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
-        """Returns all tallies: no party is left behind."""
-        return list(tallies.values())
-
     def variance(self, holder: str, epsilon: Loss) -> float:
         """Returns the variance of the noise in one sum.
 
@@ -320,18 +311,6 @@ class SecureFederation:
     def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
         """Acts on the budget of each party, which is the same for all."""
         return {ALL: act(self._budget)}
-
-    def each_handle(self, act: Callable[[PrivateQueryable], object]) -> None:
-        """Does nothing: no party has a handle, and none bounds the work of a question."""
-
-    def close(self) -> None:
-        """Does nothing, for there is no connection to close; also at a ``with`` block's end."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import miners.secure.sums.together
 from miners import DPTopDown, Federation
 from miners.federated.federation import CountSource
+from miners.federated.holders_miner import NEEDS, STRATEGIES
 from miners.federated.splitting import splitting_functions
-from miners.federated.strategy import NEEDS, STRATEGIES
 from miners.secure import SecureFederation
 from miners.secure.id3.task import Holding, hold
 from miners.secure.mpc.arithmetic import Arithmetic
