@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from miners.budget.plan import Priced, loss_text, warn_before_fit
 from pinq.analyst.reuse import recording, reusing
-from pinq.analyst.session import Forwarding
+from pinq.analyst.session import Session
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
 from pinq.public.epsilon import Epsilon, Exact
 
@@ -63,22 +63,23 @@ class Bill:
         return Exact(self._handle.budget.spent - self._before)
 
 
-class Patient(Forwarding):
-    """A session that waits where the grant asks for a slower pace, and says so in the log of ``miners``.
+def patient(session: Session) -> Callable[[Request], Answer]:
+    """Returns what waits where the grant asks for a slower pace, and says so in the log of ``miners``.
 
     A fit asks many questions. Refused in its middle, what it had paid would be lost to most.
     """
 
-    def ask(self, request: Request) -> Answer:
-        """Passes a request on, as often as it takes."""
+    def ask(request: Request) -> Answer:
         while True:
             try:
-                return super().ask(request)
+                return session.ask(request)
             except TooManyRequests as error:
                 if error.retry_after is None:
                     raise
                 _log.warning("The fit waits %.0f s: %s", error.retry_after, error)
                 time.sleep(error.retry_after)
+
+    return ask
 
 
 def begin_fit(
@@ -111,7 +112,7 @@ def begin_fit(
     elif getattr(miner, "random_state", 0) is None:
         hopes = [*hopes, UNSEEDED]
     warn_before_fit(miner, handle, total, hopes, reuse=reuse, stacklevel=4)
-    handle = handle.through(Patient)
+    handle = handle.through(patient)
     return recording(reusing(handle, require) if reuse else handle)
 
 

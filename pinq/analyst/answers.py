@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["NoiseInfo", "NoisyArray", "NoisyDate", "NoisyDateTime", "NoisyFloat", "NoisyInt", "noisy"]
 
 SHOWN_LEVEL = 0.95  # of the intervals in a notebook
+
+End = TypeVar("End", int, float, date, datetime)
 
 
 @dataclass(frozen=True)
@@ -161,57 +163,39 @@ class _Noisy:
         return answer_html(title, self.to_frame(SHOWN_LEVEL).drop(columns="epsilon"))
 
 
-class _NoisyNumber(_Noisy):
+class _NoisyNumber(_Noisy, Generic[End]):
     @property
     def scale(self) -> float | None:
         """Scale of the noise in the answer's units; of an average only about right."""
         scales = self.facts.scales()
         return None if scales is None else float(scales)
 
-
-class NoisyInt(_NoisyNumber, int):
-    """A noisy count: an int with ``epsilon``, ``scale`` and ``interval()``."""
-
-    def interval(self, level: float = 0.95) -> tuple[int, int]:
-        """Returns ends between which the exact count lies with probability ``level``; free.
+    def interval(self, level: float = 0.95) -> tuple[End, End]:
+        """Returns ends between which the exact answer lies with probability ``level``; free.
 
         The probability may be a little higher.
         """
-        low, high = self.facts.interval(np.array(int(self)), level)
-        return int(low), int(high)
+        low, high = self.facts.interval(np.asarray(self), level)
+        return low.item(), high.item()
 
 
-class NoisyFloat(_NoisyNumber, float):
+class NoisyInt(_NoisyNumber[int], int):
+    """A noisy count: an int with ``epsilon``, ``scale`` and ``interval()``, whose ends are whole numbers too."""
+
+
+class NoisyFloat(_NoisyNumber[float], float):
     """A noisy sum or average: a float with ``epsilon``, ``scale`` and ``interval()``."""
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Returns ends between which the exact number lies with probability ``level``; free.
 
-        The probability may be a little higher.
-        """
-        low, high = self.facts.interval(np.array(float(self)), level)
-        return float(low), float(high)
-
-
-class NoisyDate(_NoisyNumber, date):
-    """A noisy average of dates, the nearest date; ``scale`` is in days."""
-
-    def interval(self, level: float = 0.95) -> tuple[date, date]:
-        """Returns dates between which the exact average lies with probability ``level``; free."""
-        low, high = self.facts.interval(np.array(0), level)
-        return low.item(), high.item()
+class NoisyDate(_NoisyNumber[date], date):
+    """A noisy average of dates, the nearest date; ``scale`` is in days, and ends of ``interval()`` are dates."""
 
     def __reduce__(self) -> Any:
         return date, (self.year, self.month, self.day)
 
 
-class NoisyDateTime(_NoisyNumber, datetime):
-    """A noisy average of times, the nearest minute; ``scale`` is in minutes."""
-
-    def interval(self, level: float = 0.95) -> tuple[datetime, datetime]:
-        """Returns times between which the exact average lies with probability ``level``; free."""
-        low, high = self.facts.interval(np.array(0), level)
-        return low.item(), high.item()
+class NoisyDateTime(_NoisyNumber[datetime], datetime):
+    """A noisy average of times, the nearest minute; ``scale`` is in minutes, and ends of ``interval()`` are times."""
 
     def __reduce__(self) -> Any:
         return datetime, (self.year, self.month, self.day, self.hour, self.minute)

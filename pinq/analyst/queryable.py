@@ -18,13 +18,14 @@ from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
-from pinq.analyst.session import Session
+from pinq.analyst.session import Session, Through
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import (
+    Answer,
     Asked,
     Budget,
     ChoiceQuestion,
@@ -475,9 +476,10 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
     def __bool__(self) -> bool:
         return True
 
-    def through(self, change: Callable[[Session], Session]) -> PrivateQueryable:
-        """Returns a handle on this part whose requests go through a changed session."""
-        return PrivateQueryable(change(self._session), self._parts.at(0))
+    def through(self, asking: Callable[[Session], Callable[[Request], Answer]]) -> PrivateQueryable:
+        """Returns a handle on this part whose questions are asked by a function that is made of the session."""
+        session = cast(Session, Through(self._session, asking(self._session)))
+        return PrivateQueryable(session, self._parts.at(0))
 
     def close(self) -> None:
         """Lets go of what stands behind the handle; also at the end of a ``with`` block."""

@@ -16,15 +16,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.analyst.session import Forwarding, Session
+from pinq.analyst.session import Session
 from pinq.public.certificate import Certificate
 from pinq.public.queries import Answer, Request, WireParts
 
 __all__ = ["recording", "reusing"]
 
 
-class Reusing(Forwarding):
-    """A session that asks what was asked before under the same ids, counting each question.
+class Reusing:
+    """Asks what was asked before under the same ids, counting each question.
 
     Args:
         session: Who answers.
@@ -36,8 +36,7 @@ class Reusing(Forwarding):
     """
 
     def __init__(self, session: Session, before_first: Callable[[], None]) -> None:
-        super().__init__(session)
-        self._before_first = before_first
+        self._session, self._before_first = session, before_first
         self._begun = False
         self._times: Counter[str] = Counter()
         self._seen: defaultdict[str, set[str]] = defaultdict(set)
@@ -50,7 +49,7 @@ class Reusing(Forwarding):
         will do. One that comes again is a question of its own. The last answer may be that of a
         number to come: then the next number is taken.
         """
-        identity = request.identity(self.schema.digest)
+        identity = request.identity(self._session.schema.digest)
         with self._lock:  # questions asked side by side wait until the first may be asked at all
             number = self._times[identity]
             request = request.model_copy(update={"id": _key(identity, number), "reuse": True if number == 0 else None})
@@ -68,34 +67,24 @@ class Reusing(Forwarding):
 
 def reusing(handle: PrivateQueryable, before_first: Callable[[], None]) -> PrivateQueryable:
     """Returns a handle on the same part, for one fit; see ``Reusing``."""
-    return handle.through(lambda session: Reusing(session, before_first))
+    return handle.through(lambda session: Reusing(session, before_first).ask)
 
 
 def _key(identity: str, number: int) -> str:
     return hashlib.sha256(f"reuse {identity} {number}".encode()).hexdigest()[:32]
 
 
-class Recording(Forwarding):
-    """A session that notes the id of each answer.
-
-    Args:
-        session: Who answers.
-        ids: Where they are noted, in their order.
-    """
-
-    def __init__(self, session: Session, ids: list[str]) -> None:
-        super().__init__(session)
-        self._ids = ids
-
-    def ask(self, request: Request) -> Answer:
-        """Passes a request on, and notes its answer's id."""
-        answer = super().ask(request)
-        self._ids.append(answer.id)
-        return answer
-
-
 def recording(handle: PrivateQueryable) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
-    """Returns a handle on the same part, and what gives the certificate of the answers so far."""
+    """Returns a handle on the same part that notes the id of each answer, and what gives their certificate so far."""
     ids: list[str] = []
     part = WireParts.of(handle.parts().part_set)
-    return handle.through(lambda session: Recording(session, ids)), lambda: Certificate(part=part, requests=tuple(ids))
+
+    def noting(session: Session) -> Callable[[Request], Answer]:
+        def ask(request: Request) -> Answer:
+            answer = session.ask(request)
+            ids.append(answer.id)
+            return answer
+
+        return ask
+
+    return handle.through(noting), lambda: Certificate(part=part, requests=tuple(ids))

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Session`` is what stands behind a handle: a curator in this process, or one behind a server.
 
-``Forwarding`` stands before another session, for those that change one thing of it.
+``Through`` stands before another session, for those that ask its questions in a way of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from pinq.errors import QueryError
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["Closed", "Forwarding", "Session"]
+__all__ = ["Closed", "Session", "Through"]
 
 
 class Session(Protocol):
@@ -53,39 +54,16 @@ class Closed:
         """It is."""
 
 
-class Forwarding:
-    """A session that passes everything on.
+class Through:
+    """A session whose questions another function asks; everything else it passes on.
 
     Args:
-        session: Who answers.
+        session: Who stands behind it.
+        ask: Answers requests.
     """
 
-    name: str
-    schema: Schema
+    def __init__(self, session: Session, ask: Callable[[Request], Answer]) -> None:
+        self._session, self.ask = session, ask
 
-    def __init__(self, session: Session) -> None:
-        self.name, self.schema, self._session = session.name, session.schema, session
-
-    def ask(self, request: Request) -> Answer:
-        """Passes a request on."""
-        return self._session.ask(request)
-
-    def preview(self, request: Request) -> Preview:
-        """Says what a request would cost, at no cost."""
-        return self._session.preview(request)
-
-    def budget(self) -> Budget:
-        """Returns the analyst's budget as the ledger has it now."""
-        return self._session.budget()
-
-    def history(self, start: int = 0) -> list[Asked]:
-        """Returns the analyst's own lines of the log, from one on."""
-        return self._session.history(start)
-
-    def terms(self) -> str:
-        """Says what the grant allows beside the budget."""
-        return self._session.terms()
-
-    def close(self) -> None:
-        """Frees what the session holds."""
-        self._session.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)

@@ -18,10 +18,10 @@ from collections import defaultdict, deque
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.analyst.session import Forwarding
+from pinq.analyst.session import Session
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.composition import Costs
 from pinq.ledger.events import Charged
@@ -105,8 +105,8 @@ def verify_certificate(
     raise QueryError(f"not proved: {reason}")
 
 
-class _Answers(Forwarding):
-    """A session that gives charged answers again, each once, to the question that it was charged for."""
+class _Answers:
+    """What a fit asks of a session: gives charged answers again, each once, to the question that it was charged for."""
 
     def __init__(self, schema: Schema) -> None:
         self.name, self.schema, self.costs, self.used = "replayed", schema, Costs(), list[str]()
@@ -152,7 +152,7 @@ def _fitted_again(miner: Any, session: _Answers, stated: Certificate) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what can be hoped for, which was said at the first fit
         part = stated.part.bind(session.schema).at(0)
-        text: str = miner.fitted_again(PrivateQueryable(session, part)).to_json()
+        text: str = miner.fitted_again(PrivateQueryable(cast(Session, session), part)).to_json()
     return text
 
 
