@@ -16,6 +16,7 @@ Privacy:
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,6 +68,7 @@ __all__ = [
     "Sums",
     "SumsNeeded",
     "Tally",
+    "pooled",
     "progress_of",
     "spent_text",
     "unknown_holder",
@@ -157,6 +159,11 @@ class Tally(NamedTuple):
 
     counts: np.ndarray
     variance: float
+
+
+def pooled(tallies: Sequence[Tally]) -> Tally:
+    """Adds up counts of disjoint rows; so do the variances of independent noises."""
+    return Tally(np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies))
 
 
 class PartCollection(Protocol):

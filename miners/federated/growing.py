@@ -17,11 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-import numpy as np
-
 from miners.budget.plan import PlanLine
 from miners.budget.recipe import Step, StepName, StepQuestion
-from miners.federated.federation import CountSource, FederatedParts, Tally
+from miners.federated.federation import CountSource, FederatedParts, Tally, pooled
 from miners.fitted.node import Split
 from miners.growth.candidates import families
 from miners.growth.criteria import choice_noise_scale
@@ -32,7 +30,7 @@ from pinq.public.parts import Part
 from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 
-__all__ = ["Answer", "FederatedStrategy", "HeldNode", "Task", "ask_leaves", "branch", "gather", "pooled"]
+__all__ = ["Answer", "FederatedStrategy", "HeldNode", "Task", "ask_leaves", "branch", "gather"]
 
 Answer = Mapping[str, Tally]
 """The noisy class counts of one node, or of several, by holder."""
@@ -79,11 +77,6 @@ class HeldNode(OpenNode):
     def child(self, part: Part, used: frozenset[str]) -> Self:
         """Returns an open node below, on whose path as much has been paid; ``branch`` places it."""
         return type(self)(part=part, used=used, parts=self.parts, paid=self.paid)
-
-
-def pooled(tallies: Sequence[Tally]) -> Tally:
-    """Adds up counts of disjoint rows; so do the variances of independent noises."""
-    return Tally(np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies))
 
 
 def gather(nodes: Sequence[HeldNode]) -> tuple[FederatedParts, list[HeldNode]]:

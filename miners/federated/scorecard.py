@@ -24,7 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from miners.budget.plan import many
-from miners.federated.federation import CountSource, FederatedParts, HolderQuestion, SumsNeeded, Tally
+from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally, pooled
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, resumes
 from miners.federated.holders_miner import Card as Holders
 from miners.federated.topdown import deal
@@ -33,18 +33,18 @@ from miners.scorecards.cells import refined
 from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
 from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
-from miners.scorecards.shares import CardStep, Shares, with_turns
+from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
 from miners.trees.tree_miner import require_word
 from pinq.errors import QueryError
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Spec, bind
+from pinq.public.specs import Cuts, bind
 
 __all__ = ["CardStrategyName", "DPScorecard", "DPScorecardRegressor", "HoldersCardMiner"]
 
 
-class HoldersAsking(Asking):
+class HoldersAsking(Asking[FederatedParts]):
     """Asks all holders at once for what adds up.
 
     Args:
@@ -54,43 +54,28 @@ class HoldersAsking(Asking):
     """
 
     def __init__(self, source: CountSource, shares: Shares, *, reuse: bool = False) -> None:
-        self._source, self._shares, self._reuse = source, shares, reuse
-        self._rows: FederatedParts = source.parts()
+        super().__init__(source.parts(), source.schema, shares)
+        self._source, self._reuse = source, reuse
 
-    def start(self, parts: Spec, look: int = 0) -> Answer:
-        """Counts all rows by parts of the target."""
-        return _added(self._counted(parts, look))
-
-    def _counted(self, parts: Spec, look: int = 0) -> Mapping[str, Tally]:
-        """Returns each holder's rows by parts of the target."""
-        cells = self._rows.partition(parts)
-        question = cells.question("noisy_count", epsilon=self._shares.bases[look], reuse=self._reuse)
-        return self._source.tally([question])[0]
-
-    def among(self, objective: Objective) -> None:
-        """Restricts all further questions."""
-        self._rows = objective.rows(self._rows)
-
-    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
-        """Counts the target's parts in the cells of each attribute, in one round."""
-        asked = zip(specs, self._shares.tables, strict=True)
-        answers = self._source.tally([self._table(spec, objective.table_parts, each) for spec, each in asked])
+    def _count(self, parts: Sequence[FederatedParts], losses: Sequence[Epsilon]) -> list[Answer]:
+        answers = self._source.tally(
+            [
+                cells.question("noisy_count", epsilon=loss, reuse=self._reuse)
+                for cells, loss in zip(parts, losses, strict=True)
+            ]
+        )
         self._know(answers)
-        schema = self._source.schema
-        return [_added(answer, bind(spec, schema).size) for spec, answer in zip(specs, answers, strict=True)]
+        return [_added(answer) for answer in answers]
 
     def _know(self, answers: Sequence[Mapping[str, Tally]]) -> None:
         """Takes note of tables that each count all rows of each holder; nothing by default."""
-
-    def _table(self, spec: Cells, target: Spec, epsilon: Epsilon) -> HolderQuestion:
-        parts = self._rows.partition(spec).partition(target)
-        return parts.question("noisy_count", epsilon=epsilon, reuse=self._reuse)
 
     def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
         """Adds up derivatives over the holders that are still there."""
         losses = {name: self._step(name, step).sums for name in self._source.holders}
         question = self._rows.sum_question(loss, spec, epsilon=losses, reuse=self._reuse)
-        return _added(self._source.tally([question])[0], bind(spec, self._source.schema).size)
+        added = _added(self._source.tally([question])[0])
+        return added._replace(numbers=added.numbers.reshape(bind(spec, self._schema).size, -1))
 
     def _step(self, holder: str, step: int) -> CardStep:
         """Returns what a step costs a holder."""
@@ -99,12 +84,6 @@ class HoldersAsking(Asking):
 
 class InTurns(HoldersAsking):
     """Lets one holder choose each step's attribute, in proportion to noisy sizes."""
-
-    def start(self, parts: Spec, look: int = 0) -> Answer:
-        """Counts all rows by parts of the target; deals out the turns by how many there are."""
-        counted = self._counted(parts, look)
-        self._know([counted])
-        return _added(counted)
 
     def _know(self, answers: Sequence[Mapping[str, Tally]]) -> None:
         """Deals out the turns by each holder's rows, so far as noise lets them be known."""
@@ -200,19 +179,12 @@ def _says(counts: np.ndarray, scale: float) -> float:
     return float(np.maximum(np.abs(gradients) - scale, 0.0).sum())
 
 
-def _added(tallies: Mapping[str, Tally], cells: int = 0) -> Answer:
-    """Adds up holders' answers and the variances of their noise.
-
-    Args:
-        tallies: By holder.
-        cells: The length of the first axis; 0 for a single one.
-    """
-    numbers = np.sum([tally.counts for tally in tallies.values()], axis=0)
-    shape = (cells, numbers.size // cells) if cells else (-1,)
+def _added(tallies: Mapping[str, Tally]) -> Answer:
+    """Adds up holders' answers and the variances of their noise."""
     # Two holders with noise of scale 4 have a variance of 32 each, together 64: that of one noise
     # of scale sqrt(32) = 5.7.
-    variance = sum(tally.variance for tally in tallies.values())
-    return Answer(numbers.reshape(shape), float(np.sqrt(variance / 2)))
+    numbers, variance = pooled(list(tallies.values()))
+    return Answer(numbers, float(np.sqrt(variance / 2)))
 
 
 def _positions(order: Sequence[str], holder: str) -> list[int]:
@@ -297,7 +269,7 @@ class HoldersCardMiner(HoldersMiner[CardFit], ScorecardMiner):
             return super()._shares(epsilon, objective, attributes, steps)
         asked = self._asks_tables(objective, epsilon, attributes) or (steps > 0 and attributes > 1)
         naive = self._is_naive(objective, epsilon, attributes, steps)
-        weight = objective.table_weight(epsilon, attributes) if naive else objective.order_weight
+        weight = (objective.table_weight(epsilon, attributes) or TABLES) if naive else objective.order_weight
         tables = attributes if asked else 0
         return Shares.of(
             epsilon, tables=tables, steps=steps, chooses=False, weight=weight, starts=naive, looks=objective.looks

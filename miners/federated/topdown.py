@@ -42,8 +42,8 @@ import numpy as np
 from miners.budget.plan import PlanLine, lost_votes
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from miners.estimator import TreeClassifier, require_varied, whole_number
-from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally
-from miners.federated.growing import Answer, FederatedStrategy, HeldNode, Task, ask_leaves, branch, gather, pooled
+from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally, pooled
+from miners.federated.growing import Answer, FederatedStrategy, HeldNode, Task, ask_leaves, branch, gather
 from miners.federated.holders_miner import DISJOINT, NEEDS, STRATEGIES, Card, HoldersMiner, StrategyName, resumes
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.fitted.node import Split

@@ -28,7 +28,7 @@ from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Cuts, bind
 
-__all__ = ["Card", "Term", "outputs_of"]
+__all__ = ["Card", "Term", "probabilities"]
 
 FORMAT, VERSION = "pinq-scorecard", 1
 MOST_POINTS = 2**48
@@ -128,8 +128,9 @@ class Card:
     def __post_init__(self) -> None:
         if len(self.classes) == 1:
             raise QueryError(f"`{self.target}` has one value only; there is nothing to predict.")
-        if len(self.base) != outputs_of(self.goal):
-            raise QueryError(f"a card for `{self.target}` needs {outputs_of(self.goal)} bases, not {len(self.base)}.")
+        outputs = 1 if len(self.classes) <= 2 else len(self.classes)  # one for a mean or two classes
+        if len(self.base) != outputs:
+            raise QueryError(f"a card for `{self.target}` needs {outputs} bases, not {len(self.base)}.")
         if any(abs(points) > MOST_POINTS for points in self.base):
             raise QueryError(f"the bases of a card are at most {MOST_POINTS:,} in size.")
         for term in self.terms:
@@ -202,15 +203,10 @@ class Card:
     def predict(self, frame: Any) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,)."""
         if self.numeric is not None:
-            return self.means(self.scores(frame)[:, 0])
+            cells = np.clip(self.scores(frame)[:, 0], 0, self.numeric.cells - 1)
+            return float(self.numeric.origin) + float(self.numeric.width) * cells
         predicted: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
         return predicted
-
-    def means(self, cells: np.ndarray) -> np.ndarray:
-        """Returns the numbers of (fractional) grid cells of the target, within its bounds."""
-        column = self.schema.numeric(self.target)
-        clipped = np.clip(cells, 0, column.cells - 1)
-        return float(column.origin) + float(column.width) * clipped
 
     def axis(self, term: Term) -> Axis:
         """Returns the cells of a term."""
@@ -273,11 +269,6 @@ class Card:
             return cls(schema, stored["target"], tuple(int(number) for number in stored["base"]), terms)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise QueryError(f"this is not a stored card: {error}") from None
-
-
-def outputs_of(goal: Target) -> int:
-    """Returns how many scores a row has: one for a mean or two classes, else one for each class."""
-    return 1 if len(goal.classes) <= 2 else len(goal.classes)
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:

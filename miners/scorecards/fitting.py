@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from miners.budget.plan import FitWarning, PlanLine, count_scale
 from miners.scorecards.card import Card
-from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective
+from miners.scorecards.objectives import Asking, Cells, Objective, choice_score
+from miners.scorecards.posterior import Estimate
 from miners.scorecards.shares import CardStep, Shares
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.specs import bind
+from pinq.public.specs import Spec, bind
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -53,10 +56,35 @@ class CardFit:
     noises: int = 1
 
     def rehearse(self, handle: PrivateQueryable) -> None:
-        """Raises what the heaviest question would be refused with, before any is paid."""
-        HandleAsking(handle, self.shares).rehearse(self.objective, self.specs, self.table_specs, self.naive)
+        """Previews the heaviest questions: the last ones, with the largest card there can be.
 
-    def learned(self, asking: Asking) -> Card:
+        Raises:
+            QueryError: One would take more work than the policy allows for a request.
+            NotAllowed: The terms forbid one.
+        """
+        objective, tables, steps = self.objective, self.shares.tables, self.shares.steps
+        rows = objective.rows(handle.parts())
+        by_size = sorted(self.specs, key=self._size, reverse=True)
+        if tables:
+            parts = rows.partition(max(self.table_specs, key=self._size)).partition(objective.table_parts)
+            parts.preview("noisy_count", epsilon=tables[0])
+        if not steps:
+            return
+        started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
+        # Tables look at each attribute, and each step but the last at one.
+        for spec in (*(self.table_specs if self.naive and tables else ()), *by_size[: len(steps) - 1]):
+            cells = np.ones((self._size(spec), len(card.base)))
+            card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
+        loss, paid = started.loss(card), steps[-1]
+        if paid.choice is not None:
+            score = choice_score(started, loss, started.scale(paid.sums))
+            rows.preview("exp_mech", list(self.specs), score=score, epsilon=paid.choice)
+        rows.preview("noisy_sum", loss, by=[by_size[0]], epsilon=paid.sums)
+
+    def _size(self, spec: Spec) -> int:
+        return bind(spec, self.objective.schema).size
+
+    def learned(self, asking: Asking[Any]) -> Card:
         """Asks all questions; returns the card."""
         objective = self.objective
         for look in range(objective.looks - 1):
@@ -77,7 +105,7 @@ class CardFit:
             card = self._stepped(asking, objective, card, number)
         return card
 
-    def _stepped(self, asking: Asking, objective: Objective, card: Card, number: int) -> Card:
+    def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> Card:
         """Chooses an attribute where the scores are off, and moves its points."""
         loss = objective.loss(card)
         spec = asking.choice(number, self.specs, objective, loss) if len(self.specs) > 1 else self.specs[0]
@@ -87,29 +115,26 @@ class CardFit:
         return card.plus(spec, objective.update(gradients, curvatures, sums.scale))
 
     @property
-    def cell_shares(self) -> list[Epsilon]:
-        """Returns what the sums or tables of cells pay."""
-        return [*self.shares.tables, *(step.sums for step in self.shares.steps)]
-
-    def cell_noise(self, epsilon: Epsilon) -> float:
-        """Returns the deviation of the noise in a cell's rows."""
+    def cell_noise(self) -> float:
+        """The deviation of the noise in a cell's rows, where it is widest."""
+        least = min([*self.shares.tables, *(step.sums for step in self.shares.steps)])
         # Four holders, each with a noise of its own, make twice the deviation of one.
-        return standard_deviation(count_scale(self.objective.schema, epsilon)) * self.noises**0.5
+        return standard_deviation(count_scale(self.objective.schema, least)) * self.noises**0.5
 
     # In words
 
     def lines(self) -> list[PlanLine]:
         """Returns the lines of a plan."""
-        schema, target = self.objective.schema, self.objective.target
-        cells = [bind(spec, schema).size for spec in self.specs]
-        start = bind(self.objective.base_parts, schema).size
+        target = self.objective.target
+        cells = [self._size(spec) for spec in self.specs]
+        start = self._size(self.objective.base_parts)
         texts = [f"rows by `{target}`"] + [f"rows by `{target}`, where these are"] * (len(self.shares.bases) - 1)
         lines = [self._counts(0, text, start, each) for text, each in zip(texts, self.shares.bases, strict=True)]
         if self.shares.tables:
             asked = f"`{target}` in the cells of each attribute"
-            classes = bind(self.objective.table_parts, schema).size
+            classes = self._size(self.objective.table_parts)
             each, total = self.shares.tables[0], sum(self.shares.tables, ZERO)
-            parts = classes * sum(bind(spec, schema).size for spec in self.table_specs)
+            parts = classes * sum(self._size(spec) for spec in self.table_specs)
             lines.append(self._counts(0, asked, parts, total, each))
         for number, step in enumerate(self.shares.steps, 1):
             lines += self._step_lines(number, step, max(cells))

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from pinq.public.scores import Gradient
 from pinq.public.specs import Cuts, Groups, Spec, Values, bind
 
 if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
+    from pinq.analyst.queryable import Parts
 
 __all__ = [
     "Answer",
@@ -87,20 +87,40 @@ class Answer(NamedTuple):
     scale: float
 
 
-class Asking(ABC):
-    """Asks the questions of one fit; each step is asked once."""
+class Asking(ABC, Generic[P]):
+    """Asks the questions of one fit; each step is asked once.
 
-    @abstractmethod
+    Args:
+        rows: All rows.
+        schema: The public schema.
+        shares: What each question pays.
+    """
+
+    def __init__(self, rows: P, schema: Schema, shares: Shares) -> None:
+        self._rows, self._schema, self._shares = rows, schema, shares
+
     def start(self, parts: Spec, look: int = 0) -> Answer:
         """Counts all rows by parts of the target, at the first or a later look."""
+        (counts,) = self._count([self._rows.partition(parts)], [self._shares.bases[look]])
+        return counts._replace(numbers=counts.numbers.ravel())
 
-    @abstractmethod
     def among(self, objective: Objective) -> None:
         """Restricts all further questions to the rows that can be learned from."""
+        self._rows = objective.rows(self._rows)
 
-    @abstractmethod
     def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
         """Counts the target's parts in each attribute's cells, shape (cells, parts) each."""
+        parts = [self._rows.partition(spec).partition(objective.table_parts) for spec in specs]
+        sizes = [bind(spec, self._schema).size for spec in specs]
+        answers = self._count(parts, self._shares.tables)
+        return [
+            counts._replace(numbers=counts.numbers.reshape(size, -1))
+            for counts, size in zip(answers, sizes, strict=True)
+        ]
+
+    @abstractmethod
+    def _count(self, parts: Sequence[P], losses: Sequence[Epsilon]) -> list[Answer]:
+        """Counts rows in each of some collections of parts, each at a loss of its own."""
 
     @abstractmethod
     def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
@@ -111,73 +131,14 @@ class Asking(ABC):
         """Adds up derivatives in each cell of an attribute, shape (cells, width)."""
 
 
-class HandleAsking(Asking):
-    """Asks one handle.
+class HandleAsking(Asking["Parts"]):
+    """Asks one handle."""
 
-    Args:
-        handle: The handle.
-        shares: What each question pays.
-    """
-
-    def __init__(self, handle: PrivateQueryable, shares: Shares) -> None:
-        self._handle, self._shares, self._rows = handle, shares, handle.parts()
-
-    def rehearse(self, objective: Objective, specs: Sequence[Cells], table_specs: Sequence[Cells], naive: bool) -> None:
-        """Previews the heaviest questions: the last ones, with the largest card there can be.
-
-        Args:
-            objective: What is fitted.
-            specs: The cells of each attribute in steps.
-            table_specs: Their cells in tables.
-            naive: Whether points start from tables, where tables are asked.
-
-        Raises:
-            QueryError: One would take more work than the policy allows for a request.
-            NotAllowed: The terms forbid one.
-        """
-        rows = objective.rows(self._handle.parts())
-        by_size = sorted(specs, key=self._size, reverse=True)
-        if self._shares.tables:
-            parts = rows.partition(max(table_specs, key=self._size)).partition(objective.table_parts)
-            parts.preview("noisy_count", epsilon=self._shares.tables[0])
-        if not self._shares.steps:
-            return
-        started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
-        # Tables look at each attribute, and each step but the last at one.
-        for spec in (*(table_specs if naive and self._shares.tables else ()), *by_size[: len(self._shares.steps) - 1]):
-            cells = np.ones((self._size(spec), len(card.base)))
-            card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
-        loss, paid = started.loss(card), self._shares.steps[-1]
-        if paid.choice is not None:
-            score = choice_score(started, loss, started.scale(paid.sums))
-            rows.preview("exp_mech", list(specs), score=score, epsilon=paid.choice)
-        rows.preview("noisy_sum", loss, by=[by_size[0]], epsilon=paid.sums)
-
-    def _size(self, spec: Spec) -> int:
-        return bind(spec, self._handle.schema).size
-
-    def start(self, parts: Spec, look: int = 0) -> Answer:
-        """Counts all rows by parts of the target."""
-        epsilon = self._shares.bases[look]
-        counts = self._handle.partition(parts).noisy_count(epsilon=epsilon)
-        return self._counted(np.asarray(counts, dtype=np.float64), epsilon)
-
-    def among(self, objective: Objective) -> None:
-        """Restricts all further questions."""
-        self._rows = objective.rows(self._rows)
-
-    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
-        """Counts the target's parts in the cells of each attribute."""
-        parts = objective.table_parts
-        return [self._table(spec, parts, each) for spec, each in zip(specs, self._shares.tables, strict=True)]
-
-    def _table(self, spec: Cells, target: Spec, epsilon: Epsilon) -> Answer:
-        parts = self._rows.partition(spec).partition(target)
-        counts = np.asarray(parts.noisy_count(epsilon=epsilon), dtype=np.float64)
-        return self._counted(counts.reshape(bind(spec, self._handle.schema).size, -1), epsilon)
-
-    def _counted(self, counts: np.ndarray, epsilon: Epsilon) -> Answer:
-        return Answer(counts, count_scale(self._handle.schema, epsilon))
+    def _count(self, parts: Sequence[Parts], losses: Sequence[Epsilon]) -> list[Answer]:
+        return [
+            Answer(np.asarray(own.noisy_count(epsilon=loss), dtype=np.float64), count_scale(self._schema, loss))
+            for own, loss in zip(parts, losses, strict=True)
+        ]
 
     def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
         """Lets the exponential mechanism choose."""
@@ -217,19 +178,19 @@ class Objective(ABC):
     # how many times as many steps pay, for some meet what others have said already.
     order_weight: ClassVar[float] = 0.1
     looks: ClassVar[int] = 1  # questions that say where scores start
+    noise_unit: ClassVar[str | None] = "rows"  # of ``bound`` in a plan; None where it follows from the first answer
     unchosen: ClassVar[float] = 1.3
 
     @abstractmethod
     def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for, of so many attributes."""
 
-    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether tables of all attributes come first."""
-        return False
-
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns what tables weigh from which points start, for each unit of all steps."""
-        return TABLES
+        """Returns what tables of all attributes weigh that come first, for each unit of all steps.
+
+        It is 0 where steps are better alone.
+        """
+        return 0.0
 
     @property
     @abstractmethod
@@ -264,11 +225,6 @@ class Objective(ABC):
     @abstractmethod
     def bound(self) -> float:
         """L1 norm of what a row adds to the sums of a step, in their units."""
-
-    @property
-    def noise_unit(self) -> str | None:
-        """The unit of ``bound`` in a plan; None where it follows from the first answer."""
-        return "rows"
 
     def nearer(self, counts: np.ndarray, scale: float) -> Self:
         """Returns the objective whose ``base_parts`` are where rows are; of numbers alone."""
@@ -347,6 +303,7 @@ class Mean(Objective):
     order_weight: ClassVar[float] = 0.4
     unchosen: ClassVar[float] = 1.0
     looks: ClassVar[int] = 3
+    noise_unit: ClassVar[str | None] = None
     deviation: float = 0.0
     half: CutPoint | None = None
     within: tuple[int, int] | None = None
@@ -438,11 +395,6 @@ class Mean(Objective):
         # Whole 256ths of a cell, as the layer takes it.
         return max(1, int(farthest * POINTS)) / POINTS
 
-    @property
-    def noise_unit(self) -> str | None:
-        """None: the bound follows from the first answer."""
-        return None
-
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns mean and deviation by a histogram, without cells that noise can explain."""
         edges = self._edges
@@ -496,10 +448,7 @@ class _Classes(Objective):
         """A part for each class."""
         return Values(self.target)
 
-    @property
-    def table_parts(self) -> Spec:
-        """A part for each class."""
-        return Values(self.target)
+    table_parts = base_parts
 
     def rows(self, everything: P) -> P:
         """Returns the rows that have a class: all, or one part of a partition by that."""
@@ -557,22 +506,15 @@ class TwoClasses(_Classes):
 
     def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for, with what tables leave of it."""
-        return steps_for_two(rows_epsilon(self.schema, epsilon), attributes, self._weight(epsilon, attributes))
-
-    def _weight(self, epsilon: Epsilon, attributes: int) -> float:
-        return tables_for_two(rows_epsilon(self.schema, epsilon), self.schema.max_rows, attributes)
-
-    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether one step over all attributes at once comes first."""
-        return self._weight(epsilon, attributes) > 0
+        return steps_for_two(rows_epsilon(self.schema, epsilon), attributes, self.table_weight(epsilon, attributes))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns the rule's weight; where the caller asks for tables, that of many classes."""
-        return self._weight(epsilon, attributes) or TABLES
+        """Returns the weight of the regime; 0 where one step over all attributes at once does not pay."""
+        return tables_for_two(rows_epsilon(self.schema, epsilon), self.schema.max_rows, attributes)
 
     def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
         """Returns a coarse grid where points start from tables by default."""
-        if not self.asks_tables(epsilon, attributes):
+        if not self.table_weight(epsilon, attributes):
             return self.grid(epsilon)
         return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes))
 
@@ -620,9 +562,9 @@ class ManyClasses(_Classes):
         """Returns how many steps a budget pays for."""
         return steps_after_tables(rows_epsilon(self.schema, epsilon), self.column.cells, attributes)
 
-    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether tables can be told from noise."""
-        return tables_pay(rows_epsilon(self.schema, epsilon), self.column.cells)
+    def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
+        """Returns what tables weigh; 0 where they cannot be told from noise."""
+        return TABLES if tables_pay(rows_epsilon(self.schema, epsilon), self.column.cells) else 0.0
 
     def grid(self, epsilon: Epsilon) -> Grid:
         """Returns the grid of two classes, as if three of these shared its rows."""

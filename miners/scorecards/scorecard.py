@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,11 +12,12 @@ from miners.budget.plan import PlanLine, loss_text, many, rows_text
 from miners.estimator import Classifier, Regressor, require_varied, whole_number
 from miners.growth.candidates import attribute_names
 from miners.handle_miner import HandleMiner
+from miners.scorecards import view
 from miners.scorecards.card import Card
 from miners.scorecards.cells import attribute_cells
 from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import HandleAsking, Objective, objective_of
-from miners.scorecards.shares import MAX_STEPS, Shares
+from miners.scorecards.shares import MAX_STEPS, TABLES, Shares
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
@@ -62,20 +62,14 @@ class ScorecardMiner(HandleMiner[CardFit]):
             A row for each cell and output: ``attribute``, ``value``, ``output``, ``points``, and
             ``low`` and ``high``, two standard deviations of what noise leaves open.
         """
-        from miners.scorecards.view import points_frame
-
-        return points_frame(self._model)
+        return view.points_frame(self._model)
 
     def _in_a_line(self) -> str:
-        from miners.scorecards.view import heading
-
-        return heading(self._model)
+        return view.heading(self._model)
 
     def export_text(self) -> str:
         """The card as text to print: points of each value, where to start, what sums mean."""
-        from miners.scorecards.view import text
-
-        return text(self._model)
+        return view.text(self._model)
 
     def explain(self, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:
         """Returns what each attribute adds for one row, the most first, as it is printed.
@@ -87,9 +81,7 @@ class ScorecardMiner(HandleMiner[CardFit]):
             A line for each attribute and one for where all rows start; columns ``value`` and one
             for each output.
         """
-        from miners.scorecards.view import explained
-
-        return explained(self._model, row)
+        return view.explained(self._model, row)
 
     def plot(self, *, max_attributes: int | None = None) -> Figure:
         """Draws each attribute's points with intervals, the attribute that says most first.
@@ -103,27 +95,23 @@ class ScorecardMiner(HandleMiner[CardFit]):
         Raises:
             ImportError: matplotlib is not installed.
         """
-        from miners.scorecards.view import plot
-
         if max_attributes is not None:
             whole_number("max_attributes", max_attributes, 1, 10_000)
-        return plot(self._model, max_attributes)
+        return view.plot(self._model, max_attributes)
 
     def _repr_html_(self) -> str:
         """Returns the parameters, and once fitted the points."""
-        from miners.scorecards.view import html
-
         if not hasattr(self, "card_"):
             return f"<p>{escape(repr(self))}, not fitted</p>"
-        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>{html(self._model)}"
-
-    @abstractmethod
-    def _checked_target(self, schema: Schema, target: str) -> None:
-        """Raises ``QueryError`` where the target is of the wrong kind."""
+        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>{view.html(self._model)}"
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         epsilon = Epsilon.of(self.epsilon)
-        self._checked_target(schema, target)
+        schema.column(target)
+        means = target in schema.numeric_columns
+        if means != isinstance(self, Regressor):
+            kind, predicted = ("numeric", "mean") if means else ("categorical", "values")
+            raise QueryError(f"the target `{target}` is {kind}; take {self._other}, which predicts its {predicted}.")
         require_varied(schema, target)
         objective = objective_of(schema, target)
         attributes = attribute_names(schema, target, self.attributes)
@@ -143,20 +131,20 @@ class ScorecardMiner(HandleMiner[CardFit]):
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
         """Returns what each question pays."""
         tables = attributes if self._asks_tables(objective, epsilon, attributes) else 0
-        weight = objective.table_weight(epsilon, attributes)
+        weight = objective.table_weight(epsilon, attributes) or TABLES
         return Shares.of(
             epsilon, tables=tables, steps=steps, chooses=attributes > 1, weight=weight, looks=objective.looks
         )
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes are asked; without steps they are all."""
-        return objective.asks_tables(epsilon, attributes) or (objective.tabulates and self.steps == 0)
+        return objective.table_weight(epsilon, attributes) > 0 or (objective.tabulates and self.steps == 0)
 
     def _rehearse(self, card_fit: CardFit, handle: PrivateQueryable) -> None:
         card_fit.rehearse(handle)
 
     def _learned(self, card_fit: CardFit, handle: PrivateQueryable, target: str) -> Card:
-        return card_fit.learned(HandleAsking(handle, card_fit.shares))
+        return card_fit.learned(HandleAsking(handle.parts(), handle.schema, card_fit.shares))
 
     def _total(self, card_fit: CardFit) -> Epsilon:
         return card_fit.shares.total
@@ -190,7 +178,7 @@ class ScorecardMiner(HandleMiner[CardFit]):
                 f"at epsilon {epsilon} and at most {schema.max_rows:,} rows no points can be told from noise, so every "
                 f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
             )
-        noise = max((card_fit.cell_noise(each) for each in card_fit.cell_shares), default=0.0)
+        noise = card_fit.cell_noise
         if expected >= noise:
             return ()
         bound = "at most" if rows is None else "about"
@@ -259,11 +247,6 @@ class Scorecard(Classifier, ScorecardMiner):
     cuts: Mapping[str, Sequence[float] | int] | None = None
     _other = "ScorecardRegressor"
 
-    def _checked_target(self, schema: Schema, target: str) -> None:
-        schema.column(target)
-        if target in schema.numeric_columns:
-            raise QueryError(f"the target `{target}` is numeric; take {self._other}, which predicts its mean.")
-
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ScorecardRegressor(Regressor, ScorecardMiner):
@@ -303,8 +286,3 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
     attributes: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None
     _other = "Scorecard"
-
-    def _checked_target(self, schema: Schema, target: str) -> None:
-        schema.column(target)
-        if target not in schema.numeric_columns:
-            raise QueryError(f"the target `{target}` is categorical; take {self._other}, which predicts its values.")

@@ -32,12 +32,22 @@ __all__ = ["explained", "heading", "html", "plot", "points_frame", "text"]
 START = "start"
 LADDER = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)  # logits whose probabilities a printed card names
 MAX_HTML, OPEN = 60, 3  # attributes that a notebook shows, and opens
-MARGIN = 2.0  # standard deviations on each side
+SURE = 2.0  # standard deviations on each side
 
 
 def cell_labels(card: Card, term: Term) -> list[str]:
     """Returns what the cells of a term are called."""
     return ["(missing)" if label is None else str(label) for label in card.axis(term).labels]
+
+
+def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:
+    """Returns printed points and half the widths of their intervals, shape (cells, outputs) each."""
+    return card.printed(term.points), SURE * card.printed(term.deviations)
+
+
+def _rows(card: Card, term: Term) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Returns the label of each cell, its printed points, and half the widths of their intervals."""
+    return zip(cell_labels(card, term), *_with_margins(card, term), strict=True)
 
 
 def heading(card: Card) -> str:
@@ -70,9 +80,7 @@ def text(card: Card) -> str:
     lines.append(_line(card, START, wide, columns, card.start, None))
     for term in card.ranked:
         lines += ["", str(term.spec.column)]
-        points, deviations = card.printed(term.points), card.printed(term.deviations)
-        rows = zip(cell_labels(card, term), points, deviations, strict=True)
-        lines += [_line(card, f"  {label}", wide, columns, own, MARGIN * sure) for label, own, sure in rows]
+        lines += [_line(card, f"  {label}", wide, columns, own, sure) for label, own, sure in _rows(card, term)]
     return "\n".join([*lines, *_ladder(card)])
 
 
@@ -113,10 +121,9 @@ def html(card: Card) -> str:
 
 def _table(card: Card, term: Term, is_open: bool) -> str:
     """Returns the points of one attribute."""
-    points, margins = card.printed(term.points), MARGIN * card.printed(term.deviations)
-    largest = max(float(np.abs(points).max()), 1e-9)
+    largest = max(float(np.abs(card.printed(term.points)).max()), 1e-9)
     rows = []
-    for label, own, sure in zip(cell_labels(card, term), points, margins, strict=True):
+    for label, own, sure in _rows(card, term):
         cells = "".join(_cell(card, *pair, largest) for pair in zip(own, sure, strict=True))
         rows.append(f"<tr><td style='text-align:left'>{escape(label)}</td>{cells}</tr>")
     head = "".join(f"<th>{escape(name)}</th>" for name in card.headings)
@@ -139,9 +146,8 @@ def points_frame(card: Card) -> pd.DataFrame:
 
     rows: list[tuple[object, ...]] = []
     for term in card.ranked:
-        points, margins = card.printed(term.points), MARGIN * card.printed(term.deviations)
-        for cell, label in enumerate(cell_labels(card, term)):
-            numbers = zip(card.headings, points[cell], margins[cell], strict=True)
+        for label, points, margins in _rows(card, term):
+            numbers = zip(card.headings, points, margins, strict=True)
             rows += [(term.spec.column, label, name, own, own - sure, own + sure) for name, own, sure in numbers]
     return pd.DataFrame(rows, columns=["attribute", "value", "output", "points", "low", "high"])
 
@@ -173,7 +179,6 @@ TICKS = 6  # of a panel
 VALUES = 10  # of a categorical attribute that a panel names
 CLASSES = 12  # that a map names
 LABEL = 22  # letters
-SURE = 2.0  # standard deviations on each side
 
 
 def plot(card: Card, max_attributes: int | None) -> Figure:
@@ -213,7 +218,7 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
 
     All cells are equally wide, for cuts crowd where values do.
     """
-    points, margins = _with_margins(card, term)
+    points, margins = (numbers[:, 0] for numbers in _with_margins(card, term))
     cells = len(spec.points) + 1
     edges = np.arange(cells + 1)
     ax.axhline(0, color=PALE, linewidth=0.7)
@@ -256,7 +261,7 @@ def _beside(ax: Axes, words: str, colour: str) -> None:
 
 def _values(ax: Axes, card: Card, term: Term) -> None:
     """Draws a line for each value, those of most weight where there are many."""
-    points, margins = _with_margins(card, term)
+    points, margins = (numbers[:, 0] for numbers in _with_margins(card, term))
     low, high = _room(points)
     chosen = np.argsort(-term.weights, kind="stable")[:VALUES]
     chosen = chosen[np.argsort(points[chosen], kind="stable")]
@@ -274,8 +279,8 @@ def _values(ax: Axes, card: Card, term: Term) -> None:
 
 def _map(ax: Axes, card: Card, term: Term) -> None:
     """Draws classes against cells, pale where points are not told from 0."""
-    points = card.printed(term.points).T
-    told = np.abs(points) > SURE * card.printed(term.deviations).T
+    points, margins = (numbers.T for numbers in _with_margins(card, term))
+    told = np.abs(points) > margins
     largest = max(float(np.abs(points).max()), 1e-9)
     ax.imshow(np.where(told, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
     labels = cell_labels(card, term)
@@ -288,8 +293,3 @@ def _map(ax: Axes, card: Card, term: Term) -> None:
     kept = _spread(len(names), CLASSES)
     ax.set_yticks(kept, [shorten(names[number], LABEL) for number in kept])
     _beside(ax, f"up to ±{largest:.0f}", PALE)
-
-
-def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:
-    """Returns points and half the height of their intervals, shape (cells,) each."""
-    return card.printed(term.points[:, 0]), SURE * card.printed(term.deviations[:, 0])
