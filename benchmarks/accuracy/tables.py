@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from miners.tables import summary
-from miners.tables.quantile_search import Located, Quantiles
+from miners.tables.quantile_search import Quantile
 from pinq import load_policy
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.provider.simulation import simulate
@@ -37,14 +37,15 @@ def exact(values: pd.Series, shares: tuple[Fraction, ...]) -> np.ndarray:
     return np.array([ordered[math.ceil(share * len(ordered)) - 1] for share in shares])
 
 
-def halved(handle: PrivateQueryable, column: str, shares: tuple[Fraction, ...], epsilon: Epsilon) -> Located:
-    return Quantiles(handle.schema, column, shares, epsilon, 0.95).ask(handle.parts())
+def halved(handle: PrivateQueryable, column: str, shares: tuple[Fraction, ...], epsilon: Epsilon) -> np.ndarray:
+    """Values, lower and upper ends of all quantiles, shape (3, quantiles)."""
+    found = Quantile(handle.schema, column, epsilon, 0.95, 1, False, shares=shares).ask(handle.parts())
+    return np.array([[each.value[0], each.low[0], each.high[0]] for each in found]).T
 
 
-def each(handle: PrivateQueryable, column: str, shares: tuple[Fraction, ...], epsilon: Epsilon) -> Located:
+def each(handle: PrivateQueryable, column: str, shares: tuple[Fraction, ...], epsilon: Epsilon) -> np.ndarray:
     """A choice and its counts for each quantile, which share epsilon evenly."""
-    apart = [halved(handle, column, (share,), epsilon // len(shares)) for share in shares]
-    return Located(*(np.hstack([getattr(single, end) for single in apart]) for end in ("value", "low", "high")))
+    return np.hstack([halved(handle, column, (share,), epsilon // len(shares)) for share in shares])
 
 
 def compare(handle: PrivateQueryable, data: pd.DataFrame, runs: int) -> None:
@@ -54,9 +55,9 @@ def compare(handle: PrivateQueryable, data: pd.DataFrame, runs: int) -> None:
         truth = exact(data[column], shares)
         for method in (halved, each):
             runs_of = [method(handle, column, shares, Epsilon.of(loss)) for _ in range(runs)]
-            close = np.mean([np.abs(run.value[0] - truth).max() <= 1 for run in runs_of])
-            held = np.mean([((run.low[0] <= truth) & (truth <= run.high[0])).mean() for run in runs_of])
-            width = np.mean([(run.high - run.low).mean() for run in runs_of])
+            close = np.mean([np.abs(value - truth).max() <= 1 for value, _, _ in runs_of])
+            held = np.mean([((low <= truth) & (truth <= high)).mean() for _, low, high in runs_of])
+            width = np.mean([(high - low).mean() for _, low, high in runs_of])
             print(f"{column}, {parts}, {loss}, {method.__name__}: {close:.0%}, {held:.0%}, {width:.1f}")
 
 

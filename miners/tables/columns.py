@@ -34,12 +34,12 @@ __all__ = [
     "half_width",
     "is_categorical",
     "missing_apart",
-    "parts_by",
     "require_count",
     "require_level",
     "require_parts",
     "required_handle",
     "scale_of",
+    "specs_by",
     "specs_of",
     "where",
 ]
@@ -190,10 +190,9 @@ def specs_of(schema: Schema, columns: Columns) -> list[Spec]:
     return [_spec(schema, column) for column in columns]
 
 
-def parts_by(handle: PrivateQueryable, by: Columns | None) -> tuple[Parts, list[Spec]]:
-    """Returns the groups of a table, or all of it, and the specs that make them."""
-    specs = [] if by is None else specs_of(handle.schema, by)
-    return (handle.partition(*specs) if specs else handle.parts()), specs
+def specs_by(schema: Schema, by: Columns | None) -> list[Spec]:
+    """Returns the specs that make the groups of a table; none where all of it is one."""
+    return [] if by is None else specs_of(schema, by)
 
 
 def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:

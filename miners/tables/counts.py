@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal, cast
 
 import numpy as np
@@ -31,10 +30,10 @@ from miners.tables.columns import (
     require_count,
     require_level,
     scale_of,
+    specs_by,
     specs_of,
 )
 from miners.tables.table import Draft, Picture, Table, TableFunction
-from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
@@ -150,26 +149,25 @@ class CountQuestion:
     def ask(self) -> Cells:
         values = self.parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse)
         low, high = values.interval(self.level)
-        return Cells(self.parts, values, +values, low, high)
+        return Cells(+values, low, high, scale_of(values))
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Noisy counts with their intervals, all of the parts' shape."""
+    """Noisy counts with their intervals, all of one shape, and the scale of the noise in each."""
 
-    parts: Parts
-    answer: NoisyArray
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    scale: float
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self, parts: Parts) -> pd.DataFrame:
         """A row for each part."""
-        return self.parts.frame(self.values).assign(low=self.low.reshape(-1), high=self.high.reshape(-1))
+        return parts.frame(self.values).assign(low=self.low.reshape(-1), high=self.high.reshape(-1))
 
     def scales(self) -> pd.Series:
         """The scale of each count."""
-        return pd.Series(np.full(self.values.size, scale_of(self.answer)), name="scale")
+        return pd.Series(np.full(self.values.size, self.scale), name="scale")
 
     def moved(self, values: np.ndarray, *, cut: bool = False) -> Cells:
         """Puts other counts into the place of the noisy ones; intervals hold them too.
@@ -178,35 +176,28 @@ class Cells:
             values: The counts.
             cut: Whether the intervals end at 0, as all counts do.
         """
+        values = values.reshape(self.values.shape)
         ends = (np.maximum(self.low, 0), np.maximum(self.high, 0)) if cut else (self.low, self.high)
-        low, high = np.minimum(ends[0], values), np.maximum(ends[1], values)
-        return Cells(self.parts, self.answer, values, low, high)
+        return Cells(values, np.minimum(ends[0], values), np.maximum(ends[1], values), self.scale)
 
     def nonnegative(self) -> Cells:
         """Moves counts to the nearest table of the same total without negative numbers."""
         return self.moved(nearest_nonnegative(self.values), cut=True)
 
-    def with_margins(self, level: float) -> tuple[pd.DataFrame, pd.Series]:
-        """Adds the sums over each subset of the axes, with intervals of sums of noises."""
-        frame = self.frame()
-        frames, scales, scale = [frame], [self.scales()], scale_of(self.answer)
-        for kept in subsets(self.values.ndim)[1:]:
-            # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
-            exact, noises = summed(+self.answer, kept), self.values.size // max(1, summed(self.values, kept).size)
-            half = int(half_width(np.ones(1), scale, level, times=noises))
-            frames.append(margin_frame(frame, kept, summed(self.values, kept), exact - half, exact + half))
-            scales.append(pd.Series(np.full(exact.size, np.nan)))
-        return pd.concat(frames, ignore_index=True), pd.concat(scales, ignore_index=True)
+    def margin(self, kept: Kept, exact: np.ndarray, level: float) -> Cells:
+        """Sums cells; intervals are those of sums of the noises in ``exact``, the counts as asked."""
+        # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
+        asked, noises = summed(exact, kept), _cells_summed(kept, exact.shape)
+        half = int(half_width(np.ones(1), self.scale, level, times=noises))
+        return Cells(summed(self.values, kept), asked - half, asked + half, np.nan)
 
 
-def margin_frame(
-    cells: pd.DataFrame, kept: Kept, values: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> pd.DataFrame:
+def margin_frame(cells: pd.DataFrame, kept: Kept, margin: Cells) -> pd.DataFrame:
     """Writes a margin with the labels of the cells' table, ``ALL`` where it sums."""
     names = [name for name in cells.columns if name not in ("value", "low", "high")]
     labels = [list(dict.fromkeys(cells[name])) if axis in kept else [ALL] for axis, name in enumerate(names)]
     keys = pd.DataFrame(list(itertools.product(*labels)), columns=names, dtype=object)
-    return keys.assign(value=np.ravel(values), low=np.ravel(low), high=np.ravel(high))
+    return keys.assign(value=np.ravel(margin.values), low=np.ravel(margin.low), high=np.ravel(margin.high))
 
 
 Margins = bool | Literal["asked"]
@@ -247,44 +238,31 @@ class CrossTable:
         }
         title, notes = self._title(whole), self._notes()
         lines = tuple(question.line(handle.schema, self._title(kept)) for kept, question in questions.items())
-        charged = sum((line.epsilon for line in lines), Fraction(0))
         picture: Picture = "heat" if len(self.axes) == 2 else "bars"
 
         def answer() -> Table:
-            answered = {kept: question.ask() for kept, question in questions.items()}
-            frame, scale = self._frames(answered)
-            return Table(title, frame, scale, charged, self.level, notes, picture)
+            tables = self._tables({kept: question.ask() for kept, question in questions.items()})
+            frame = tables[whole].frame(questions[whole].parts)
+            frames = [frame, *(margin_frame(frame, kept, own) for kept, own in tables.items() if kept != whole)]
+            scale = pd.concat([own.scales() for own in tables.values()], ignore_index=True)
+            return Table(title, pd.concat(frames, ignore_index=True), scale, draft.total, self.level, notes, picture)
 
-        return Draft(title, lines, answer, notes)
+        draft = Draft(title, lines, answer, notes)
+        return draft
 
-    def _frames(self, answered: Mapping[Kept, Cells]) -> tuple[pd.DataFrame, pd.Series]:
-        """Returns the table and its scales."""
-        if self.margins == "asked":
-            return self._asked_margins(answered)
-        (cells,) = answered.values()
-        if self.nonnegative:
-            cells = cells.nonnegative()
-        return cells.with_margins(self.level) if self.margins else (cells.frame(), cells.scales())
-
-    def _asked_margins(self, answered: Mapping[Kept, Cells]) -> tuple[pd.DataFrame, pd.Series]:
-        """Writes a table and margins that were asked by themselves below each other."""
-        # By the axes that each keeps: (0, 1) the table, (0,) and (1,) its margins, () the total.
+    def _tables(self, answered: Mapping[Kept, Cells]) -> dict[Kept, Cells]:
+        """Returns the table and its margins, asked or summed, moved as the caller wants."""
         tables = {kept: margin.values for kept, margin in answered.items()}
         if self.consistent:
             cells = agreeing(tables)
             cells = nearest_nonnegative(cells) if self.nonnegative else cells
-            tables = {kept: summed(cells, kept) for kept in tables}
-        elif self.nonnegative:
-            tables = {kept: nearest_nonnegative(values) for kept, values in tables.items()}
-        frame, *_ = (margin.frame() for margin in answered.values())
-        frames, scales = [], []
-        for kept, margin in answered.items():
-            own = margin
-            if self.consistent or self.nonnegative:
-                own = margin.moved(tables[kept].reshape(margin.values.shape), cut=self.nonnegative)
-            frames.append(margin_frame(frame, kept, own.values, own.low, own.high))
-            scales.append(own.scales())
-        return pd.concat(frames, ignore_index=True), pd.concat(scales, ignore_index=True)
+            return {kept: own.moved(summed(cells, kept), cut=self.nonnegative) for kept, own in answered.items()}
+        moved = {kept: own.nonnegative() if self.nonnegative else own for kept, own in answered.items()}
+        if self.margins is True:
+            ((whole, table),) = moved.items()
+            exact = answered[whole].values
+            moved |= {kept: table.margin(kept, exact, self.level) for kept in subsets(len(self.axes))[1:]}
+        return moved
 
     def _parts(self, handle: PrivateQueryable, kept: Kept) -> Parts:
         """Returns the parts that a margin counts; all rows where it keeps no axis."""
@@ -376,7 +354,7 @@ def histogram(
     Returns:
         A row for each bin: the groups' labels, the bin's, ``value``, ``low``, ``high``.
     """
-    groups = [] if by is None else specs_of(handle.schema, by)
+    groups = specs_by(handle.schema, by)
     spec = _bins(handle.schema, column, bins)
     title = f"rows by {column}"
     counts = CountQuestion(handle.partition(*groups, spec), Epsilon.of(epsilon), require_level(level), bool(reuse))
@@ -384,9 +362,8 @@ def histogram(
     notes = (NONNEGATIVE,) if nonnegative else ()
 
     def answer() -> Table:
-        cells = counts.ask()
-        cells = cells.nonnegative() if nonnegative else cells
-        return Table(title, cells.frame(), cells.scales(), counts.epsilon.exact, level, notes)
+        cells = counts.ask().nonnegative() if nonnegative else counts.ask()
+        return Table(title, cells.frame(counts.parts), cells.scales(), counts.epsilon.exact, level, notes)
 
     return Draft(title, (counts.line(handle.schema, title),), answer, notes)
 
@@ -424,7 +401,7 @@ def top_k(
 
     def answer() -> Table:
         cells = counts.ask()
-        frame = cells.frame().sort_values("value", ascending=False, kind="stable").head(k)
+        frame = cells.frame(parts).sort_values("value", ascending=False, kind="stable").head(k)
         scale = cells.scales().loc[frame.index].reset_index(drop=True)
         notes = ("the intervals hold together, with all other values' too",)
         return Table(title, frame.reset_index(drop=True), scale, counts.epsilon.exact, level, notes)

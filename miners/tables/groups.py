@@ -3,26 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
-from miners.tables.columns import Columns, divided, is_categorical, parts_by, require_level
-from miners.tables.quantile_search import shares_of
+from miners.tables.columns import Columns, divided, is_categorical, require_level, specs_by
+from miners.tables.quantile_search import Median, Quantile, Quartiles, shares_of
 from miners.tables.statistics import (
     Count,
     Estimate,
     Mean,
     Missing,
-    Quantile,
-    Quartiles,
     StandardDeviation,
     Statistic,
+    Sum,
     ValueCounts,
     Variance,
-    statistic_named,
 )
 from miners.tables.table import Draft, Picture, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
@@ -34,8 +33,21 @@ from pinq.public.schema import Schema
 __all__ = ["grouped", "quantiles", "std", "summary", "variance"]
 
 ROUGH = "the interval of a variance, or of its root, allows for rows anywhere in their bins, so it holds more often"
-Kind = tuple[type[Statistic], str, int]
-"""A kind of statistic, its column, and its weight where epsilon is divided."""
+Kind = tuple[Callable[..., Statistic], str, int]
+"""What makes a statistic, its column, and its weight where epsilon is divided."""
+
+STATISTICS: Mapping[str, type[Statistic]] = MappingProxyType(
+    {
+        "count": Count,
+        "missing": Missing,
+        "mean": Mean,
+        "sum": Sum,
+        "variance": Variance,
+        "std": StandardDeviation,
+        "median": Median,
+    }
+)
+"""What ``grouped`` can be asked for, by name."""
 
 
 @TableFunction
@@ -65,12 +77,10 @@ def quantiles(
         ``low``, ``high``.
     """
     exact = shares_of(shares if is_listing(shares) else [shares])
-    parts, _ = parts_by(handle, by)
-    statistic = Quantile(
-        handle.schema, column, Epsilon.of(epsilon), require_level(level), len(parts), bool(reuse), shares=exact
-    )
+    kinds: list[Kind] = [(partial(Quantile, shares=exact), column, 1)]
     title = f"{len(exact)} {'quantile' if len(exact) == 1 else 'quantiles'} of {column}"
-    return _draft(title, parts, [statistic], level, picture="boxes" if len(exact) > 2 else "bars")
+    picture: Picture = "boxes" if len(exact) > 2 else "bars"
+    return _drafted(handle, title, by, kinds, epsilon, level, reuse, (), picture)
 
 
 @TableFunction
@@ -88,9 +98,7 @@ def variance(
     A tenth of epsilon chooses a median, from which bins widen; how fast follows from epsilon and the
     policy. Arguments as in ``quantiles``.
     """
-    parts, _ = parts_by(handle, by)
-    kinds: list[Kind] = [(Variance, column, 1)]
-    return _drafted(handle, f"variance of {column}", parts, kinds, epsilon, level, reuse, notes=(ROUGH,))
+    return _drafted(handle, f"variance of {column}", by, [(Variance, column, 1)], epsilon, level, reuse, (ROUGH,))
 
 
 @TableFunction
@@ -104,9 +112,8 @@ def std(
     reuse: bool = False,
 ) -> Draft:
     """Estimates the standard deviation of a column, for each group: the root of ``variance``."""
-    parts, _ = parts_by(handle, by)
-    kinds: list[Kind] = [(StandardDeviation, column, 1)]
-    return _drafted(handle, f"standard deviation of {column}", parts, kinds, epsilon, level, reuse, notes=(ROUGH,))
+    title = f"standard deviation of {column}"
+    return _drafted(handle, title, by, [(StandardDeviation, column, 1)], epsilon, level, reuse, (ROUGH,))
 
 
 @TableFunction
@@ -134,19 +141,19 @@ def grouped(
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
         ``low``, ``high``.
     """
-    parts, _ = parts_by(handle, by)
-    kinds: list[Kind] = []
+    kinds: list[tuple[type[Statistic], str, int]] = []
     if not isinstance(statistics, Mapping):
         allowed = "names of statistics by column, for example {'age': ['mean', 'std']}"
         raise QueryError(f"is {statistics!r}", parameter="statistics", allowed=allowed)
     for column, names in statistics.items():
         handle.schema.column(column)
-        kinds += [(statistic_named(name), column, 1) for name in (names if is_listing(names) else [names])]
-    kinds = [kind for kind in kinds if _is_asked(handle.schema, kind)]
+        kinds += [(_named(name), column, 1) for name in (names if is_listing(names) else [names])]
+    # What declares no missing values has none, and is not asked for them.
+    kinds = [kind for kind in kinds if kind[0] is not Missing or handle.schema.column(kind[1]).nullable]
     if not kinds:
         raise QueryError("names nothing to ask; for example {'age': ['mean', 'std']}", parameter="statistics")
     notes = (ROUGH,) if any(issubclass(kind, Variance) for kind, _, _ in kinds) else ()
-    return _drafted(handle, "statistics by group", parts, kinds, epsilon, level, reuse, notes, "panels")
+    return _drafted(handle, "statistics by group", by, kinds, epsilon, level, reuse, notes, "panels")
 
 
 @TableFunction
@@ -176,8 +183,7 @@ def summary(
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
         ``low``, ``high``; of categories also ``of``, the value that is counted.
     """
-    parts, specs = parts_by(handle, by)
-    apart = {name for spec in specs for name in spec.columns()}
+    apart = {name for spec in specs_by(handle.schema, by) for name in spec.columns()}
     if columns is None:
         columns = [name for name in handle.schema.columns if name not in apart]
     names = list(dict.fromkeys(columns if is_listing(columns) else [columns]))
@@ -185,7 +191,7 @@ def summary(
     for name in names:
         kinds += _described(handle.schema, name)
     title = f"summary of {len(names)} {'column' if len(names) == 1 else 'columns'}"
-    return _drafted(handle, title, parts, kinds, epsilon, level, reuse, (ROUGH,), "panels")
+    return _drafted(handle, title, by, kinds, epsilon, level, reuse, (ROUGH,), "panels")
 
 
 def _described(schema: Schema, column: str) -> list[Kind]:
@@ -196,16 +202,18 @@ def _described(schema: Schema, column: str) -> list[Kind]:
     return [*missing, (Mean, column, 3), (StandardDeviation, column, 2), (Quartiles, column, 3 - len(missing))]
 
 
-def _is_asked(schema: Schema, kind: Kind) -> bool:
-    """Whether a statistic must be asked: what declares no missing values has none."""
-    statistic, column, _ = kind
-    return statistic is not Missing or schema.column(column).nullable
+def _named(name: object) -> type[Statistic]:
+    """Returns a kind of statistic. ``QueryError`` where there is none of this name."""
+    kind = STATISTICS.get(str(name))
+    if kind is None:
+        raise QueryError(f"there is no statistic {name!r}; there are {', '.join(STATISTICS)}.")
+    return kind
 
 
 def _drafted(
     handle: PrivateQueryable,
     title: str,
-    parts: Parts,
+    by: Columns | None,
     kinds: Sequence[Kind],
     epsilon: Loss,
     level: float,
@@ -214,22 +222,13 @@ def _drafted(
     picture: Picture = "bars",
 ) -> Draft:
     """Divides epsilon over statistics by their weights, and drafts them."""
+    specs = specs_by(handle.schema, by)
+    parts = handle.partition(*specs) if specs else handle.parts()
     shares = divided(Epsilon.of(epsilon), [weight for _, _, weight in kinds])
     statistics = [
         kind(handle.schema, column, share, require_level(level), len(parts), bool(reuse))
         for (kind, column, _), share in zip(kinds, shares, strict=True)
     ]
-    return _draft(title, parts, statistics, level, notes, picture)
-
-
-def _draft(
-    title: str,
-    parts: Parts,
-    statistics: Sequence[Statistic],
-    level: float,
-    notes: tuple[str, ...] = (),
-    picture: Picture = "bars",
-) -> Draft:
     flat = Parts.union(parts)
     lines = tuple(line for statistic in statistics for line in statistic.lines())
 
@@ -237,10 +236,10 @@ def _draft(
         answers = [statistic.ask(flat) for statistic in statistics]
         told = [note for statistic, own in zip(statistics, answers, strict=True) for note in statistic.notes(own)]
         frame, scale = _frame(parts, [estimate for own in answers for estimate in own])
-        epsilon = sum((line.epsilon for line in lines), Fraction(0))
-        return Table(title, frame, scale, epsilon, level, (*notes, *dict.fromkeys(told)), picture)
+        return Table(title, frame, scale, draft.total, level, (*notes, *dict.fromkeys(told)), picture)
 
-    return Draft(title, lines, answer, notes)
+    draft = Draft(title, lines, answer, notes)
+    return draft
 
 
 def _frame(parts: Parts, estimates: Sequence[Estimate]) -> tuple[pd.DataFrame, pd.Series]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Quantiles`` finds several quantiles of a column, of all groups at once.
+"""``Quantile`` finds several quantiles of a column, of all groups at once.
 
 First by halving: the middle one of the quantiles is chosen by ``exp_mech`` among all cuts with
 ``Balance(share)``. It cuts the rows in two, which are disjoint: on each side the middle one of the
@@ -27,7 +27,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import cast
 
@@ -35,14 +35,25 @@ import numpy as np
 
 from miners.budget.plan import PlanLine
 from miners.tables.columns import cells_left, count_line, counts_between, divided, half_width, require_parts
+from miners.tables.statistics import Estimate, NumericStatistic
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import Balance
 from pinq.public.specs import AnyCut, Cuts
 
-__all__ = ["Counted", "Quantiles", "finer_points", "ladder", "located", "most_finer", "most_rungs", "shares_of"]
+__all__ = [
+    "Counted",
+    "Median",
+    "Quantile",
+    "Quartiles",
+    "finer_points",
+    "ladder",
+    "located",
+    "most_finer",
+    "most_rungs",
+    "shares_of",
+]
 
 STEP = 4  # a ladder's points are 1, 4, 16, ... cells from a chosen cut
 # The cells that a ladder leaves to a quantile are counted in so many pieces at most: intervals are as narrow as of 16,
@@ -156,11 +167,11 @@ def located(chosen: int, counted: tuple[Counted, Counted], share: Fraction, leve
     """
     exact, at = float(share), min(max(int(chosen), 1), counted[0].cells - 1)
     low, high = bounds(counted, exact, level)
-    pooled = _pooled(np.array([at]), counted, exact, after=True)
-    if abs(pooled.surplus[0]) > SURE * pooled.deviations[0]:
+    (surplus,), weights, times = _pooled(np.array([at]), counted, exact, after=True)
+    if abs(surplus) > SURE * np.sqrt(2 * (times * (weights * _scales(counted)) ** 2).sum()):
         cell = counted[1].crossing(exact)
     else:
-        cell = at if pooled.surplus[0] < 0 else at - 1
+        cell = at if surplus < 0 else at - 1
     return (cell, cell, cell) if low > high else (min(max(cell, low), high), low, high)
 
 
@@ -179,10 +190,11 @@ def bounds(counted: tuple[Counted, Counted], share: float, level: float) -> tupl
     ends = np.concatenate([[0], points, [counted[0].cells]])
     # Points 10 and 20 of 30 cells: the surplus at 10 tells whether cells 10 to 19 are too high, and
     # that at 20 whether they are too low. Cells 0 to 9 cannot be too high, nor 20 to 29 too low.
-    before, after = _pooled(points, counted, share, after=False), _pooled(points, counted, share, after=True)
-    possible = np.append(True, before.surplus <= before.half_width(level))
+    surplus, weights, times = _pooled(points, counted, share, after=False)
+    possible = np.append(True, surplus <= half_width(weights, _scales(counted), level, times=times))
     high = int(ends[np.flatnonzero(possible)[-1] + 1])
-    possible = np.append(after.surplus >= -after.half_width(level), True)
+    surplus, weights, times = _pooled(points, counted, share, after=True)
+    possible = np.append(surplus >= -half_width(weights, _scales(counted), level, times=times), True)
     return int(ends[np.flatnonzero(possible)[0]]), high - 1
 
 
@@ -201,34 +213,15 @@ def _steps(cells: int) -> int:
     return (cells.bit_length() + 1) // 2
 
 
-@dataclass(frozen=True)
-class _Pooled:
-    """Means of the surpluses of both counts at some points, the surer count weighing more.
+def _pooled(
+    points: np.ndarray, counted: tuple[Counted, Counted], share: float, *, after: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns means of both counts' surpluses at the nearest points at or after, or before, these.
 
-    Attributes:
-        surplus: The means.
-        weights: Of the noises in each, shape (points, 4).
-        scales: Of the noises.
-        times: How many noises have each weight.
+    Returns:
+        The means, the surer count weighing more; the weights of the noises in each, shape (points,
+        4), of which the first two are the first count's; and how many noises have each.
     """
-
-    surplus: np.ndarray
-    weights: np.ndarray
-    scales: np.ndarray
-    times: np.ndarray
-
-    @property
-    def deviations(self) -> np.ndarray:
-        """Their standard deviations, or a little more."""
-        return np.asarray(np.sqrt(2 * (self.times * (self.weights * self.scales) ** 2).sum(axis=1)))
-
-    def half_width(self, level: float) -> np.ndarray:
-        """How far noise takes them at a level."""
-        return half_width(self.weights, self.scales, level, times=self.times)
-
-
-def _pooled(points: np.ndarray, counted: tuple[Counted, Counted], share: float, *, after: bool) -> _Pooled:
-    """Returns the mean surplus at the nearest points at or after, or at or before, each of these."""
     surplus, precision, weights, times = [], [], [], []
     for count in counted:
         found = np.searchsorted(count.points, points, side="left" if after else "right") - (not after)
@@ -240,49 +233,27 @@ def _pooled(points: np.ndarray, counted: tuple[Counted, Counted], share: float, 
         weights.append(own[at])
         times.append(noises[at])
     parts = np.array(precision) / np.sum(precision, axis=0)
-    return _Pooled(
-        (parts * surplus).sum(axis=0),
-        np.concatenate([part[:, None] * own for part, own in zip(parts, weights, strict=True)], axis=1),
-        np.repeat([count.scale for count in counted], 2),
-        np.concatenate(times, axis=1),
-    )
+    weighed = [part[:, None] * own for part, own in zip(parts, weights, strict=True)]
+    return (parts * surplus).sum(axis=0), np.concatenate(weighed, axis=1), np.concatenate(times, axis=1)
+
+
+def _scales(counted: tuple[Counted, Counted]) -> np.ndarray:
+    """Returns the scales of the four noises of ``_pooled``."""
+    return np.repeat([count.scale for count in counted], 2)
 
 
 MAX_QUANTILES = 64
 
 
 @dataclass(frozen=True)
-class Located:
-    """Quantiles of each group, numbers or dates, all of shape (groups, quantiles)."""
-
-    value: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-@dataclass(frozen=True)
-class Quantiles:
-    """Which quantiles of which column.
+class Quantile(NumericStatistic):
+    """Quantiles: numbers that have a given share of the values below them.
 
     Attributes:
-        schema: The public columns.
-        column: A numeric column.
-        shares: The share of rows below each quantile, increasing.
-        epsilon: Loss of all.
-        level: Of the intervals.
-        reuse: Whether stored answers will do.
+        shares: Increasing, between 0 and 1.
     """
 
-    schema: Schema
-    column: str
-    shares: tuple[Fraction, ...]
-    epsilon: Epsilon
-    level: float
-    reuse: bool = False
-
-    @property
-    def _numeric(self) -> Numeric:
-        return self.schema.numeric(self.column)
+    shares: tuple[Fraction, ...] = (Fraction(1, 2),)
 
     @property
     def _losses(self) -> list[Epsilon]:
@@ -290,14 +261,14 @@ class Quantiles:
         levels = levels_of(len(self.shares))
         return divided(self.epsilon, [5] * levels + [2 * levels, 3 * levels])
 
-    def lines(self, groups: int) -> tuple[PlanLine, ...]:
+    def lines(self) -> tuple[PlanLine, ...]:
         """The plan's lines: a level of choices each, then the counts."""
         if self._numeric.cells < 2:  # its value is public
             return ()
-        require_parts(groups * len(self.shares))
+        require_parts(self.groups * len(self.shares))
         asked = f"cuts of {self.column} at quantiles"
         lines = [
-            PlanLine(level, asked, "exp_mech", groups * min(2**level, len(self.shares)), loss.exact)
+            PlanLine(level, asked, "exp_mech", self.groups * min(2**level, len(self.shares)), loss.exact)
             for level, loss in enumerate(self._losses[:-2])
         ]
         counts = [
@@ -307,17 +278,17 @@ class Quantiles:
         return (
             *lines,
             *(
-                count_line(self.schema, text, groups * bins, loss)
+                count_line(self.schema, text, self.groups * bins, loss)
                 for (text, bins), loss in zip(counts, self._losses[-2:], strict=True)
             ),
         )
 
-    def ask(self, groups: Parts) -> Located:
+    def ask(self, groups: Parts) -> list[Estimate]:
         """Asks, for each of the groups, which are a flat collection."""
         shape = (len(groups), len(self.shares))
         if self._numeric.cells < 2:
             value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
-            return Located(value, value, value)
+            return self._estimates(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
         left = cells_left(groups, self.column, self._numeric)
         level = [_Side.whole(groups, len(self.shares), left[:, 0])]
@@ -360,7 +331,7 @@ class Quantiles:
             parts = halves[np.arange(len(groups)) * children + 1]
             yield _Side(parts, groups, after, cells, middle, side.upper)
 
-    def _bounded(self, groups: Parts, thresholds: np.ndarray, left: np.ndarray) -> Located:
+    def _bounded(self, groups: Parts, thresholds: np.ndarray, left: np.ndarray) -> list[Estimate]:
         """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds.
 
         They lie among the cells that are ``left`` to their group, which are public.
@@ -378,12 +349,35 @@ class Quantiles:
         within = np.clip(np.array(cells), left[:, :1, None], left[:, 1:, None] - 1)
         numbers = np.vectorize(self._numeric.number, otypes=[float])(np.moveaxis(within, -1, 0))
         half = self._numeric.half_cell
-        return Located(*self._numeric.shown(numbers + np.array([0, -half, half])[:, None, None]))
+        return self._estimates(*self._numeric.shown(numbers + np.array([0, -half, half])[:, None, None]))
+
+    def _estimates(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[Estimate]:
+        """Names the quantiles; numbers or dates, all of shape (groups, quantiles)."""
+        nothing = np.full(self.groups, np.nan)
+        return [
+            Estimate(f"{float(100 * share):.10g} %", self.column, own, below, above, nothing)
+            for share, own, below, above in zip(self.shares, value.T, low.T, high.T, strict=True)
+        ]
 
     def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[Counted]:
         """Counts the rows of each group between its points, in one request."""
         bins, scale = counts_between(groups, self._numeric, self.column, points, loss, reuse=self.reuse)
         return [Counted(row, own, scale, self._numeric.cells) for row, own in zip(points, bins, strict=True)]
+
+
+@dataclass(frozen=True)
+class Quartiles(Quantile):
+    """The three numbers that cut a column's values in four equal shares."""
+
+    shares: tuple[Fraction, ...] = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
+
+
+class Median(Quantile):
+    """The number with half of the values below it."""
+
+    def ask(self, groups: Parts) -> list[Estimate]:
+        (middle,) = super().ask(groups)
+        return [replace(middle, name="median")]
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,8 @@ Privacy:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from types import MappingProxyType
 from typing import ClassVar, cast
 
 import numpy as np
@@ -36,25 +34,28 @@ from miners.tables.columns import (
     require_parts,
     scale_of,
 )
-from miners.tables.quantile_search import Quantiles
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts
-from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import Balance
 from pinq.public.specs import AnyCut, Cuts, Groups, Values
 
 __all__ = [
+    "Count",
     "Estimate",
-    "MomentsOfBins",
-    "Quantile",
-    "Quartiles",
+    "Mean",
+    "Missing",
+    "NumericStatistic",
+    "StandardDeviation",
     "Statistic",
+    "Sum",
     "ValueCounts",
+    "Variance",
+    "moments_of_bins",
     "most_edges",
+    "spread_bounds",
     "spread_of",
-    "statistic_named",
     "widening_edges",
     "without_empty_ends",
 ]
@@ -116,48 +117,37 @@ def without_empty_ends(counts: np.ndarray, scale: float) -> np.ndarray:
     return kept
 
 
-@dataclass(frozen=True)
-class MomentsOfBins:
-    """Where the rows of each bin lie on average, and how far from there, in cells.
+def moments_of_bins(edges: np.ndarray, counts: np.ndarray, *, whole: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where the rows of each bin lie on average, and their variance about that, in cells.
 
-    Attributes:
-        middles: The mean of each bin's rows, as the counts beside it suggest.
-        within: Their variance about it.
+    Rows are as dense at both ends of a bin as a line through its neighbours says.
+
+    Args:
+        edges: The first cell of each bin, and the number of cells.
+        counts: Rows of each bin.
+        whole: Whether cells are points (whole numbers) or have rows all over them.
     """
-
-    middles: np.ndarray
-    within: np.ndarray
-
-    @classmethod
-    def of(cls, edges: np.ndarray, counts: np.ndarray, *, whole: bool) -> MomentsOfBins:
-        """Takes rows to be as dense at both ends of a bin as a line through its neighbours says.
-
-        Args:
-            edges: The first cell of each bin, and the number of cells.
-            counts: Rows of each bin.
-            whole: Whether cells are points (whole numbers) or have rows all over them.
-        """
-        widths = np.diff(edges).astype(np.float64)
-        middles, within = (edges[:-1] + edges[1:] - 1) / 2, (widths**2 - float(whole)) / 12
-        density = np.maximum(counts, 0) / widths
-        outside = np.concatenate([[0.0], density, [0.0]])
-        at = np.concatenate([[middles[0] - widths[0]], middles, [middles[-1] + widths[-1]]])
-        # Bins of cells 0-9 and 10-19 with 10 and 30 rows: around the first middle the density rises
-        # by 3 over 20 cells, by 0.15 of its own per cell. Its rows are then at 5.75 on average, not
-        # 4.5.
-        slope = (outside[2:] - outside[:-2]) / (at[2:] - at[:-2])
-        relative = np.divide(slope, density, out=np.zeros_like(density), where=density > 0)
-        shift = np.clip(relative, -2 / widths, 2 / widths) * within
-        return cls(middles + shift, within - shift**2)
+    widths = np.diff(edges).astype(np.float64)
+    middles, within = (edges[:-1] + edges[1:] - 1) / 2, (widths**2 - float(whole)) / 12
+    density = np.maximum(counts, 0) / widths
+    outside = np.concatenate([[0.0], density, [0.0]])
+    at = np.concatenate([[middles[0] - widths[0]], middles, [middles[-1] + widths[-1]]])
+    # Bins of cells 0-9 and 10-19 with 10 and 30 rows: around the first middle the density rises
+    # by 3 over 20 cells, by 0.15 of its own per cell. Its rows are then at 5.75 on average, not
+    # 4.5.
+    slope = (outside[2:] - outside[:-2]) / (at[2:] - at[:-2])
+    relative = np.divide(slope, density, out=np.zeros_like(density), where=density > 0)
+    shift = np.clip(relative, -2 / widths, 2 / widths) * within
+    return middles + shift, within - shift**2
 
 
-def spread_of(counts: np.ndarray, moments: MomentsOfBins) -> float:
-    """Returns the variance of rows in bins."""
+def spread_of(counts: np.ndarray, middles: np.ndarray, within: np.ndarray) -> float:
+    """Returns the variance of rows in bins; see ``moments_of_bins``."""
     rows = max(float(counts.sum()), 1.0)
     # Bins of 10 and 30 rows around 2 and 6, each within a variance of 1: mean 5, variance (10 * (9
     # + 1) + 30 * (1 + 1)) / 40 = 4.
-    mean = float(counts @ moments.middles) / rows
-    return float(counts @ ((moments.middles - mean) ** 2 + moments.within)) / rows
+    mean = float(counts @ middles) / rows
+    return float(counts @ ((middles - mean) ** 2 + within)) / rows
 
 
 def spread_bounds(
@@ -272,18 +262,29 @@ class Statistic(ABC):
         """Says what is worth knowing about its answers."""
         return []
 
+    def _released(self, name: str, answer: NoisyArray) -> Estimate:
+        """Reads an answer with one number for each group."""
+        low, high = answer.interval(self.level)
+        values = answer.view(np.ndarray).ravel()
+        scale = np.broadcast_to(np.asarray(answer.scale, dtype=float).reshape(-1), values.shape)
+        return Estimate(name, self.column, values, np.ravel(low), np.ravel(high), scale)
 
-class _Numbers(Statistic):
+
+class NumericStatistic(Statistic):
     """A statistic of a numeric column. ``QueryError`` for any other column, when it is made."""
 
     of_cells: ClassVar[str] = "intervals allow for half a cell"  # what reading values in grid cells means
+
+    @property
+    def _numeric(self) -> Numeric:
+        return self.schema.numeric(self.column)
 
     def __post_init__(self) -> None:
         self.schema.numeric(self.column)
 
     def notes(self, estimates: Sequence[Estimate]) -> list[str]:
         """Names a grid that is coarser than the values, and intervals that say nothing."""
-        numeric, notes = self.schema.numeric(self.column), list[str]()
+        numeric, notes = self._numeric, list[str]()
         if numeric.half_cell:
             cell = f"{float(numeric.width):.6g}{numeric.unit}"
             notes.append(f"values of `{self.column}` are read in grid cells of {cell}; {self.of_cells}")
@@ -306,11 +307,7 @@ class Count(Statistic):
         return (count_line(self.schema, "rows", self.groups, self.epsilon),)
 
     def ask(self, groups: Parts) -> list[Estimate]:
-        return [
-            _released(
-                "count", self.column, groups.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse), self.level
-            )
-        ]
+        return [self._released("count", groups.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse))]
 
 
 class Missing(Statistic):
@@ -327,14 +324,10 @@ class Missing(Statistic):
             # three.
             spec, last = missing_apart(self.schema, self.column)
             parts = groups.partition(spec)[np.arange(self.groups) * (last + 1) + last]
-        return [
-            _released(
-                "missing", self.column, parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse), self.level
-            )
-        ]
+        return [self._released("missing", parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse))]
 
 
-class Mean(_Numbers):
+class Mean(NumericStatistic):
     """The average of the values that are not missing."""
 
     def lines(self) -> tuple[PlanLine, ...]:
@@ -342,13 +335,13 @@ class Mean(_Numbers):
 
     def ask(self, groups: Parts) -> list[Estimate]:
         answer = groups.noisy_avg(self.column, epsilon=self.epsilon.exact, reuse=self.reuse)
-        mean, column = _released("mean", self.column, answer, self.level), self.schema.numeric(self.column)
+        mean, column = self._released("mean", answer), self._numeric
         # Each value is up to half a cell from the number that was averaged; of dates so many days.
         nothing, half = column.shown(np.array([0.0, column.half_cell]))
         return [replace(mean, low=mean.low - (half - nothing), high=mean.high + (half - nothing))]
 
 
-class Sum(_Numbers):
+class Sum(NumericStatistic):
     """The sum of the values, clamped to the declared bounds. ``QueryError`` for dates."""
 
     of_cells = "the interval of a sum holds the sum of the cells' middles"
@@ -365,10 +358,10 @@ class Sum(_Numbers):
 
     def ask(self, groups: Parts) -> list[Estimate]:
         answer = groups.noisy_sum(self.column, epsilon=self.epsilon.exact, reuse=self.reuse)
-        return [_released("sum", self.column, answer, self.level)]
+        return [self._released("sum", answer)]
 
 
-class Variance(_Numbers):
+class Variance(NumericStatistic):
     """The mean squared distance from the mean, of noisy counts in bins.
 
     A tenth of epsilon chooses a median; bins widen from there (``spread.py``). A grid of few cells
@@ -395,10 +388,6 @@ class Variance(_Numbers):
         """What the choice of a median and the counts cost."""
         counting, choosing = divided(self.epsilon, [CHOOSING - 1, 1])
         return choosing, counting
-
-    @property
-    def _numeric(self) -> Numeric:
-        return self.schema.numeric(self.column)
 
     def lines(self) -> tuple[PlanLine, ...]:
         cells = self._numeric.cells
@@ -442,7 +431,7 @@ class Variance(_Numbers):
     def _bounded(self, edges: np.ndarray, counts: np.ndarray, cells: int, scale: float) -> tuple[float, float, float]:
         """Computes the variance of a group on so many cells and its interval, in squared cells."""
         kept, half = without_empty_ends(counts, scale), self._numeric.half_cell / float(self._numeric.width)
-        value = spread_of(kept, MomentsOfBins.of(edges, kept, whole=self._numeric.integer))
+        value = spread_of(kept, *moments_of_bins(edges, kept, whole=self._numeric.integer))
         low, high = spread_bounds(counts, edges[:-1] - half, edges[1:] - 1 + half, scale, self.level)
         # Largest with half of the rows at either end: 25 for cells 0 to 10.
         low, high = np.clip([low, high], 0, (cells - 1 + 2 * half) ** 2 / 4)
@@ -459,47 +448,6 @@ class StandardDeviation(Variance):
     def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> Estimate:
         value, low, high = (np.sqrt(numbers) for numbers in (value, low, high))
         return Estimate("std", self.column, value, low, high, np.full(self.groups, np.nan))
-
-
-@dataclass(frozen=True)
-class Quantile(_Numbers):
-    """Quantiles: numbers that have a given share of the values below them.
-
-    Attributes:
-        shares: Increasing, between 0 and 1.
-    """
-
-    shares: tuple[Fraction, ...] = (Fraction(1, 2),)
-
-    @property
-    def _quantiles(self) -> Quantiles:
-        return Quantiles(self.schema, self.column, self.shares, self.epsilon, self.level, self.reuse)
-
-    def lines(self) -> tuple[PlanLine, ...]:
-        return self._quantiles.lines(self.groups)
-
-    def ask(self, groups: Parts) -> list[Estimate]:
-        located = self._quantiles.ask(groups)
-        nothing = np.full(self.groups, np.nan)
-        columns = zip(self.shares, located.value.T, located.low.T, located.high.T, strict=True)
-        return [
-            Estimate(_percent(share), self.column, value, low, high, nothing) for share, value, low, high in columns
-        ]
-
-
-@dataclass(frozen=True)
-class Quartiles(Quantile):
-    """The three numbers that cut a column's values in four equal shares."""
-
-    shares: tuple[Fraction, ...] = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
-
-
-class Median(Quantile):
-    """The number with half of the values below it."""
-
-    def ask(self, groups: Parts) -> list[Estimate]:
-        (middle,) = super().ask(groups)
-        return [Estimate("median", self.column, middle.value, middle.low, middle.high, middle.scale)]
 
 
 class ValueCounts(Statistic):
@@ -520,37 +468,3 @@ class ValueCounts(Statistic):
             Estimate("missing" if label is None else "count", self.column, value, below, above, scale, label)
             for label, value, below, above in zip(labels, *by_value, strict=True)
         ]
-
-
-STATISTICS: Mapping[str, type[Statistic]] = MappingProxyType(
-    {
-        "count": Count,
-        "missing": Missing,
-        "mean": Mean,
-        "sum": Sum,
-        "variance": Variance,
-        "std": StandardDeviation,
-        "median": Median,
-    }
-)
-"""What ``grouped`` can be asked for, by name."""
-
-
-def statistic_named(name: object) -> type[Statistic]:
-    """Returns a kind of statistic. ``QueryError`` where there is none of this name."""
-    kind = STATISTICS.get(str(name))
-    if kind is None:
-        raise QueryError(f"there is no statistic {name!r}; there are {', '.join(STATISTICS)}.")
-    return kind
-
-
-def _released(name: str, column: str, answer: NoisyArray, level: float) -> Estimate:
-    """Reads an answer with one number for each group."""
-    low, high = answer.interval(level)
-    values = answer.view(np.ndarray).ravel()
-    scale = np.broadcast_to(np.asarray(answer.scale, dtype=float).reshape(-1), values.shape)
-    return Estimate(name, column, values, np.ravel(low), np.ravel(high), scale)
-
-
-def _percent(share: Fraction) -> str:
-    return f"{float(100 * share):.10g} %"
