@@ -9,9 +9,10 @@ charge: on none, and on rows inside and outside of asked parts (``pinq/engine/re
 request that fails on these is refused, uncharged, with an ``InternalError`` that asks for a report.
 Noise that is drawn here is thrown away; nothing of it is released.
 
-A request is of several *kinds*, one for each way in which it looks rows up: its question, and cuts,
-groups or codes in so many parts to a power of two. What is of one kind runs through the same code;
-so a request is rehearsed where one of its kinds is new, on some parts of each.
+Two things are rehearsed, each where one of its *kinds* is new: the way of rows to their parts, and
+the answer of a part, with one candidate of each form. What is of one kind runs through the same
+code: cuts, groups or codes, as many of them as take so many bytes; and a question, at a loss of about
+this size. All handles of a process that have one schema remember what passed.
 
 Privacy:
     Adjacency: any two tables. Claim: what a rehearsal does and decides is the same for both.
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,15 +35,21 @@ from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import PreparedQuery
 from pinq.curator.work import Turn
 from pinq.engine.rehearsal import Rehearsal
-from pinq.engine.tables import Moments
-from pinq.public.parts import PartSet
+from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
 from pinq.public.queries import Question
 from pinq.public.schema import Schema
+from pinq.public.specs import scale
 
-__all__ = ["Rehearsals"]
+__all__ = ["Rehearsals", "passed_under"]
 
-KEPT_KINDS = 2**14  # so many kinds are remembered: some 10 MB
-SAMPLED_DRAWS = 64  # numbers that get noise: however many a request has, a rehearsal takes a moment
+KEPT_KINDS = 2**12  # so many kinds are remembered of a schema: some 3 MB
+SAMPLED_DRAWS = 8  # numbers that get noise: however many a request has, a rehearsal takes a moment
+
+
+@lru_cache(maxsize=64)
+def passed_under(digest: str) -> set[Hashable]:
+    """The kinds that passed in this process under the schema of this digest, for all its handles."""
+    return set()
 
 
 class Rehearsals:
@@ -53,10 +61,10 @@ class Rehearsals:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._passed: set[Hashable] = set()
+        self._passed = passed_under(schema.digest)
 
     def require(self, question: Question, query: PreparedQuery, epsilon: Fraction, turn: Turn) -> None:
-        """Runs a request on made-up rows, unless one of its kind passed.
+        """Runs on made-up rows what no request of its kind passed.
 
         Args:
             question: What is asked.
@@ -67,54 +75,43 @@ class Rehearsals:
         Raises:
             Exception: Whatever the code of this kind of request raises.
         """
-        common = _common(question, query, epsilon)
-        new = {(common, way) for way in _ways(query)} - self._passed
-        if not new:
-            return
-        numbers = _sample(question, query.parts, {way for _, way in new})
-        some = prepare(question.sample(numbers), query.parts.take(np.array(numbers)), self._schema)
-        for filled in (False, True):
-            engine = Rehearsal(self._schema, filled=filled)
-            if len(numbers) < len(query.parts):
-                next(query.count(engine, turn))  # what is compiled for all parts counts too
-            some.release(some.count(engine, turn, SAMPLED_DRAWS), epsilon)
+        ways, answers = _ways(query) - self._passed, _answers(question, query, epsilon) - self._passed
+        if answers:
+            some = self._answering(question, query)
+            for filled in (False, True):
+                some.release(some.count(Rehearsal(self._schema, filled=filled), turn, SAMPLED_DRAWS), epsilon)
+        if ways:
+            # Where all parts have one last split, it is an axis of dense tables, and a step down to listed ones.
+            for table in (TableRequest(), ListRequest(())):
+                Rehearsal(self._schema, filled=True).tabulate(query.parts, [table], check=turn.check)
         if len(self._passed) >= KEPT_KINDS:
-            self._passed = set()
-        self._passed |= new
+            self._passed.clear()
+        self._passed |= ways | answers
 
-
-def _common(question: Question, query: PreparedQuery, epsilon: Fraction) -> Hashable:
-    """The question, what it adds up, and sizes, which are alike where they have as many bytes."""
-    measure = query.measure
-    summed = (measure.column, measure.shift, measure.squares) if isinstance(measure, Moments) else type(measure)
-    sizes = [len(query.tables), len(query.parts), len(query.parts.blocks), int(1 / epsilon)]
-    return question.form(), summed, *((size.bit_length() + 7) // 8 for size in sizes)
+    def _answering(self, question: Question, query: PreparedQuery) -> PreparedQuery:
+        """The question to the first part, and to those that choose from candidates of other kinds."""
+        numbers = sorted({0, *question.examples(self._schema)})
+        return prepare(question.sample(numbers, self._schema), query.parts.take(np.array(numbers)), self._schema)
 
 
 def _ways(query: PreparedQuery) -> set[Hashable]:
-    """All ways in which a request looks rows up: on the way down, in the last split, in tables, to add up."""
+    """All ways in which rows go to their parts: down, and by the last split, to as many."""
     last = {block.partition for block in query.parts.blocks}
+    several = scale(len(query.parts))[1]
     return {
-        *(("down", partition.form) for partition in query.partitions),
-        *(("last", None if partition is None else partition.form) for partition in last),
-        *(("table", table.form, *((axis.column, axis.form) for axis in table.axes)) for table in query.tables),
-        *(("sum", axis.form) for axis in (() if query.measure is None else query.measure.inputs)),
+        *((several, "down", partition.form) for partition in query.partitions),
+        *((several, "last", partition.form) for partition in last if partition is not None),
     }
 
 
-def _sample(question: Question, parts: PartSet, new: set[Hashable]) -> list[int]:
-    """Picks parts, by number: the first, and some for each of these ways in which rows are looked up."""
-    chosen, missing, walked = {0, *question.examples()}, set(new), set[bytes]()
-    start = 0
-    for block in parts.blocks:
-        ways: set[Hashable] = {("last", None if block.partition is None else block.partition.form)}
-        part = block.part
-        while part.partition is not None and part.parent is not None and part.key not in walked:
-            walked.add(part.key)  # what lies above it was seen with another part
-            ways.add(("down", part.partition.form))
-            part = part.parent
-        if ways & missing:
-            missing -= ways
-            chosen |= {start, start + len(block) - 1}
-        start += len(block)
-    return sorted(chosen)
+def _answers(question: Question, query: PreparedQuery, epsilon: Fraction) -> set[Hashable]:
+    """All kinds of tables that a part's answer is made of, and of what is added up."""
+    common = question.form(), _summed(query.measure), scale(len(query.tables)), scale(int(1 / epsilon))
+    return {
+        *((common, "table", table.form, *(axis.form for axis in table.axes)) for table in query.tables),
+        *((common, "sum", axis.form) for axis in (() if query.measure is None else query.measure.inputs)),
+    }
+
+
+def _summed(measure: Measure | None) -> tuple[object, ...]:
+    return (measure.column, measure.shift, measure.squares) if isinstance(measure, Moments) else (type(measure),)

@@ -9,7 +9,7 @@ an error tells of no row.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pinq.public.specs import Axis
 
 __all__ = ["Rehearsal"]
 
-SAMPLED_PARTS = 64  # of a request's parts: a question of a million parts rehearses as fast as one of sixty-four
+SAMPLED_PARTS = 16  # of a request's parts: a question of a million parts rehearses as fast as one of sixteen
 
 
 class Rehearsal:
@@ -35,8 +35,8 @@ class Rehearsal:
     Args:
         schema: Of the table.
         filled: Whether there are rows: one with the first code of each column, one with the last,
-            one in each asked part (of many parts, in a public sample), and one in no part of each
-            axis that leaves codes out. Else there is no row.
+            two in each asked part (of many parts, in a public sample), and one in no part of each
+            axis that leaves codes out. A block without rows is counted first, and may be all.
     """
 
     def __init__(self, schema: Schema, *, filled: bool) -> None:
@@ -55,7 +55,8 @@ class Rehearsal:
         for at_home in (False, True) if any(table.form == "sparse" for table in tables) else (False,):
             made = count_request(parts, tables, measure, schema=self.schema, at_home=at_home)
             request: CountRequest = pickle.loads(pickle.dumps(made))
-            counted = count(self._rows(parts, request), request).condensed().tables()
+            none, some = (count(self._rows(rows, request), request) for rows in ([], self._made(parts, request)))
+            counted = none.merged(some).condensed().tables()
         return counted
 
     def problem(self) -> str:
@@ -65,30 +66,50 @@ class Rehearsal:
     def close(self) -> None:
         """Holds nothing."""
 
-    def _rows(self, parts: PartSet, request: CountRequest) -> RowBlock:
-        sizes: dict[Hashable, int] = {name: column.codes for name, column in self.schema.columns.items()}
-        sizes |= {source: source[2] for source in request.shards()}
+    def _sizes(self, request: CountRequest) -> dict[Hashable, int]:
+        """How many codes each column and each column of shards has."""
+        columns: dict[Hashable, int] = {name: column.codes for name, column in self.schema.columns.items()}
+        return columns | {source: source[2] for source in request.shards()}
+
+    def _rows(self, rows: Sequence[Mapping[Hashable, int]], request: CountRequest) -> RowBlock:
+        """A block of rows, each the code of some columns; it is 0 in the others."""
+        sizes = self._sizes(request)
         kinds = {source: smallest(size) for source, size in sizes.items()} | kinds_of(self.schema)
-        rows = list(self._made(parts, request, sizes)) if self._filled else []
         columns = {source: np.array([row.get(source, 0) for row in rows], dtype=kinds[source]) for source in sizes}
         return RowBlock(columns, len(rows))
 
-    def _made(
-        self, parts: PartSet, request: CountRequest, sizes: Mapping[Hashable, int]
-    ) -> Iterator[dict[Hashable, int]]:
-        """Yields rows: the code of each column, 0 where none is named."""
+    def _made(self, parts: PartSet, request: CountRequest) -> list[dict[Hashable, int]]:
+        """The made-up rows."""
+        if not self._filled:
+            return []
+        sizes = self._sizes(request)
         last = {source: size - 1 for source, size in sizes.items()}
-        yield {}
-        yield last
-        sampled = np.unique(np.linspace(0, len(parts) - 1, SAMPLED_PARTS).astype(np.int64))
-        for part in map(parts.at, sampled.tolist()):
-            inside = _inside(part, sizes)
-            if inside is not None:
-                yield inside
-                yield last | inside
-        for axis in request.places:
-            if axis.lookup is not None and axis.slots > axis.size:
-                yield {axis.source: int(np.argmin(axis.lookup))}
+        possible = [_inside(parts.at(number), sizes) for number in _sampled(parts)]
+        inside = [row for row in possible if row is not None]
+        outside = [
+            {axis.source: int(np.argmin(axis.lookup))}
+            for axis in request.places
+            if axis.lookup is not None and axis.slots > axis.size
+        ]
+        return [{}, last, *inside, *(last | row for row in inside), *outside]
+
+
+def _sampled(parts: PartSet) -> list[int]:
+    """Some parts, by number: here and there, and of each form of splits the first and the last of a block."""
+    chosen = set(np.linspace(0, len(parts) - 1, SAMPLED_PARTS).astype(np.int64).tolist())
+    forms, walked, start = set[Hashable](), set[bytes](), 0
+    for block in parts.blocks:
+        own: set[Hashable] = {("last", None if block.partition is None else block.partition.form)}
+        part = block.part
+        while part.partition is not None and part.parent is not None and part.key not in walked:
+            walked.add(part.key)  # what lies above it was seen with another part
+            own.add(("down", part.partition.form))
+            part = part.parent
+        if not own <= forms:
+            forms |= own
+            chosen |= {start, start + len(block) - 1}
+        start += len(block)
+    return sorted(chosen)
 
 
 def _inside(part: Part, sizes: Mapping[Hashable, int]) -> dict[Hashable, int] | None:

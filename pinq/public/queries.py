@@ -35,7 +35,7 @@ from pinq.public.epsilon import MAX_EPSILON, NANO, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore, ClassCount, EnoughRows, Score
-from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
+from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale
 
 __all__ = [
     "QUESTIONS",
@@ -61,7 +61,6 @@ __all__ = [
 ]
 
 MAX_BY = 4096
-SAMPLED_CANDIDATES = 64
 
 
 class Question(ABC):
@@ -93,12 +92,12 @@ class Question(ABC):
         """What kind of question it is: those of one form are answered by the same code."""
         return type(self).__name__
 
-    def sample(self, numbers: Sequence[int]) -> Question:
-        """The same kind of question to some of its parts, of no more candidates than a moment takes."""
+    def sample(self, numbers: Sequence[int], schema: Schema) -> Question:
+        """The question to some of its parts, with one candidate of each form."""
         return self
 
-    def examples(self) -> set[int]:
-        """Parts, by number, that are asked in ways that others are not."""
+    def examples(self, schema: Schema) -> set[int]:
+        """Parts, by number, that together are asked of candidates of each form."""
         return set()
 
 
@@ -224,21 +223,22 @@ class Choose(ChoiceQuestion):
         longest = max(map(len, self.candidates), default=0).bit_length()
         return type(self).__name__, self.score.kind, kinds, longest, self.textbook, bool(self.each)
 
-    def sample(self, numbers: Sequence[int]) -> Choose:
-        """The lists of these parts, of each some candidates: of all kinds, and from all of it."""
+    def sample(self, numbers: Sequence[int], schema: Schema) -> Choose:
+        """The lists of these parts, of each one candidate of each form."""
         # Of lists a, b and c, used as 0 1 2 1, the last two parts use c and b, as 0 and 1.
         which = self.which if len(self.which) == 1 else [self.which[number] for number in numbers]
         used = {number: place for place, number in enumerate(dict.fromkeys(which))}
-        lists = tuple(_sampled(self.candidates[number]) for number in used)
+        forms = [{_form(candidate, schema): candidate for candidate in self.candidates[number]} for number in used]
+        lists = tuple(tuple(candidates.values()) for candidates in forms)
         return replace(self, candidates=lists, which=tuple(used[number] for number in which))
 
-    def examples(self) -> set[int]:
-        """Parts that together choose from candidates of each kind, of each column."""
+    def examples(self, schema: Schema) -> set[int]:
+        """Parts that together choose from candidates of each form."""
         examples, seen = set[int](), set[Hashable]()
         for number, listed in enumerate(self.candidates):
-            kinds = {(candidate.kind, *sorted(candidate.columns())) for candidate in listed}
-            if not kinds <= seen:
-                seen |= kinds
+            forms = {_form(candidate, schema) for candidate in listed}
+            if not forms <= seen:
+                seen |= forms
                 examples.add(self.which.index(number))
         return examples
 
@@ -247,10 +247,11 @@ class Choose(ChoiceQuestion):
         return [None if number < 0 else chosen[int(number)] for number in values]
 
 
-def _sampled(listed: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    kinds = {candidate.kind: candidate for candidate in listed}
-    step = -(-len(listed) // SAMPLED_CANDIDATES)
-    return (*kinds.values(), *listed[::step]) if step > 1 else tuple(listed)
+def _form(candidate: Candidate, schema: Schema) -> Hashable:
+    """Candidates of one form are scored by the same code, whatever their columns."""
+    if candidate.as_spec is not None:
+        return candidate.kind, bind(candidate.as_spec, schema).form
+    return candidate.kind, *sorted(scale(schema.columns[name].codes) for name in candidate.columns())
 
 
 @dataclass(frozen=True)

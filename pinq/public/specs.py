@@ -60,6 +60,7 @@ __all__ = [
     "Splitting",
     "Values",
     "bind",
+    "scale",
     "sides_of",
 ]
 
@@ -134,6 +135,11 @@ Label = Value | float | tuple[Value | None, ...] | None
 """What a part along an axis is called."""
 
 
+def scale(number: int) -> tuple[int, int]:
+    """Numbers of parts or codes of one scale are alike to code: none, one, two, or those of as many bytes."""
+    return min(number, 3), -(-(number - 1).bit_length() // 8)
+
+
 @dataclass(frozen=True, eq=False)
 class Axis:
     """How one column (or coin) says which part a row belongs to.
@@ -182,12 +188,11 @@ class Axis:
     @cached_property
     def form(self) -> Hashable:
         """What kind of look-up it takes: axes of one form are looked up by the same code, whatever the column."""
-        # Of numbers, how many bits or bytes they have.
         if self.lookup is not None:
-            return "table", self.size.bit_length(), len(self.lookup).bit_length() // 8, self.slots > self.size
+            return "table", scale(self.size), scale(len(self.lookup)), self.slots > self.size
         if self.thresholds is not None:
-            return "cuts", self.size.bit_length(), (self.thresholds or (0,))[-1].bit_length() // 8
-        return "shards" if self.column is None else "codes", self.size.bit_length()
+            return "cuts", scale(self.size), scale((self.thresholds or (0,))[-1])
+        return "shards" if self.column is None else "codes", scale(self.size)
 
     def span(self, part: int, codes: int) -> tuple[int, int]:
         """The codes [first, end) between which those of a part lie, of so many codes.

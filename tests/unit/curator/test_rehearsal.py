@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import pytest
 
 from pinq import AnyCut, Calendar, ClassCount, Cuts, EnoughRows, InternalError, Logistic, MaxClass, Points, Values
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.curator.rehearsal import Rehearsals
+from pinq.curator.rehearsal import Rehearsals, passed_under
 from pinq.curator.work import Stopped, Turn
 from pinq.engine import rows
 from pinq.engine.rehearsal import Rehearsal
-from pinq.engine.rows import CodeTable
+from pinq.engine.rows import CodeTable, Descent
 from pinq.public.policy import Policy
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
@@ -132,9 +133,29 @@ def test_a_kind_is_rehearsed_once(opened: Opened, monkeypatch: pytest.MonkeyPatc
         for sex in ("f", "m"):
             part = handle.partition(Values("sex"))[sex].partition(Cuts("age", (low,)))[1]
             part.noisy_count(epsilon="0.01")
-    assert made == [False, True]
+    answer, way = [False, True], [True, True]
+    assert made == answer + way
     handle.partition(Values("sex")).partition(Cuts("age", (50, 60, 70, 80))).noisy_count(epsilon="0.01")
-    assert made == [False, True] * 2
+    assert made == answer + way + way
+    opened(0).noisy_count(epsilon="0.02")
+    assert made == answer + way + way
+
+
+def test_a_way_to_parts_is_rehearsed_where_the_question_passed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count of the whole table passed; the count of one part looks rows up in another way."""
+    handle = opened(50)
+    handle.noisy_count(epsilon="0.1")
+    right = Descent.down
+
+    def failing(descent: Descent, located: rows.Rows) -> np.ndarray:
+        if len(located.node):
+            raise IndexError
+        return right(descent, located)
+
+    monkeypatch.setattr(rows.Descent, "down", failing)
+    with pytest.raises(InternalError):
+        handle.partition(Values("sex"))["f"].noisy_count(epsilon="0.1")
+    assert handle.budget.spent == Fraction(1, 10)
 
 
 def test_a_rehearsal_ends_with_its_turn(opened: Opened) -> None:
@@ -155,6 +176,7 @@ def test_an_answer_that_is_there_is_given_whatever_a_rehearsal_says(
     curator: Any = handle._session._curator  # type: ignore[attr-defined]
     request = Request(id="x", verb="noisy_count", epsilon="0.1")
     answer = curator.ask("ana", request)
+    passed_under.cache_clear()
     monkeypatch.setattr(curator, "_rehearsals", Rehearsals(curator.schema))
     monkeypatch.setattr("pinq.curator.mechanisms._laplace", None)
     assert curator.ask("ana", request) == answer
