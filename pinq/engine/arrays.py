@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
+from pinq.public.kept import ENTRY_BYTES, Kept
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
@@ -28,7 +28,6 @@ __all__ = ["ArrayEngine"]
 KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**24  # of one table; it is made in a moment
 KEPT_LISTED_BYTES = 2**26
-ENTRY_BYTES = 512  # of a key
 KEPT_LOCATIONS = 4
 LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
@@ -67,45 +66,6 @@ class _Location:
         return splits
 
 
-class _Kept:
-    """Values by key, within so many bytes; those that were not asked for longest make room.
-
-    Args:
-        room: Bytes.
-    """
-
-    def __init__(self, room: int) -> None:
-        self.room, self._taken, self._lock = room, 0, threading.Lock()
-        self._values: dict[Hashable, tuple[Any, int]] = {}
-
-    def get(self, key: Hashable) -> Any:
-        """The value; None where there is none."""
-        with self._lock:
-            if key not in self._values:
-                return None
-            self._values[key] = self._values.pop(key)
-            return self._values[key][0]
-
-    def put(self, key: Hashable, value: object, nbytes: int) -> None:
-        """Keeps a value, unless it is larger than all room."""
-        nbytes += ENTRY_BYTES
-        with self._lock:
-            self._taken += nbytes - self._values.pop(key, (None, 0))[1]
-            self._values[key] = value, nbytes
-            while self._taken > self.room:
-                self._taken -= self._values.pop(next(iter(self._values)))[1]
-
-    def values(self) -> list[Any]:
-        """All values, those that were asked for last at the end."""
-        with self._lock:
-            return [value for value, _ in self._values.values()]
-
-    def clear(self) -> None:
-        """Forgets all."""
-        with self._lock:
-            self._values, self._taken = {}, 0
-
-
 class ArrayEngine:
     """Exact tables over one encoded table.
 
@@ -120,8 +80,8 @@ class ArrayEngine:
         self._codes: Codes | None = codes
         self._blocks: Sequence[RowBlock] = codes.blocks
         self._shards = ShardColumns(codes, salt)
-        self._kept = _Kept(KEPT_BYTES)
-        self._located = _Kept(max(LOCATED_BYTES, (LOCATED_ROW_BYTES * codes.rows + ENTRY_BYTES)))
+        self._kept = Kept(KEPT_BYTES)
+        self._located = Kept(max(LOCATED_BYTES, (LOCATED_ROW_BYTES * codes.rows + ENTRY_BYTES)))
         self._measures: tuple[Measure | None, int] = (None, 0)
         self._process = os.getpid()
 

@@ -19,6 +19,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -34,7 +35,7 @@ from pydantic import (
 
 from pinq.errors import QueryError
 from pinq.public.checks import closest, require_text, text_of, text_of_any
-from pinq.public.declared import Declared, FiniteDecimal, derived
+from pinq.public.declared import Declared, FiniteDecimal
 
 __all__ = ["REAL_CELLS", "Categorical", "CutPoint", "Lookup", "Numeric", "Value", "round_up"]
 
@@ -161,7 +162,7 @@ class _Column(DerivedFrom):
     def _missing(self) -> str:
         return (", may be missing" if self.nullable else "") + self.made_of
 
-    @derived
+    @cached_property
     def digest(self) -> str:
         """Identifies the domain: two columns with equal digests give every value the same code."""
         text = self.model_dump_json(exclude={"unreviewed": True, "cuts": True, "lookup": {"file"}})
@@ -211,7 +212,7 @@ class Categorical(_Column):
     def cells(self) -> int:
         return len(self.values)
 
-    @derived
+    @cached_property
     def texts(self) -> dict[str, int]:
         """Each value's text form and its code."""
         return {text_of(value): code for code, value in enumerate(self.values)}
@@ -327,17 +328,17 @@ class Numeric(_Column):
                 raise ValueError(f"the cut {self._bound(cut)} must be {between}")
         return self
 
-    @derived
+    @cached_property
     def low(self) -> Fraction:
         """The lower bound, exact."""
         return Fraction(self.lower)
 
-    @derived
+    @cached_property
     def high(self) -> Fraction:
         """The upper bound, exact."""
         return Fraction(self.upper)
 
-    @derived
+    @cached_property
     def width(self) -> Fraction:
         """Width of a grid cell, exact. A default gives no more cells than a grid can have."""
         if self.step is not None:
@@ -347,24 +348,24 @@ class Numeric(_Column):
             return span / REAL_CELLS
         return Fraction(round_up(Decimal(math.ceil((span + 1) / MAX_CELLS))))
 
-    @derived
+    @cached_property
     def cells(self) -> int:
         # Whole numbers from 0 to 9 have ten cells of width 1; numbers from 0 to 9 have nine, the
         # last of which has 9 too.
         span = (self.high - self.low) / self.width
         return math.floor(span) + 1 if self.integer else max(1, math.ceil(span))
 
-    @derived
+    @cached_property
     def tolerance(self) -> float:
         """By how much of a cell a number may lie below an edge and still count as on it."""
         return max(CELL_TOLERANCE, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
 
-    @derived
+    @cached_property
     def _slack(self) -> Fraction:
         """``tolerance``, exact."""
         return Fraction(self.tolerance)
 
-    @derived
+    @cached_property
     def origin(self) -> Fraction:
         """The number that cell 0 stands for: its only whole number, or its middle."""
         return self.low + (self.width - 1 if self.integer else self.width) / 2

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pickle
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Generic, Self, TypeVar, cast, overload
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-__all__ = ["Declared", "FiniteDecimal", "derived"]
+__all__ = ["Declared", "FiniteDecimal"]
 
 # Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
 # the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
@@ -33,48 +34,27 @@ def _canonical(number: Decimal) -> Decimal:
 FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_canonical)]
 
 
-T = TypeVar("T")
-D = TypeVar("D", bound="Declared")
+class Declared(BaseModel):
+    """A declaration: frozen, and without unknown keys.
 
-
-class derived(Generic[D, T]):
-    """A property that follows from the fields of a declaration, computed once.
-
-    What was computed is kept beside the fields, not among them as ``functools.cached_property``
-    would keep it: no dump, comparison or copy of a declaration depends on what somebody looked at
-    before.
+    What follows from its fields is a ``functools.cached_property``: no dump, comparison, copy or pickle
+    of a declaration depends on what was computed before.
     """
 
-    def __init__(self, compute: Callable[[D], T]) -> None:
-        self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @overload
-    def __get__(self, declared: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, declared: D, owner: type) -> T: ...
-    def __get__(self, declared: D | None, owner: type) -> Self | T:
-        if declared is None:
-            return self
-        kept = declared.kept()
-        if self._name not in kept:
-            kept[self._name] = self._compute(declared)
-        return cast(T, kept[self._name])
+    def __getstate__(self) -> dict[Any, Any]:
+        """The fields alone."""
+        fields = {name: value for name, value in self.__dict__.items() if name in type(self).model_fields}
+        return super().__getstate__() | {"__dict__": fields}
 
+    def __copy__(self) -> Self:
+        """A checked copy."""
+        return self.model_copy()
 
-class Declared(BaseModel):
-    """A declaration: frozen, without unknown keys, with room for what is ``derived`` from it."""
-
-    __slots__ = ("_kept",)  # pydantic dumps, compares and copies what is in __dict__
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(derived,))
-
-    def kept(self) -> dict[str, object]:
-        """What was computed from the fields so far, by name. Starts empty, also in a copy."""
-        try:
-            kept: dict[str, object] = object.__getattribute__(self, "_kept")
-        except AttributeError:
-            kept = {}
-            object.__setattr__(self, "_kept", kept)
-        return kept
+    def __deepcopy__(self, memo: object = None) -> Self:
+        """A checked copy, whose declarations nobody else has."""
+        return pickle.loads(pickle.dumps(self))
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
         """A checked copy; pydantic's own takes any fields."""

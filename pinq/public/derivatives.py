@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -154,6 +154,7 @@ class Packing:
 UNIT = 2**16  # of derivatives of a probability
 STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
 ODDS_BITS = 30
+TABLE_BYTES = 2**17  # of a table of all vectors
 AT_ONCE = 2**16  # numbers that are computed together: they fit into a core's cache
 
 
@@ -355,7 +356,6 @@ def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
 LARGEST_BOUND = 2**24
 LARGEST_RESIDUAL = (LARGEST_BOUND - 1) / (2 * POINTS)  # grid cells: the largest limit of ``Residuals``
 MAX_WIDTH = 128
-KEPT = 8  # losses whose vectors a schema remembers
 
 
 class Derivatives(Expression):
@@ -378,14 +378,11 @@ class Derivatives(Expression):
         """Binds the loss to a schema. ``QueryError`` where it means nothing there."""
 
     def vectors(self, schema: Schema) -> RowVectors:
-        """Binds as ``bind``, or recalls: a schema keeps the vectors of its last few losses."""
-        kept = cast("dict[Hashable, RowVectors]", schema.kept().setdefault("vectors", {}))
-        vectors = kept.get(self.identity)
+        """Binds as ``bind``, or recalls: a schema keeps those of its last losses."""
+        vectors: RowVectors | None = schema.kept.get(self.identity)
         if vectors is None:
             vectors = self.bind(schema)
-            if len(kept) >= KEPT:
-                kept.clear()
-            kept[self.identity] = vectors
+            schema.kept.put(self.identity, vectors, TABLE_BYTES + vectors.scores.nbytes)
         return vectors
 
     @abstractmethod

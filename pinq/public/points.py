@@ -189,6 +189,11 @@ class RowScores:
         return cls(tuple(terms), base, len(terms))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that its tables take."""
+        return sum(term.table.nbytes for term in self.terms)
+
+    @property
     def steps(self) -> int:
         """How many look-ups and additions the scores of a row take."""
         return len(self.axes) + self.specs * len(self.base)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -14,7 +15,8 @@ from pinq.errors import QueryError
 from pinq.public.checks import closest, require_text
 from pinq.public.columns import Categorical, Numeric, Value
 from pinq.public.dates import Date, DateTime
-from pinq.public.declared import Declared, derived
+from pinq.public.declared import Declared
+from pinq.public.kept import Kept
 
 __all__ = [
     "Adjacency",
@@ -33,6 +35,9 @@ __all__ = [
 
 Adjacency = Literal["add-remove", "substitute"]
 Column = Annotated[Categorical | Numeric | Date | DateTime, Field(discriminator="type")]
+
+
+KEPT_BYTES = 2**25  # of bound specs and losses
 
 
 class PrivacyUnit(Declared):
@@ -97,12 +102,17 @@ class Schema(Declared):
         """The privacy unit where it is more than a row."""
         return None if self.privacy_unit == "row" else self.privacy_unit
 
-    @derived
+    @cached_property
+    def kept(self) -> Kept:
+        """What was bound to the schema before: partitions and vectors, by their specs' and losses' identities."""
+        return Kept(KEPT_BYTES)
+
+    @cached_property
     def numeric_columns(self) -> Mapping[str, Numeric]:
         """The columns of numbers; ``categorical_columns`` are all others."""
         return numeric_columns(self.columns)
 
-    @derived
+    @cached_property
     def categorical_columns(self) -> Mapping[str, Categorical]:
         """The columns with lists of values."""
         return categorical_columns(self.columns)
@@ -152,14 +162,14 @@ class Schema(Declared):
         made_of = (self.columns[name].sources for name in named & self.columns.keys())
         return named.union(*(self.columns.keys() & set(sources) for sources in made_of))
 
-    @derived
+    @cached_property
     def row_digest(self) -> str:
         """Identifies how a row is encoded and kept: columns in order, domains, privacy unit."""
         unit = "row" if self.bounded_unit is None else [self.bounded_unit.column, self.bounded_unit.max_rows]
         text = json.dumps([[[name, column.digest] for name, column in self.columns.items()], unit])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    @derived
+    @cached_property
     def digest(self) -> str:
         """Identifies all that is public."""
         return hashlib.blake2b(

@@ -279,6 +279,12 @@ class Partition:
         """What kinds of look-ups it takes."""
         return tuple(axis.form for axis in self.axes)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, about."""
+        lookups = sum(axis.lookup.nbytes for axis in self.axes if axis.lookup is not None)
+        return PART_BYTES * max(sum(axis.size for axis in self.axes), self.spec.named()) + lookups
+
     def positions(self, index: int) -> list[tuple[Axis, int]]:
         """Returns which part along each axis part ``index`` is."""
         if len(self.axes) == 1:
@@ -308,8 +314,7 @@ class Partition:
 
 
 MAX_PARTS = 2**20
-KEPT_PARTITIONS, KEPT_PARTS = 10_000, 2**17  # that a schema remembers
-CODES_OF_A_PART = 25  # so many codes of a lookup take the memory of a part
+PART_BYTES = 200  # of a part's label and threshold, or of a value or cut point that a spec lists
 
 
 class Splitting(Expression):
@@ -526,36 +531,6 @@ class Shards(Factor):
         return Axis(None, self.count, tuple(range(self.count)), shard_key=self.key), [self.kind, self.count, self.key]
 
 
-@dataclass
-class Kept:
-    """The partitions that a schema remembers, by their specs' identities.
-
-    Attributes:
-        partitions: By identity.
-        room: How much memory they take, in parts.
-    """
-
-    partitions: dict[Hashable, Partition] = field(default_factory=dict)
-    room: int = 0
-
-    def add(self, identity: Hashable, partition: Partition) -> None:
-        """Keeps a partition, alone where those so far take too much memory."""
-        # A cut of a hundred thousand points takes 20 MB: of such, two are kept; of small ones, thousands.
-        if len(self.partitions) >= KEPT_PARTITIONS or self.room >= KEPT_PARTS:
-            self.partitions, self.room = {}, 0
-        self.partitions[identity] = partition
-        self.room += _room(partition)
-
-
-def _room(partition: Partition) -> int:
-    """How much memory a partition takes, in parts of about 200 bytes."""
-    # Two groups of 50,000 values each take as much as 100,000 parts, and the codes of these values
-    # as 4,000 more.
-    parts = sum(axis.size for axis in partition.axes)
-    codes = sum(len(axis.lookup) for axis in partition.axes if axis.lookup is not None)
-    return max(parts, partition.spec.named()) + codes // CODES_OF_A_PART
-
-
 def bind(spec: Splitting, schema: Schema) -> Partition:
     """Binds a spec to a schema.
 
@@ -564,11 +539,10 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     """
     wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
     require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
-    kept = cast(Kept, schema.kept().get("bind") or schema.kept().setdefault("bind", Kept()))
-    partition = kept.partitions.get(spec.identity)
+    partition: Partition | None = schema.kept.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)
-        kept.add(spec.identity, partition)
+        schema.kept.put(spec.identity, partition, partition.nbytes)
     return partition
 
 

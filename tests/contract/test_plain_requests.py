@@ -257,5 +257,5 @@ def test_a_handle_has_a_schema_of_its_own() -> None:
     curator: Any = handle._session._curator  # type: ignore[attr-defined]
     assert handle.schema == curator.schema
     assert handle.schema.digest == curator.schema.digest
-    assert handle.schema.kept() is not curator.schema.kept()
+    assert handle.schema.kept is not curator.schema.kept
     assert handle.schema.columns["c"] is not curator.schema.columns["c"]

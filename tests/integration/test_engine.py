@@ -20,6 +20,7 @@ from pinq.engine.counting import CountRequest
 from pinq.engine.rows import Descent
 from pinq.errors import PolicyError
 from pinq.public.derivatives import Logistic, RowVectors
+from pinq.public.kept import ENTRY_BYTES
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
@@ -238,7 +239,7 @@ def test_tables_of_the_whole_table_are_counted_once(
         parts[0] = 1
     for part in engine.tabulate(WHOLE.split(bind(Values("sex"), tiny_policy.schema_)), (TableRequest((job,)),)):
         assert part.tolist() == first[0].tolist()
-    engine._kept.room = 2 * arrays.ENTRY_BYTES
+    engine._kept.room = 2 * ENTRY_BYTES
     engine.tabulate(WHOLE, (TableRequest((bind(Values("income"), tiny_policy.schema_).axes[0],)),))
     assert engine._kept._taken <= engine._kept.room
     assert len(engine._kept.values()) == 1

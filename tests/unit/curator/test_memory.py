@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+import pickle
 
 import pytest
 
 from pinq import AnyGrouping, Cuts, Gini, Groups, QueryError
 from pinq.curator.candidates.selection import Selection
+from pinq.public.kept import ENTRY_BYTES
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import KEPT_PARTS, Kept, bind
+from pinq.public.specs import PART_BYTES, bind
 
 SCHEMA = Schema(
     max_rows=100,
@@ -33,29 +34,30 @@ def test_families_of_too_many_members_together_are_refused() -> None:
         Selection(SCHEMA, parts, Gini("income"), [many], (0,))
 
 
-def test_a_schema_remembers_partitions_of_so_many_parts() -> None:
-    """Cuts of many points push each other out; those of few points stay."""
-    kept, many = Kept(), bind(Cuts("gain", tuple(range(1, 4001))), SCHEMA)
-    for number in range(KEPT_PARTS // many.size + 1):
-        kept.add(number, many)
-    assert len(kept.partitions) == KEPT_PARTS // many.size + 1
-    kept.add("one more", many)
-    assert (list(kept.partitions), kept.room) == (["one more"], many.size)
-    for number in range(1000):
-        kept.add(number, bind(Cuts("gain", (5,)), SCHEMA))
-    assert len(kept.partitions) == 1001
+def test_a_schema_remembers_partitions_within_so_many_bytes() -> None:
+    """Cuts of many points push those out that were not asked for longest; of few points thousands stay."""
+    schema = SCHEMA.model_copy()
+    few = [bind(Cuts("gain", (number,)), schema) for number in range(1, 1001)]
+    assert [bind(partition.spec, schema) for partition in few] == few
+    many = bind(Cuts("gain", tuple(range(1, 4001))), schema)
+    schema.kept.room = many.nbytes + 3 * few[0].nbytes + 4 * ENTRY_BYTES
+    again = bind(Cuts("gain", tuple(range(2, 4002))), schema)
+    assert schema.kept.values() == [again]
 
 
-@pytest.mark.parametrize(("named", "most"), [(500, 2), (1, 48)])
-def test_a_schema_counts_the_values_and_codes_of_groups(named: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two groups of 500 values take the room of 520 parts and one group of a value that of 21: 20 are for 500 codes."""
-    monkeypatch.setattr("pinq.public.specs.KEPT_PARTS", 1000)
+def test_a_schema_counts_the_values_and_codes_of_groups() -> None:
+    """Two groups of 500 values take the room of what they list, and of a place for each code of the column."""
     values = tuple(f"v{number}" for number in range(500))
     schema = Schema(columns={"a": {"type": "categorical", "values": values}}, max_rows=9)
-    kept = []
-    for number in range(1, 120):
-        groups = (values[:number], values[number:]) if named > 1 else (values[number : number + 1],)
-        bind(Groups("a", groups), schema)
-        kept.append(len(cast("dict[str, Kept]", schema.kept())["bind"].partitions))
-    assert max(kept) == most
-    assert 1 in kept[1:]
+    sizes = [bind(Groups("a", groups), schema).nbytes for groups in ((values[:9], values[9:]), (values[:1],))]
+    assert sizes == [PART_BYTES * 500 + 8 * 500, PART_BYTES + 8 * 500]
+
+
+def test_a_pickled_schema_holds_its_fields_alone() -> None:
+    """What was bound to it stays behind, and it is equal to one of which nothing was asked."""
+    schema = SCHEMA.model_copy()
+    plain = pickle.dumps(schema)
+    bind(Cuts("gain", tuple(range(1, 4001))), schema)
+    assert schema.digest == SCHEMA.digest
+    assert len(pickle.dumps(schema)) == len(plain)
+    assert pickle.loads(pickle.dumps(schema)) == schema == SCHEMA
