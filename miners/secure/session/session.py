@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,7 +26,7 @@ from miners.secure.session.connection import json_object
 from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Boosted, Growth, TopDown
 from miners.secure.sums.joint import Joint, SumsMiner
 from pinq.errors import QueryError, SessionError
-from pinq.public.declared import Declared, FiniteDecimal, derived
+from pinq.public.declared import Declared, FiniteDecimal
 from pinq.public.epsilon import exact, to_nano
 from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
@@ -68,7 +69,7 @@ class Member(Declared):
         except (OSError, ValueError) as error:
             raise ValueError(f"the certificate {certificate[:80]!r} cannot be read: {error}") from None
 
-    @derived
+    @cached_property
     def certificate_der(self) -> bytes | None:
         """The certificate itself."""
         return None if self.certificate is None else ssl.PEM_cert_to_DER_cert(self.certificate)
@@ -236,7 +237,7 @@ class Session(Declared):
             if member.lookups
         )
 
-    @derived
+    @cached_property
     def schema_(self) -> Schema:
         """The public columns, with room for all parties' rows together."""
         rows = min(MAX_ROWS, sum(member.rows for member in self.parties))
@@ -249,7 +250,7 @@ class Session(Declared):
             }
         )
 
-    @derived
+    @cached_property
     def task(self) -> Task:
         """The columns as attributes and classes."""
         rows, miner = tuple(member.rows for member in self.parties), self._sums_miner()
@@ -345,14 +346,14 @@ class Session(Declared):
             cuts=self.cuts,
         )
 
-    @derived
+    @cached_property
     def text(self) -> str:
         """All of it in one form: two files that mean the same have the same text."""
         # Sessions of trees have the text, and so the hash, that they had before there were `steps`.
         without = {"steps"} if self.steps is None else set()
         return json.dumps(self.model_dump(mode="json", exclude=without), sort_keys=True, ensure_ascii=False)
 
-    @derived
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the text, hexadecimal: what the parties agree to."""
         return hashlib.sha256(self.text.encode()).hexdigest()
