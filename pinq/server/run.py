@@ -234,8 +234,13 @@ class _Certificate:
         content = self._read()
         if content == self._content:
             return False
-        _require_pair(*self._files)
-        self._context.load_cert_chain(*self._files, password="")
+        renewed = _require_pair(*self._files)
+
+        def take(connection: ssl.SSLObject | ssl.SSLSocket, _: str | None, __: ssl.SSLContext) -> None:
+            connection.context = renewed
+
+        # Not loaded into the context itself: it keeps a certificate for each kind of key.
+        self._context.sni_callback = take
         self._content = content
         return True
 
@@ -276,17 +281,19 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
         _require_pair(tls_cert, tls_key)
 
 
-def _require_pair(tls_cert: Path, tls_key: Path) -> None:
-    """``PolicyError`` unless the files are a certificate and its key."""
+def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
+    """What has a certificate and its key; ``PolicyError`` unless the files are that."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # An encrypted key would ask for its password on a terminal that a server does not have.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password="")
+        context.load_cert_chain(tls_cert, tls_key, password="")
     except FileNotFoundError:
         raise PolicyError(f"There is no file {tls_cert if not tls_cert.is_file() else tls_key}.") from None
     except OSError as error:  # ssl.SSLError among them
         raise PolicyError(
             f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted): {error.strerror or error}."
         ) from None
+    return context
 
 
 def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
