@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import ssl
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from tests.servers import Certificate, Server, ask, publish, serving, token_of
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="there is no haproxy here")
 COUNTS = 30
-TIMES, LEAST_SECONDS = 3.0, 0.02  # a median of a few milliseconds is doubled by any other process
+TIMES, LEAST_SECONDS = 3.0, 0.02  # a few milliseconds are doubled by any other process
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,18 @@ class Behind:
     folder: Path
     token: str
 
-    def median(self) -> float:
-        """What a count takes a victim that connects anew each time."""
+    def wait(self) -> float:
+        """What a count takes a victim that connects anew each time: the slowest of the fastest quarter.
+
+        Tests that run beside this one slow the others.
+        """
         took = list[float]()
         for _ in range(COUNTS):
             began = time.monotonic()
             with self.server.http(Authorization=f"Bearer {self.token}") as client:
                 assert ask(client, epsilon="0.001").status_code == 200
             took.append(time.monotonic() - began)
-        return statistics.median(took)
+        return sorted(took)[COUNTS // 4]
 
     def connected(self, number: int = 0) -> ssl.SSLSocket:
         """A stranger's connection, of one of this machine's addresses."""
@@ -102,12 +104,12 @@ def allowed(idle: float) -> float:
 
 def test_a_thousand_held_connections_slow_nobody(behind: Behind) -> None:
     """Of four addresses, half of them in the middle of their headers; one that never ends them is closed."""
-    idle = behind.median()
+    idle = behind.wait()
     with ExitStack() as stack:
         held = [stack.enter_context(behind.connected(number)) for number in range(960)]
         for connection in held[::2]:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\nX: ")
-        assert behind.median() <= allowed(idle)
+        assert behind.wait() <= allowed(idle)
         held[0].settimeout(30)
         answer = held[0].recv(4096)
         assert answer.startswith(b"HTTP/1.0 408") or answer.startswith(b"HTTP/1.1 408")
@@ -115,13 +117,13 @@ def test_a_thousand_held_connections_slow_nobody(behind: Behind) -> None:
 
 def test_large_bodies_of_strangers_are_not_read(behind: Behind) -> None:
     """They are told 401 before their bodies are there, and the server grows by little."""
-    idle, before = behind.median(), resident(behind.server.process.pid)
+    idle, before = behind.wait(), resident(behind.server.process.pid)
     head = b"POST /v1/people/query HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer wrong%d\r\nContent-Length: 8000000\r\n\r\n"
     with ExitStack() as stack:
         for number in range(200):
             connection = stack.enter_context(behind.connected(number))
             connection.sendall(head % number + b"x" * 100_000)
-        assert behind.median() <= allowed(idle)
+        assert behind.wait() <= allowed(idle)
         assert resident(behind.server.process.pid) - before < 100
     assert behind.server.process.poll() is None
 

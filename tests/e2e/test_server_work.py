@@ -74,7 +74,7 @@ def busy(tmp_path: Path) -> Iterator[tuple[Server, Path, list[int], list[threadi
             thread.join()
 
 
-def _until(holds: Any, seconds: float = 60) -> None:
+def _until(holds: Any, seconds: float = 240) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end
