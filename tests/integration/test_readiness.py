@@ -16,7 +16,7 @@ from pinq.server import readiness
 from pinq.server.app import create_app
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
-from tests.servers import people, publish
+from tests.servers import people, publish, token_of
 
 
 @pytest.fixture
@@ -85,4 +85,43 @@ def test_a_log_that_takes_no_lines_is_not_ready_until_it_does(datasets: Datasets
     log._file = tmp_path / "log"
     log.reopen()
     assert look(datasets, log)[0] == 200
+    log.close()
+
+
+def test_a_ledger_that_turned_read_only_says_so_and_gives_what_it_has(datasets: Datasets, tmp_path: Path) -> None:
+    """A new question is refused and an answered one is not; the reason is in readiness, log and metrics, until it can be written again."""
+    log, ledger = RequestLog(tmp_path / "log"), datasets["people"].ledger
+    token = token_of(tmp_path / "people.yaml")
+    database: Any = ledger._database
+    why = "attempt to write a readonly database"
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(app)
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=headers) as client:
+
+            async def count(name: str) -> httpx.Response:
+                body = {"id": name, "verb": "noisy_count", "epsilon": "0.1"}
+                return await client.post("/v1/people/query", json=body)
+
+            answered = await count("one")
+            database.run("PRAGMA query_only = ON")
+            refused = await count("two")
+            assert (refused.status_code, refused.json()["code"]) == (503, "ledger")
+            assert why not in refused.text
+            assert (await client.get("/readyz")).json() == {"ready": False, "current": True}
+            again = await count("one")
+            assert (again.status_code, again.text) == (200, answered.text)
+            assert (await client.get("/v1/people/budget")).status_code == 200
+            database.run("PRAGMA query_only = OFF")
+            assert (await client.get("/readyz")).status_code == 200
+            assert (await count("two")).status_code == 200
+
+    app = create_app(datasets, log=log)
+    asyncio.run(ask())
+    lines = [*map(json.loads, (tmp_path / "log").read_text().splitlines())]
+    assert [why in str(line["problems"]) for line in lines if line["event"] == "readiness"] == [True, False]
+    (refused,) = (line for line in lines if line.get("status") == 503)
+    assert why in refused["reason"]
+    assert float(ledger.accounts()["ana"].spent) == 0.2
     log.close()
