@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from miners.secure.id3.task import Holding, Task
 from miners.secure.session.local import free_ports
 from miners.secure.session.session import Member, Session
-from miners.secure.sums.together import SecureFederation
+from miners.secure.sums.together import OwnTables, SecureFederation, Sum
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
 from tests.processes import PinqProcess
@@ -69,10 +69,10 @@ def with_plain_noise(parties: SecureFederation, seed: int) -> SecureFederation:
     """The same parties, their noise as wide but drawn at once: where a test looks at what is asked, not at what is opened."""
     draw = np.random.default_rng(seed)
 
-    def add_up(tables: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
+    def add_up(asked: Sum, own: OwnTables) -> list[np.ndarray]:
         return [
             table + np.rint(draw.laplace(0, float(1 / epsilon), table.shape)).astype(np.int64)
-            for table, epsilon in zip(tables, epsilons, strict=True)
+            for table, epsilon in zip(own(secrets.randbelow), asked.epsilons, strict=True)
         ]
 
     parties._add_up = add_up
@@ -114,6 +114,7 @@ def certify(folder: Path, name: str) -> tuple[Path, Path]:
     files[1].write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
+    files[1].chmod(0o600)
     return files
 
 

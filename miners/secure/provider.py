@@ -6,7 +6,7 @@ It is registered as the entry point ``computation`` of the group ``pinq.provider
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,10 @@ import numpy as np
 from miners.secure.id3.task import Table, hold
 from miners.secure.mpc.mpyc_runtime import field_bits, threshold_of
 from miners.secure.session.local import run_simulation
-from miners.secure.session.party import role_of, run_party
+from miners.secure.session.party import run_party
 from miners.secure.session.protocols import Outcome
 from miners.secure.session.session import Session, first_certificate, load_session
-from pinq.public.secure_computation import FieldSize, Holding, Joining, SecureComputation, Traffic
+from pinq.public.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
 
 __all__ = ["COMPUTATION", "MPyCComputation"]
 
@@ -55,20 +55,9 @@ class MPyCComputation:
         holding: Holding,
         *,
         lookups: np.ndarray | None,
-        agreed: Callable[[str], None],
+        booking: Booking,
     ) -> tuple[Outcome, Traffic]:
-        role = role_of(session, joining.party, holding, lookups, joining.progress)
-        return run_party(
-            session,
-            joining.party,
-            joining.identity,
-            role.run,
-            bits=role.growth.bits,
-            agreed=agreed,
-            wait=joining.wait,
-            listen=joining.listen,
-            progress=joining.progress,
-        )
+        return run_party(session, joining, holding, booking, lookups)
 
     def simulate(self, session: Session, holdings: Sequence[Holding]) -> Outcome:
         return run_simulation(session, holdings)[0]

@@ -18,13 +18,12 @@ from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.tree import Tree, as_array
 from miners.secure.id3.task import Table, hold, require_tables
 from miners.secure.mpc.mpyc_runtime import field_bits
-from miners.secure.session.local import free_ports, run_processes, run_simulation
+from miners.secure.session.local import run_simulation
 from miners.secure.session.protocols import Outcome
 from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
 from pinq.public.epsilon import exact, show, to_nano
 from pinq.public.schema import Schema
-from pinq.public.secure_computation import Holding
 
 __all__ = ["SecureID3", "SecurePlan"]
 
@@ -57,8 +56,8 @@ class SecurePlan:
 class SecureID3(TreeClassifier):
     """ID3 among at least three parties that trust no one, after de Hoogh et al. (2014).
 
-    ``fit`` gets all tables, so it protects nothing: it shows what the parties would learn, in this
-    process or in a process each (``processes=True``). Between machines it is ``pinq secure join``.
+    ``fit`` gets all tables, so it protects nothing: it shows what the parties would learn. Between
+    processes and machines it is ``pinq secure join``.
 
     Args:
         protocol: ``"sid3p"``: each party shares counts of its own rows, the cheapest; ``"sid3"``:
@@ -77,7 +76,6 @@ class SecureID3(TreeClassifier):
         cuts: Cut points of numeric columns, or numbers of intervals.
         rows: The maximal number of rows of each party; by default as many as its table has. Public,
             and sizes the field.
-        processes: Whether each party is a process of its own.
 
     Attributes:
         tree_: The tree, where the protocol opens it; a leaf's counts are one vote for its class.
@@ -85,7 +83,6 @@ class SecureID3(TreeClassifier):
         depths_: SID3T: the lengths of the paths to leaves.
         looked_up_: SID3T and SID3S: for each party the classes of the rows that it looked up.
         opened_: Everything that was opened to the first party, in order.
-        traffic_: With ``processes``: what each party sent, and for how long it ran.
 
     Privacy:
         See ``miners.secure.mpc.arithmetic`` (what parties see), ``miners.secure.id3.rules`` (what is
@@ -104,7 +101,6 @@ class SecureID3(TreeClassifier):
         attributes: Sequence[str] | None = None,
         cuts: Mapping[str, object] | None = None,
         rows: int | None = None,
-        processes: bool = False,
     ) -> None:
         self.protocol = protocol
         self.stop_share = stop_share
@@ -115,7 +111,6 @@ class SecureID3(TreeClassifier):
         self.attributes = attributes
         self.cuts = cuts
         self.rows = rows
-        self.processes = processes
 
     @property
     def _model(self) -> Tree:
@@ -129,7 +124,7 @@ class SecureID3(TreeClassifier):
 
     @property
     def unspent_(self) -> Fraction:
-        """Nothing: epsilon is charged as a whole before anything is shared."""
+        """Nothing: a tree that ends early is said to cost all of epsilon."""
         return Fraction(0)
 
     def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
@@ -180,19 +175,9 @@ class SecureID3(TreeClassifier):
                     "Declare as many as any party may have."
                 )
         codes = [None if table is None else session.task.lookup_codes(table) for table in lookups]
-        for name in ("tree_", "classes_", "traffic_"):  # of an earlier fit
+        for name in ("tree_", "classes_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        return self._learned(session, self._outcomes(session, holdings, codes))
-
-    def _outcomes(
-        self, session: Session, holdings: Sequence[Holding], lookups: Sequence[np.ndarray | None]
-    ) -> list[Outcome]:
-        """Runs the protocol; returns what each party learned."""
-        if not self.processes:
-            return run_simulation(session, holdings, lookups)
-        results = run_processes(session, holdings, lookups)
-        self.traffic_ = [traffic for _, traffic in results]
-        return [outcome for outcome, _ in results]
+        return self._learned(session, run_simulation(session, holdings, codes))
 
     def _learned(self, session: Session, outcomes: Sequence[Outcome]) -> SecureID3:
         first = outcomes[0]
@@ -221,11 +206,10 @@ class SecureID3(TreeClassifier):
                 "`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop, see `stop_share`."
             )
         whole_number("alpha", self.alpha, 1, 2**16)
-        ports = free_ports(len(rows)) if self.processes else range(1, len(rows) + 1)
         asked = list(lookups) or [0] * len(rows)
         members = [
-            Member(name=f"party{number}", host="127.0.0.1", port=port, rows=max_rows, lookups=count)
-            for number, (port, max_rows, count) in enumerate(zip(ports, rows, asked, strict=True))
+            Member(name=f"party{number}", host="127.0.0.1", port=number + 1, rows=max_rows, lookups=count)
+            for number, (max_rows, count) in enumerate(zip(rows, asked, strict=True))
         ]
         listed = self.attributes is not None and not isinstance(self.attributes, str)
         return Session.drafted(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Odometer`` adds up what questions cost one party, as a ledger would.
 
-A party of a secure computation is charged as a whole before the computation starts. This odometer
-prices the questions on the way as that party's ledger would price them. Registered as ``odometer``;
+A party of a secure computation is charged for each round. This odometer prices the questions of a
+round as that party's ledger would price them. Registered as ``odometer``;
 see ``pinq.public.plugins``.
 """
 

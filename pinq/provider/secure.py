@@ -3,16 +3,17 @@
 
 ::
 
-    fit ── affordable? ── encode ── agree ── charge or log ── take part ── result
-    policy  ledger        engine    hash     ledger           shares only
+    fit ── affordable? ── encode ── agree ── charge, share, open, keep: a round at a time ── result
+    policy  ledger        engine    hash     ledger  shares only
 
 The protocols themselves are a registered implementation's (``pinq.public.secure_computation``).
 
 Privacy:
     With noise, what a session opens is epsilon-DP for the rows of every party together, in the
     session's adjacency and privacy unit, which must be the policy's. The implementation claims that
-    (miners/secure/id3/rules.py). Epsilon is charged to the grant of ``analyst`` before anything leaves,
-    by the rule that charges queries. Without noise the exact result leaks, which no epsilon
+    (miners/secure/id3/rules.py). Each round is charged to the grant of ``analyst`` before anything of it
+    leaves, by the rule that charges queries, and what it opened is its answer in the ledger. A run that
+    broke off begins again from those answers. Without noise the exact result leaks, which no epsilon
     describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge.
     Refusals follow from session, policy and ledger, never from rows that the policy admits: a table
     of more than its ``max_rows``, for which no claim is made and no field is sized, never takes
@@ -22,8 +23,10 @@ Privacy:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import secrets
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,9 +36,10 @@ from typing import Any, cast
 import numpy as np
 
 from pinq.engine import Engine, Listed, ListRequest, open_engine
-from pinq.errors import PolicyError, QueryError, SessionError
+from pinq.engine.sources import state_folder
+from pinq.errors import PinqError, PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import LoggedQuestion
+from pinq.ledger.events import Charged, LoggedQuestion
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
@@ -58,6 +62,9 @@ from pinq.public.specs import Axis, Values, bind
 __all__ = ["Result", "join", "require_fit"]
 
 NOTHING_LEFT = "Nothing left this party."
+KEY_BYTES = 32
+MANY = 2**31  # more lines than a log has
+ROUND_BYTES, CELL_BYTES = 256, 24  # of the text that is kept of a round, at most
 VERBS = {"topdown": "secure_topdown", "scorecard": "secure_scorecard"}  # in the log; all others are ID3
 
 
@@ -141,8 +148,11 @@ def join(
         booking = _Booking(ledger, agreed, number, analyst, loaded.schema_)
         booking.require_affordable()
         holding = _encoded_rows(agreed, loaded, ledger, data)
-        learned, traffic = computation.run(agreed, joining, holding, lookups=codes, agreed=booking.charge)
-        booking.finish()
+        try:
+            learned, traffic = computation.run(agreed, joining, holding, lookups=codes, booking=booking)
+        except PinqError as error:
+            error.charged = booking.charged.exact
+            raise
     return _result(booking.run, agreed, learned, traffic)
 
 
@@ -226,9 +236,14 @@ def _result(run: str, session: SecureSession, learned: Learned, traffic: Traffic
 
 
 class _Booking:
-    """This party's log of one run.
+    """This party's log of one run: a charge and an answer for each round, or an exact release's event.
 
-    Before anything leaves it gets the charge, or the event of an exact release; afterwards the end.
+    A charge's id is the session's hash and the round's number, so a round is charged once, however
+    often a run begins again.
+
+    Attributes:
+        run: The name of the run, once all parties agree.
+        charged: What this process was charged so far.
     """
 
     def __init__(self, ledger: Ledger, session: SecureSession, party: int, analyst: str | None, schema: Schema) -> None:
@@ -237,38 +252,97 @@ class _Booking:
                 "with noise an analyst is needed whose grant is charged: "
                 "`pinq grant POLICY NAME --epsilon ...`, then name it."
             )
-        self._ledger, self._session, self._epsilon = ledger, session, Epsilon(session.nano)
-        self._analyst = analyst or ""
+        self._ledger, self._session, self._analyst = ledger, session, analyst or ""
         self._demand = Demand.of(PartSet([Block(Part())]))
         # By the policy, which may declare what a column is derived from where the session does not.
         self._columns = schema.with_sources([session.target, *(split.column for split in session.splits)])
-        loss = f"epsilon {self._epsilon}" if session.nano else "exact"
-        about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"
+        self._about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}"
         self._verb = VERBS.get(session.protocol, "secure_id3")
-        self._question = LoggedQuestion(verb=self._verb, session=session.digest, about=about[:200])
-        self.run = ""
+        place = hashlib.sha256(f"{ledger.url} {self._analyst} {session.digest}".encode()).hexdigest()
+        self._key = state_folder() / f"{place}.noise"
+        self.run, self.charged = "", Epsilon(0)
 
     def require_affordable(self) -> None:
-        """Refuses before any other party is bothered; the charge itself is made in ``charge``."""
+        """Refuses, before any other party is bothered, where the ledger would refuse what is not paid yet."""
         if not self._session.nano:
             return
         self._ledger.authorise(self._analyst)
-        self._ledger.require(self._analyst, self._demand, self._epsilon, verb=self._verb, columns=self._columns)
+        owed = Epsilon(self._session.nano - sum(self._paid().values()))
+        if owed.nano > 0:
+            self._ledger.require(self._analyst, self._demand, owed, verb=self._verb, columns=self._columns)
 
-    def charge(self, run: str) -> None:
-        """Charges, or logs, the run that all parties agreed on."""
+    def _paid(self) -> dict[str, int]:
+        """Returns what each round of earlier attempts cost, by its id."""
+        lines = self._ledger.lines(self._analyst, 0, MANY)
+        charges = ((line.event.request, line.event.record) for line in lines)
+        prefix = self._id("")
+        return {
+            id_: record.epsilon.nano
+            for id_, record in charges
+            if isinstance(record, Charged) and id_.startswith(prefix)
+        }
+
+    def kept(self) -> list[str]:
+        """Returns what the rounds of earlier attempts opened."""
+        kept: list[str] = []
+        while self._session.nano:
+            opened = self._ledger.answer_of(self._analyst, self._id(len(kept)))[1]
+            if opened is None:
+                break
+            kept.append(opened)
+        return kept
+
+    def noise_key(self) -> bytes:
+        """Reads what the noise of this run follows from; draws it where there is none."""
+        if not self._session.nano:
+            return b""
+        self._key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._key.exists():
+            fresh = self._key.with_suffix(f".{os.getpid()}")
+            with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as made:
+                made.write(secrets.token_bytes(KEY_BYTES))
+                made.flush()
+                os.fsync(made.fileno())
+            fresh.replace(self._key)  # whole or not at all
+        return self._key.read_bytes()
+
+    def begin(self, run: str) -> None:
+        """Takes the name of the run that all parties agreed on; logs an exact one."""
         self.run = run[:32]
-        if self._session.nano:
+        if not self._session.nano:
+            question = self._question("exact")
+            self._ledger.log_session("", self.run, question, self._session.opened)
+
+    def pay(self, number: int, nano: int, cells: int) -> None:
+        """Charges a round, once."""
+        if self._session.nano and self._ledger.answer_of(self._analyst, self._id(number))[0] is None:
+            question = self._question(f"round {number + 1}, epsilon {Epsilon(nano)}")
             self._ledger.charge(
-                self._analyst, self.run, self._demand, self._epsilon, self._question, columns=self._columns
+                self._analyst,
+                self._id(number),
+                self._demand,
+                Epsilon(nano),
+                question,
+                columns=self._columns,
+                answer_bytes=ROUND_BYTES + CELL_BYTES * cells,
             )
-        else:
-            self._ledger.log_session("", self.run, self._question, self._session.opened)
+            self.charged += Epsilon(nano)
+
+    def keep(self, number: int, opened: str) -> None:
+        """Keeps what a round opened, once."""
+        if self._session.nano:
+            self._ledger.answer(self._analyst, self._id(number), opened)
 
     def finish(self) -> None:
-        """Logs that a charged run came to its end."""
-        if self._session.nano:
-            self._ledger.log_session(self._analyst, self.run, self._question, self._session.opened)
+        """Forgets what the noise followed from: no round is opened again."""
+        self._key.unlink(missing_ok=True)
+
+    def _id(self, number: int | str) -> str:
+        return f"{self._session.digest[:32]}-{number}"
+
+    def _question(self, loss: str) -> LoggedQuestion:
+        about = f"{self._about}: {loss}"[:200]
+        return LoggedQuestion(verb=self._verb, session=self._session.digest, about=about)
 
 
 def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: Any) -> Holding:

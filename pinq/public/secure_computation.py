@@ -22,6 +22,7 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
 
 __all__ = [
+    "Booking",
     "FieldSize",
     "Holding",
     "Identity",
@@ -125,6 +126,37 @@ class Holding:
         """All rows of several parties, as one holding."""
         codes = np.concatenate([holding.codes for holding in holdings], axis=1)
         return Holding(codes, np.concatenate([holding.counts for holding in holdings]))
+
+
+class Booking(Protocol):
+    """This party's ledger, as one run of a session pays from it.
+
+    A run with noise is known by its session, so that a run that broke off goes on where it was.
+    """
+
+    def kept(self) -> list[str]:
+        """Returns what the rounds of earlier attempts opened, from the first on; see ``keep``."""
+
+    def noise_key(self) -> bytes:
+        """Returns what this party's noise follows from, the same until the run is finished."""
+
+    def begin(self, run: str) -> None:
+        """Hears that all parties agree on this run; logs it where nothing of it will be charged."""
+
+    def pay(self, number: int, nano: int, cells: int) -> None:
+        """Charges a round, numbered from 0, unless it was charged before.
+
+        Args:
+            number: Of the round.
+            nano: What it costs, nano-epsilons.
+            cells: How many values it opens.
+        """
+
+    def keep(self, number: int, opened: str) -> None:
+        """Keeps what a charged round opened, unless it was kept before."""
+
+    def finish(self) -> None:
+        """Hears that the last round was opened."""
 
 
 class SessionMember(Protocol):
@@ -258,7 +290,7 @@ class SecureComputation(Protocol[AnySession]):
         holding: Holding,
         *,
         lookups: np.ndarray | None,
-        agreed: Callable[[str], None],
+        booking: Booking,
     ) -> tuple[Learned, Traffic]:
         """Runs one party's side of a session to its end.
 
@@ -267,11 +299,10 @@ class SecureComputation(Protocol[AnySession]):
             joining: Which party this is, and how it joins.
             holding: This party's rows.
             lookups: The codes of the rows that it looks up, or None.
-            agreed: Called with the run's name when all parties agree, before anything leaves: the
-                moment to charge.
+            booking: This party's ledger. Each round is charged just before its shares leave.
 
         Raises:
-            SessionError: The parties could not agree or finish. Errors of ``agreed`` pass through.
+            SessionError: The parties could not agree or finish. Errors of ``booking`` pass through.
         """
 
     def simulate(self, session: AnySession, holdings: Sequence[Holding]) -> Learned:

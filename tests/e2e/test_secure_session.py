@@ -75,7 +75,7 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
     ids=["sid3p", "topdown", "scorecard", "scorecard of a mean"],
 )
 def test_each_ledger_is_charged_for_a_noisy_model(tmp_path: Path, fields: dict[str, Any], said: str, kind: Any) -> None:
-    """With noise every party's grant pays epsilon, once, and the log says that it came to an end; what cannot be paid is refused before anybody is called."""
+    """With noise every party's grant pays epsilon, a round at a time, and each round has its answer; what cannot be paid is refused before anybody is called."""
     parties = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="3", **fields)
     parties.grant(5)
     assert all(said in text for text in parties.run("--analyst", "consortium"))
@@ -89,9 +89,10 @@ def test_each_ledger_is_charged_for_a_noisy_model(tmp_path: Path, fields: dict[s
     for policy in parties.policies:
         log = audit(policy)
         (account,) = log.accounts.values()
-        assert (account.spent, account.answered, account.unanswered) == (Epsilon.of(3), 1, 0)
+        assert (account.spent, account.answered > 2, account.unanswered) == (Epsilon.of(3), True, 0)
+    other = parties.session.model_copy(update={"session": "other"})
     with pytest.raises(BudgetExceeded, match=r"This would cost epsilon 3; 2 of \d+ remains for 'consortium'"):
-        join(parties.session, "0", parties.policies[0], agree=parties.session.digest, analyst="consortium")
+        join(other, "0", parties.policies[0], agree=other.digest, analyst="consortium")
     assert [one.spent for one in show(parties.policies[0]).accounts] == [Epsilon.of(3)]
 
 

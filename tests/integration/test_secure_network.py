@@ -7,15 +7,31 @@ import asyncio
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.papers.secure.processes import Unpaid
 from miners.secure.session.party import Network, run_party
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
-from pinq.public.secure_computation import Identity
+from pinq.public.secure_computation import Booking, Holding, Identity, Joining
 from tests.parties import NAMES, Consortium, certify
 
 pytestmark = pytest.mark.slow
+
+
+def taken(
+    session: Session,
+    party: int,
+    identity: Identity | None,
+    booking: Booking,
+    *,
+    wait: float,
+    listen: str | None = "127.0.0.1",
+) -> None:
+    """Takes part without rows."""
+    nothing = Holding(np.zeros((len(session.splits) + 1, 0), dtype=np.int64), np.zeros(0, dtype=np.int64))
+    run_party(session, Joining(party, identity, wait, listen, lambda text: None), nothing, booking)
 
 
 def together(
@@ -24,25 +40,17 @@ def together(
     """What each party's side ended with, and who got as far as agreeing. A stranger, whom nobody tells anything, is the last and waits less."""
     ends, agreed = ["" for _ in sessions], []
 
-    async def nothing(runtime: object) -> None:
-        raise AssertionError("the computation began")
+    class Stops(Unpaid):
+        def __init__(self, party: int) -> None:
+            self._party = party
 
-    def side(party: int) -> None:
-        def book(run: str) -> None:
-            agreed.append(NAMES[party])
+        def begin(self, run: str) -> None:
+            agreed.append(NAMES[self._party])
             raise SessionError("stopped by the test")
 
+    def side(party: int) -> None:
         try:
-            run_party(
-                sessions[party],
-                party,
-                identities[party],
-                nothing,
-                bits=8,
-                agreed=book,
-                wait=last_waits if party == 2 else 30,
-                listen="127.0.0.1",
-            )
+            taken(sessions[party], party, identities[party], Stops(party), wait=last_waits if party == 2 else 30)
         except SessionError as error:
             ends[party] = str(error)
 
@@ -102,7 +110,7 @@ def test_a_party_cannot_pass_for_another(parties: Consortium) -> None:
 def test_waiting_ends(parties: Consortium) -> None:
     """Who does not come is named after the time one was ready to wait."""
     with pytest.raises(SessionError, match=r"party 1 \(hospital\), party 2 \(registry\) did not join within 1 s"):
-        run_party(parties.session, 0, identities(parties)[0], None, bits=8, wait=1, listen="127.0.0.1")  # type: ignore[arg-type]
+        taken(parties.session, 0, identities(parties)[0], Unpaid(), wait=1)
 
 
 def test_without_certificates_nobody_from_elsewhere_is_listened_to(
@@ -121,7 +129,7 @@ def test_without_certificates_nobody_from_elsewhere_is_listened_to(
     monkeypatch.setattr(asyncio.SelectorEventLoop, "create_server", create_server)
     for listen in (None, "::1"):
         with pytest.raises(SessionError, match="cannot be listened on"):
-            run_party(local.session, 1, None, None, bits=8, wait=1, listen=listen)  # type: ignore[arg-type]
+            taken(local.session, 1, None, Unpaid(), wait=1, listen=listen)
     assert asked == ["127.0.0.1", "::1"]
 
 

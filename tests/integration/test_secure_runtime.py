@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.papers.secure.processes import run_processes
 from miners.secure.id3.task import Holding, hold
 from miners.secure.mpc.mpyc_runtime import install, mpyc
-from miners.secure.session.local import free_ports, run_processes, run_simulation
+from miners.secure.session.local import free_ports, run_simulation
 from miners.secure.session.protocols import Outcome
 from tests.parties import patients, session_of
 

@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,16 @@ from scipy import stats
 
 from miners.budget.plan import count_variance
 from miners.secure import SecureFederation
-from miners.secure.id3.rules import Budget, Noisy
+from miners.secure.id3.rules import Budget, Later, Noisy, later
 from miners.secure.id3.task import Task, hold
-from miners.secure.mpc import noise
+from miners.secure.mpc import rounds
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.noise import own_share
 from miners.secure.session.local import run_simulation
 from miners.secure.sums.additions import Units
-from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
+from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
+from miners.secure.sums.together import Sum
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts
@@ -73,7 +73,7 @@ def test_a_share_is_moved_only_where_it_would_not_fit() -> None:
 def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The building block for other miners: with nobody colluding exactly DLap(1/epsilon) a cell, with one of three half as much variance more."""
     holders = [np.full(DRAWS // 2, 7), np.full(DRAWS // 2, 11), np.zeros(DRAWS // 2, dtype=int)]
-    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(4)))
+    monkeypatch.setattr("secrets.randbelow", seeded(4))
     errors = simulate_noisy_sum(holders, Fraction(1), rows=100_000) - 18
     assert misfit(errors.tolist(), 1.0) > LEVEL
     assert misfit(errors.tolist(), 0.7) < LEVEL
@@ -81,15 +81,13 @@ def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatc
     assert more.var() / errors.var() == pytest.approx(1.5, rel=0.25)
 
 
-def test_each_sum_of_a_round_has_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_sum_of_a_round_has_its_own_noise() -> None:
     """Two losses in one addition, each cell by the law of its own; swapped they fit neither."""
-    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(6)))
-    wide, narrow = simulate_noisy_sums(
-        [np.full(2000, 5)] * 2, [Fraction(1, 2), Fraction(1)], rows=100, parties=3, colluding=0
-    )
-    assert misfit((wide - 5).tolist(), 0.5) > LEVEL
-    assert misfit((narrow - 5).tolist(), 1.0) > LEVEL
-    assert max(misfit((wide - 5).tolist(), 1.0), misfit((narrow - 5).tolist(), 0.5)) < LEVEL
+    asked = Sum([(2000,)] * 2, [Fraction(1, 2), Fraction(1)], Fraction(1), b"")
+    wide, narrow = asked.noise(3, seeded(6), plays=3)
+    assert misfit(wide.tolist(), 0.5) > LEVEL
+    assert misfit(narrow.tolist(), 1.0) > LEVEL
+    assert max(misfit(wide.tolist(), 1.0), misfit(narrow.tolist(), 0.5)) < LEVEL
 
 
 @pytest.mark.parametrize(
@@ -99,7 +97,7 @@ def test_a_federation_that_adds_up_has_the_noise_of_one_holder(
     adjacency: Any, colluding: int | None, wider: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The law of one curator where nobody colludes, at the schema's distance; noise 30 % too small fails. Its variance is the one that growth counts with."""
-    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(7)))
+    monkeypatch.setattr("secrets.randbelow", seeded(7))
     schema = Schema(columns={"x": Numeric(lower=0, upper=2999, integer=True)}, max_rows=100, adjacency=adjacency)
     together = SecureFederation.simulated([pd.DataFrame({"x": [3, 5]})] * 3, schema=schema, colluding=colluding)
     errors = (
@@ -117,7 +115,8 @@ def test_a_federation_that_adds_up_has_the_noise_of_one_holder(
 @pytest.mark.parametrize("target", ["ill", "x"])
 def test_a_session_of_a_scorecard_hides_its_units(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In whole runs without rows, for classes and for means: what is opened of each step is the noise of the units that a row moves, at the step's loss; noise 30 % too small fails."""
-    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(8)))
+    always = seeded(8)
+    monkeypatch.setattr(rounds, "stream", lambda seed: always)
     wide: dict[str, Any] = {"type": "numeric", "lower": 0, "upper": 699, "integer": True}
     columns: dict[str, Any] = {"age": wide, "ill": {"type": "categorical", "values": ["no", "yes"]}, "x": wide}
     named: dict[str, Any] = {
@@ -186,18 +185,28 @@ def test_stops_and_votes_have_the_noise_that_is_charged(
         Budget(epsilon, Fraction(1), Fraction(1), 1) if ask == "stop" else Budget(Fraction(1), Fraction(1), epsilon, 1)
     )
     rule = Noisy(task, Fraction(1, 2), budget, 0)
-    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(17)))
+    always = seeded(17)
+    monkeypatch.setattr(rounds, "stream", lambda seed: always)
 
     async def work(runtime: Any) -> int:
         arithmetic = Arithmetic(runtime, rule.bits, plays=3)
         if ask == "stop":
             rule._stop, rule.deepest = 10, 2
-            return int((await rule._stops(arithmetic, np.full(nodes, 7).astype(object), 1)).sum())
-        return int((await rule.judge(arithmetic, np.tile([7, 5], (nodes, 1)).astype(object), 1)).sum())
+            return int((await rule._stops(arithmetic, known(np.full((nodes, 1), 7)), nodes, 1)).sum())
+        return int((await rule.judge(arithmetic, known(np.tile([7, 5], (nodes, 1))), nodes, 1)).sum())
 
     count = simulate(work, rule.bits)
     assert stats.binomtest(count, nodes, wins(math.exp(-0.5))).pvalue > LEVEL
     assert stats.binomtest(count, nodes, wins(math.exp(-0.5 / 0.7))).pvalue < LEVEL
+
+
+def known(counts: np.ndarray) -> Later:
+    """Shares that are there already."""
+
+    async def shares() -> np.ndarray:
+        return counts.astype(object)
+
+    return later(shares)
 
 
 def second_wins(epsilon: float, behind: int) -> float:
@@ -215,10 +224,11 @@ def chosen(table: list[list[int]], epsilon: Fraction, times: int, seed: int, mon
     values = Categorical(values=(0, 1))
     task = Task.of(Schema(columns={"a": values, "b": values, "y": values}, max_rows=100), "y", (20, 20, 20))
     rule = Noisy(task, Fraction(1, 20), Budget(Fraction(1), epsilon, Fraction(1), 1), 0)
-    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(seed)))
+    always = seeded(seed)
+    monkeypatch.setattr(rounds, "stream", lambda seed: always)
 
     async def work(runtime: Any) -> np.ndarray:
-        tables = np.tile(np.array(table), (times, 1)).astype(object)
+        tables = known(np.tile(np.array(table), (times, 1)))
         return await rule.choose(Arithmetic(runtime, rule.bits, plays=3), tables, np.tile([0, 1], (times, 1)), 0)
 
     return int(simulate(work, rule.bits).sum())

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import numpy as np
 
-from miners.secure.id3.rules import Rule
+from miners.secure.id3.rules import Later, Rule, later
 from miners.secure.id3.sources import Path, Source
 from miners.secure.id3.task import Branch, Task
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
@@ -35,19 +36,19 @@ async def grow_public(
     tree: list[Branch] = []
     paths: list[Path] = [()]
     remaining = np.arange(len(task.sizes))[None]
-    counts = await source.classes()
+    counts = later(source.classes)
     for level in count():
-        labels = await rule.judge(arithmetic, counts, level)
+        labels = await rule.judge(arithmetic, counts, len(paths), level)
         splitting = np.flatnonzero(labels < 0)
         progress(f"level {level}: {len(paths):,} nodes, {len(splitting):,} of them split")
         if not len(splitting):
             return tree + [Branch(label=int(label)) for label in labels]
         paths, remaining = [paths[node] for node in splitting], remaining[splitting]
-        tables = await source.tables(paths, remaining)
+        tables = later(partial(source.tables, paths, remaining))
         positions = await rule.choose(arithmetic, tables, remaining, level)
         chosen = remaining[np.arange(len(positions)), positions]
         tree += _branches(task, labels, chosen, len(tree) + len(labels))
-        counts = _chosen_tables(task, tables, remaining, positions)
+        counts = later(partial(_chosen_tables, task, tables, remaining, positions))
         # Attributes 0, 1 and 2, split by 1, which has three values: three children with 0 and 2.
         unused = [row[row != attribute] for row, attribute in zip(remaining, chosen, strict=True)]
         remaining = np.concatenate(
@@ -61,7 +62,7 @@ async def grow_public(
     raise InternalError("a tree grew without end")
 
 
-def _chosen_tables(task: Task, tables: Shares, attributes: np.ndarray, positions: np.ndarray) -> Shares:
+async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, positions: np.ndarray) -> Shares:
     """Takes the table of each node's chosen attribute out of all tables, which lie end to end.
 
     Args:
@@ -76,7 +77,8 @@ def _chosen_tables(task: Task, tables: Shares, attributes: np.ndarray, positions
     starts = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
     nodes = np.arange(len(positions))
     chosen = zip(starts[nodes, positions], sizes[nodes, positions], strict=True)
-    return np.concatenate([tables[start : start + size] for start, size in chosen])
+    counts = await tables()
+    return np.concatenate([counts[start : start + size] for start, size in chosen])
 
 
 def _branches(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Branch]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -15,9 +16,11 @@ import numpy as np
 from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, signed_bits, stop_bits
-from miners.secure.mpc.noise import noise_shares
 
-__all__ = ["Budget", "Exact", "Noisy", "Rule"]
+__all__ = ["Budget", "Exact", "Later", "Noisy", "Rule", "later"]
+
+Later = Callable[[], Awaitable[Shares]]
+"""Shares that are made, and sent, when they are first needed."""
 
 
 class Rule(Protocol):
@@ -26,16 +29,17 @@ class Rule(Protocol):
     deepest: int
     bits: int
 
-    async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
+    async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
         """Opens the class of each node that stops, -1 of each that goes on.
 
         Args:
             arithmetic: Among the parties.
             counts: Class counts, shape (nodes, classes).
-            level: How deep the nodes are.
+            nodes: How many there are.
+            level: How deep they are.
         """
 
-    async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
+    async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
         """Opens the choice of each node: a position among its attributes.
 
         Args:
@@ -73,14 +77,15 @@ class Exact:
         self.bits = max(self.gini, self.stop)
         self._total: Shares | None = None
 
-    async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
-        units, stops = await self.judge_secretly(arithmetic, counts, level)
-        labels = np.full(len(counts), -1, dtype=np.int64)
+    async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
+        units, stops = await self.judge_secretly(arithmetic, await counts(), level)
+        labels = np.full(nodes, -1, dtype=np.int64)
         labels[stops] = await _open_positions(arithmetic, units[stops], "class")
         return labels
 
     async def judge_secretly(self, arithmetic: Arithmetic, counts: Shares, level: int) -> tuple[Shares, np.ndarray]:
         """Finds each node's class, unit vectors of shape (nodes, classes); opens which stop."""
+        await arithmetic.rounds.meet()
         nodes, classes = counts.shape
         size = counts.sum(axis=1)
         if self._total is None:
@@ -101,8 +106,8 @@ class Exact:
             stops = await arithmetic.is_zero(goes_on, "stop")
         return units.reshape(nodes, classes), stops
 
-    async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
-        over, under = await self.scores(arithmetic, tables, attributes)
+    async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
+        over, under = await self.scores(arithmetic, await tables(), attributes)
         units, _ = await arithmetic.first_largest(over, under, _widths(attributes), self.gini)
         return await _open_positions(arithmetic, units.reshape(attributes.shape), "attribute")
 
@@ -186,51 +191,92 @@ class Noisy:
         self.deepest = budget.depth
         losses = [loss for loss in (budget.size, budget.choice, budget.vote) if loss]
         self.bits = max(signed_bits(2 * self._largest(loss)) for loss in losses)
-        self._stop = 0
+        self._stop, self._vote_price = 0, budget.vote * task.schema.distance
 
     def _largest(self, epsilon: Fraction) -> int:
         """Returns the largest difference of two noisy counts: n, and twice each party's bound."""
         return self.task.max_rows + 2 * len(self.task.rows) * noise_bound(epsilon)
 
-    async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
-        stops = await self._stops(arithmetic, counts.sum(axis=1), level)
-        labels = np.full(len(counts), -1, dtype=np.int64)
-        labels[stops] = await self._noisy_largest(arithmetic, counts[stops], self.budget.vote, "class")
+    async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
+        stops = await self._stops(arithmetic, counts, nodes, level)
+        labels = np.full(nodes, -1, dtype=np.int64)
+        if not stops.any():
+            return labels
+
+        async def votes() -> Shares:
+            return (await counts())[stops]
+
+        # Leaves are disjoint, so the votes of all levels cost what those of one do.
+        price, self._vote_price = self._vote_price, Fraction(0)
+        shape = int(stops.sum()), self.task.classes
+        labels[stops] = await self._noisy_largest(arithmetic, votes, shape, self.budget.vote, price, "class")
         return labels
 
-    async def _stops(self, arithmetic: Arithmetic, sizes: Shares, level: int) -> np.ndarray:
+    async def _stops(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
         """Opens which nodes have a noisy size of at most their share of all rows."""
         if level == self.deepest:
-            return np.ones(len(sizes), dtype=bool)
-        noise = await noise_shares(arithmetic, sizes.shape, self.budget.size, self.colluding)
-        noisy = (sizes + noise) % arithmetic.modulus
-        if level == 0:
-            # 980 noisy rows and a share of 1/20: whatever has at most 49 noisy rows stops.
-            total = int((await arithmetic.open(noisy, "noisy rows"))[0])
-            self._stop = max(0, int(total * self.share))
-            return np.array([total <= self._stop])
+            return np.ones(nodes, dtype=bool)
         largest = self._largest(self.budget.size)
-        # A node stops where its noisy size is at most `_stop`: where `_stop` less that is not
-        # negative.
-        room = min(self._stop, largest)  # a noisy total above what can be stops no more nodes
-        more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
-        return await arithmetic.is_zero(more, "stop")
 
-    async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
+        async def opened(noise: Shares) -> np.ndarray:
+            noisy = ((await counts()).sum(axis=1) + noise) % arithmetic.modulus
+            if level == 0:
+                return await arithmetic.open(noisy, "noisy rows")
+            # A node stops where its noisy size is at most `_stop`: where `_stop` less that is not
+            # negative.
+            room = min(self._stop, largest)  # a noisy total above what can be stops no more nodes
+            more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
+            return await arithmetic.is_zero(more, "stop")
+
+        noise = self.budget.size, (nodes,), self.colluding
+        what, price = "stop" if level else "noisy rows", self.budget.size * self.task.schema.distance
+        answer = await arithmetic.release(what, price, noise, opened)
+        if level:
+            return answer.astype(bool)
+        # 980 noisy rows and a share of 1/20: what has at most 49 noisy rows stops.
+        total = int(answer[0])
+        self._stop = max(0, int(total * self.share))
+        return np.array([total <= self._stop])
+
+    async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
         n_bits = count_bits(self.task.max_rows)
-        _, largest = await arithmetic.first_largest(tables.reshape(-1), None, _widths(tables), n_bits)
-        # ``largest`` has a number for each value; an attribute's score is the sum over its values.
-        # Attributes of 2 and 3 values, largest counts 7 4 | 5 3 2: the scores are 11 and 10.
-        scores = np.add.reduceat(largest, np.cumsum(sizes) - sizes)
-        return await self._noisy_largest(arithmetic, scores.reshape(attributes.shape), self.budget.choice, "attribute")
 
-    async def _noisy_largest(self, arithmetic: Arithmetic, scores: Shares, epsilon: Fraction, what: str) -> np.ndarray:
+        async def scores() -> Shares:
+            counts = await tables()
+            _, largest = await arithmetic.first_largest(counts.reshape(-1), None, _widths(counts), n_bits)
+            # ``largest`` has a number for each value; an attribute's score is the sum over its values.
+            # Attributes of 2 and 3 values, largest counts 7 4 | 5 3 2: the scores are 11 and 10.
+            return np.add.reduceat(largest, np.cumsum(sizes) - sizes).reshape(attributes.shape)
+
+        price = self.budget.choice * self.task.schema.distance
+        return await self._noisy_largest(arithmetic, scores, attributes.shape, self.budget.choice, price, "attribute")
+
+    async def _noisy_largest(
+        self, arithmetic: Arithmetic, scores: Later, shape: tuple[int, ...], loss: Fraction, price: Fraction, what: str
+    ) -> np.ndarray:
         """Opens the position of the largest of each row of scores with noise."""
-        noisy = (scores + await noise_shares(arithmetic, scores.shape, epsilon, self.colluding)) % arithmetic.modulus
-        n_bits = signed_bits(self._largest(epsilon))
-        units, _ = await arithmetic.first_largest(noisy.reshape(-1), None, _widths(scores), n_bits)
-        return await _open_positions(arithmetic, units.reshape(scores.shape), what)
+
+        async def opened(noise: Shares) -> np.ndarray:
+            noisy = (await scores() + noise) % arithmetic.modulus
+            n_bits = signed_bits(self._largest(loss))
+            units, _ = await arithmetic.first_largest(noisy.reshape(-1), None, _widths(noisy), n_bits)
+            return await _open_positions(arithmetic, units.reshape(shape), what)
+
+        answer = await arithmetic.release(what, price, (loss, shape, self.colluding), opened)
+        return answer.astype(np.int64)
+
+
+def later(make: Callable[[], Awaitable[Shares]]) -> Later:
+    """Makes shares when they are first needed, and once: what was opened before needs none."""
+    made: list[Shares] = []
+
+    async def shares() -> Shares:
+        if not made:
+            made.append(await make())
+        return made[0]
+
+    return shares
 
 
 def _widths(table: np.ndarray) -> np.ndarray:

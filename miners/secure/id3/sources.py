@@ -31,8 +31,7 @@ class Source(Protocol):
         """Counts the rows of each class with each value of each of a node's attributes.
 
         Args:
-            paths: The nodes of one level, those above were asked before; as they are asked, the
-                order stays.
+            paths: The nodes of one level; as they are asked, the order stays.
             attributes: Of each node, shape (nodes, attributes).
 
         Returns:
@@ -60,20 +59,19 @@ class LocalTables:
         return await self._arithmetic.sum_of_inputs(counts.astype(np.int64)[None])
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
-        self._rows = {path: self._below(path) for path in paths}
         own = [
-            self._count(self._rows[path], attribute)
+            self._count(self._within(path), attribute)
             for path, row in zip(paths, attributes, strict=True)
             for attribute in row
         ]
         return await self._arithmetic.sum_of_inputs(np.concatenate(own))
 
-    def _below(self, path: Path) -> np.ndarray:
-        """Selects the rows of a node from those of its parent."""
-        if not path:
-            return self._rows[path]
-        (attribute, value), above = path[-1], self._rows[path[:-1]]
-        return above[self._holding.codes[attribute, above] == value]
+    def _within(self, path: Path) -> np.ndarray:
+        """Selects the rows of a node from those of its parent; remembered for those below it."""
+        if path not in self._rows:
+            (attribute, value), above = path[-1], self._within(path[:-1])
+            self._rows[path] = above[self._holding.codes[attribute, above] == value]
+        return self._rows[path]
 
     def _count(self, rows: np.ndarray, attribute: int) -> np.ndarray:
         """Counts rows by an attribute's value and class, shape (values, classes)."""
@@ -88,17 +86,31 @@ class Records:
 
     A party that has fewer rows than it declared adds empty ones, which are in no node, so how many
     it has stays its own. Of each attribute all values but the last are shared: the last is what
-    remains of the row's own bit.
+    remains of the row's own bit. They are shared when something is first asked of them.
+
+    Args:
+        arithmetic: Among the parties.
+        task: The public facts.
+        holding: This party's rows.
+        party: Its number.
+
+    Attributes:
+        values, labels: Shares of a bit for each value, and for each class, of each row.
+        seconds: How long the sharing took.
     """
 
-    def __init__(self, arithmetic: Arithmetic, task: Task) -> None:
-        self._arithmetic, self._task = arithmetic, task
+    def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding, party: int) -> None:
+        self._arithmetic, self._task, self._holding, self._party = arithmetic, task, holding, party
+        self.seconds = 0.0
         self.values: Shares = np.zeros((sum(task.sizes), 0), dtype=object)
         self.labels: Shares = np.zeros((task.classes, 0), dtype=object)
         self._masks: dict[Path, Shares] = {}
 
-    async def share(self, holding: Holding, party: int) -> None:
-        """Shares every party's rows; this party's are ``holding``."""
+    async def share(self) -> None:
+        """Shares every party's rows, once."""
+        if self._masks:
+            return
+        began = self._arithmetic.runtime.clock()
         task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
         n_values = sum(task.sizes)
         # Attributes of 2 and 3 values and two classes: of the values 0 to 4 the last ones, 1 and 4,
@@ -107,7 +119,7 @@ class Records:
         sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
         blocks = []
         for owner, rows in enumerate(task.rows):
-            own = _one_hot(task, holding, rows)[sent] if owner == party else None
+            own = _one_hot(task, self._holding, rows)[sent] if owner == self._party else None
             blocks.append(await self._arithmetic.share(own, owner, (len(sent), rows)))
         shared = np.concatenate(blocks, axis=1)
         self.labels = shared[len(shared_values) :]
@@ -118,6 +130,7 @@ class Records:
             values[remainder] = present - values[start:remainder].sum(axis=0)
         self.values = values % self._arithmetic.modulus
         self._masks = {(): present % self._arithmetic.modulus}
+        self.seconds = self._arithmetic.runtime.clock() - began
 
     @property
     def present(self) -> Shares:
@@ -125,10 +138,12 @@ class Records:
         return self._masks[()]
 
     async def classes(self) -> Shares:
+        await self.share()
         return self.labels.sum(axis=1)[None] % self._arithmetic.modulus
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
-        masks = await self._descend(paths)
+        await self.share()
+        masks = await self._within(paths)
         members = await members_of_classes(self._arithmetic, masks, self.labels)
         columns_of_nodes = [self._task.columns(row) for row in attributes]
 
@@ -139,10 +154,10 @@ class Records:
 
         return await self._arithmetic.product(counts, members, self.values)
 
-    async def _descend(self, paths: Sequence[Path]) -> Shares:
+    async def _within(self, paths: Sequence[Path]) -> Shares:
         """Makes the masks of a level's nodes, shape (nodes, rows), from those above."""
-        if paths[0]:
-            above = np.stack([self._masks[path[:-1]] for path in paths])
+        if paths[0] and paths[0] not in self._masks:
+            above = await self._within([path[:-1] for path in paths])
             columns = [self._task.starts[path[-1][0]] + path[-1][1] for path in paths]
             masks = await self._arithmetic.product(lambda t, s: t * s[columns], above, self.values)
             self._masks = {(): self.present} | dict(zip(paths, masks, strict=True))

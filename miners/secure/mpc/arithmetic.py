@@ -27,18 +27,21 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
+from miners.secure.mpc.noise import Below, own_noise
+from miners.secure.mpc.rounds import Opened, Rounds
 from miners.secure.mpc.runtime import Runtime, SecretIntegers, Shares
 
-__all__ = ["Arithmetic", "Opened", "Shares", "rounds"]
+__all__ = ["Arithmetic", "Opened", "Shares", "meetings"]
 
 
 @dataclass(frozen=True)
-class Round:
+class Meeting:
     """One round over lists that lie end to end.
 
     Attributes:
@@ -54,7 +57,7 @@ class Round:
     order: np.ndarray
 
 
-def rounds(sizes: Sequence[int] | np.ndarray) -> list[Round]:
+def meetings(sizes: Sequence[int] | np.ndarray) -> list[Meeting]:
     """Plans the rounds after which each list has one element.
 
     Neighbours meet, so of equal elements the first stays first. Example: lists of 3 and 2 elements
@@ -72,39 +75,28 @@ def rounds(sizes: Sequence[int] | np.ndarray) -> list[Round]:
         last = within == lengths[owner] - 1
         left, single = np.flatnonzero(even & ~last), np.flatnonzero(even & last)
         order = np.argsort(np.concatenate([left, single]), kind="stable")
-        planned.append(Round(left, left + 1, single, order))
+        planned.append(Meeting(left, left + 1, single, order))
         lengths = (lengths + 1) // 2
     return planned
 
 
-@dataclass(frozen=True)
-class Opened:
-    """Values that all parties learned, and what they are."""
-
-    what: str
-    values: tuple[int, ...]
-
-
-@dataclass
 class Arithmetic:
     """Computes with secret integers of at most ``bits`` bits among the parties of a runtime.
 
     Args:
         runtime: This party's side.
         bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``bounds``.
+        rounds: Asks the questions that have noise; by default those of a simulation.
         plays: How many parties this process is: 1, or all of them in a simulation.
 
     Attributes:
         opened: All that was opened so far, in order.
     """
 
-    runtime: Runtime
-    bits: int
-    plays: int = 1
-    opened: list[Opened] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._integers: SecretIntegers = self.runtime.integers(self.bits)
+    def __init__(self, runtime: Runtime, bits: int, rounds: Rounds | None = None, plays: int = 1) -> None:
+        self.runtime, self.rounds, self.plays = runtime, rounds or Rounds(), plays
+        self.opened = self.rounds.opened
+        self._integers: SecretIntegers = runtime.integers(bits)
 
     @property
     def modulus(self) -> int:
@@ -134,16 +126,6 @@ class Arithmetic:
         if not values.size:
             return np.zeros(values.shape, dtype=object)
         return np.sum(await self._integers.share_all(values.astype(object)), axis=0) % self.modulus
-
-    async def agree(self, number: int, what: str) -> bool:
-        """Opens a sum of one number from each party, and returns whether all seem equal.
-
-        Parties of which two pass different numbers all see it, but for a coincidence.
-        """
-        # Numbers 5, 5 and 6 add up to 16, and three times one's own is 15 or 18: all see it. By
-        # coincidence 4, 5 and 6 add up to 15, and the second party sees nothing.
-        total = await self.open(await self.sum_of_inputs(np.array([number], dtype=object)), what)
-        return int(total[0]) == self.runtime.parties * number
 
     async def product(self, function: Callable[..., np.ndarray], *secrets: Shares) -> Shares:
         """Shares ``function(*secrets)``, an expression of degree two in the secrets. One round.
@@ -184,6 +166,32 @@ class Arithmetic:
         self.opened.append(Opened(what, tuple(int(number) for number in numbers.ravel())))
         return numbers
 
+    async def release(
+        self,
+        what: str,
+        price: Fraction,
+        losses: tuple[Fraction, tuple[int, ...], int],
+        work: Callable[[Shares], Awaitable[np.ndarray]],
+    ) -> np.ndarray:
+        """Opens the answer of one question with noise.
+
+        Args:
+            what: What is opened.
+            price: What it costs, in the session's terms.
+            losses: The loss of each number's noise, the numbers' shape, and how many parties may
+                pool what they drew.
+            work: Opens the answer, from shares of the noise; not called where it is known already.
+        """
+        epsilon, shape, colluding = losses
+
+        async def opened(noise: np.ndarray) -> np.ndarray:
+            return await work(await self.sum_of_inputs(noise))
+
+        def draw(below: Below) -> np.ndarray:
+            return own_noise(shape, epsilon, self.parties - colluding, below, self.plays)
+
+        return await self.rounds.ask(what, price, draw, opened)
+
     async def sums_of_fractions(self, over: Shares, under: Shares, sizes: np.ndarray) -> tuple[Shares, Shares]:
         """Adds up each list of fractions; lists lie end to end.
 
@@ -199,7 +207,7 @@ class Arithmetic:
         Returns:
             Numerator and denominator of each list's sum, shape (lists,).
         """
-        for step in rounds(sizes):
+        for step in meetings(sizes):
             pairs = len(step.left)
             added = await self.product(_added(step), over, under)
             over = np.concatenate([added[:pairs], over[step.single]])[step.order]
@@ -230,7 +238,7 @@ class Arithmetic:
             Unit vectors end to end, shape (elements,), and the largest elements (numerators), shape
             (lists,).
         """
-        steps = rounds(sizes)
+        steps = meetings(sizes)
         second_won = []
         elements = over[None] if under is None else np.stack([over, under])  # (1 or 2, elements)
         for step in steps:
@@ -242,7 +250,7 @@ class Arithmetic:
             second_won.append(second)
         return await self._marks(steps, second_won, len(sizes)), elements[0]
 
-    async def _leads(self, elements: Shares, step: Round) -> Shares:
+    async def _leads(self, elements: Shares, step: Meeting) -> Shares:
         """Subtracts the second from the first of each pair.
 
         Of fractions the cross products, n1 d2 - n2 d1.
@@ -252,7 +260,7 @@ class Arithmetic:
             return elements[0, first] - elements[0, second]
         return await self.product(lambda n, d: n[first] * d[second] - n[second] * d[first], *elements)
 
-    async def _marks(self, steps: list[Round], second_won: list[Shares], lists: int) -> Shares:
+    async def _marks(self, steps: list[Meeting], second_won: list[Shares], lists: int) -> Shares:
         """Hands each list's mark of 1 down through the rounds, last first, to its winner."""
         marks: Shares = np.ones(lists, dtype=object)
         for step, second in zip(reversed(steps), reversed(second_won), strict=True):
@@ -269,7 +277,7 @@ class Arithmetic:
         return marks
 
 
-def _added(step: Round) -> Callable[[Shares, Shares], Shares]:
+def _added(step: Meeting) -> Callable[[Shares, Shares], Shares]:
     """Returns the sum of each pair of fractions: all numerators, then all denominators."""
 
     def added(over: Shares, under: Shares) -> Shares:
@@ -279,7 +287,7 @@ def _added(step: Round) -> Callable[[Shares, Shares], Shares]:
     return added
 
 
-def _winners(step: Round) -> Callable[[Shares, Shares], Shares]:
+def _winners(step: Meeting) -> Callable[[Shares, Shares], Shares]:
     """Returns the winner of each pair, first + bit (second - first), in each row."""
 
     def winners(elements: Shares, second_won: Shares) -> Shares:

@@ -315,6 +315,8 @@ def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Co
         workers=0,
     )
     runtime = _masking_runtime()(party, peers, options)
+    if connections:  # MPyC's own handler prints traces, and does not know every event loop
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     from mpyc import asyncoro, mpctools, random, secgroups, seclists, secpols, sectypes, statistics
 
     for part in (sectypes, asyncoro, mpctools, seclists, secpols, secgroups, random, statistics):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``noise_shares`` lets several parties draw one noise together that nobody knows.
+"""``own_noise`` lets several parties draw one noise together that nobody knows.
 
 A discrete Laplace variable is the difference of two geometric ones, and a geometric variable is the
 sum of k independent negative binomial ones of order 1/k. So k parties that each add X - Y, X and Y
@@ -12,6 +12,9 @@ Privacy:
     Why: shares are of order 1/(m - colluding), so those of the other parties alone sum to
     DLap(1/epsilon); what the colluders added is a known constant. A share alone protects nobody: it
     must only ever be added inside the computation.
+    Assumes: a party draws as it should, from a key that nobody else knows (``rounds``), so the law
+    is that of SHAKE-256 of 256 random bits; and it tells nobody how long that took, which grows with
+    the share: ``rounds`` lets the others hear of a round only at whole ticks.
     Exact: integers and fractions only. A share beyond ``noise_bound`` (probability at most 2^-100)
     is moved there.
     Held by: tests/privacy/test_secure_noise.py.
@@ -23,53 +26,69 @@ References:
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import math
-import secrets
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
-from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from miners.secure.mpc.bounds import noise_bound
 
-__all__ = ["noise_shares", "own_noise", "own_share"]
+__all__ = ["Below", "own_noise", "own_share", "stream"]
 
 Below = Callable[[int], int]
+BLOCK = 16  # successes that one draw decides
+BUFFER = 8192  # bytes that a stream makes at once
 
 
-async def noise_shares(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fraction, colluding: int) -> Shares:
-    """Shares independent noise, at least DLap(1/epsilon) to any ``colluding`` parties.
-
-    Each party draws and keeps its own part.
-    """
-    return await arithmetic.sum_of_inputs(await own_noise(arithmetic, shape, epsilon, colluding))
-
-
-async def own_noise(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fraction, colluding: int) -> np.ndarray:
+def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Below, plays: int = 1) -> np.ndarray:
     """Draws what this party adds to each cell of an array.
 
-    The same from all parties is at least DLap(1/epsilon) to any ``colluding`` of them.
+    Args:
+        shape: Of the array.
+        epsilon: Loss that the noise of all parties stands for in a cell.
+        honest: How many parties' shares must be enough.
+        below: Draws a number below its argument.
+        plays: How many parties this process is: 1, or all in a simulation.
     """
-    honest = arithmetic.parties - colluding
     bound = noise_bound(epsilon)
-    cells = []
-    for _ in range(math.prod(shape)):
-        # A process that plays three parties adds three shares, each within its bound.
-        cells.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
-        # Drawing much noise takes a while, in which the others should hear that this party lives.
-        await asyncio.sleep(0)
+    # A process that plays three parties adds three shares, each within its bound.
+    cells = [
+        sum(max(-bound, min(bound, own_share(epsilon, honest, below))) for _ in range(plays))
+        for _ in range(math.prod(shape))
+    ]
     return np.array(cells, dtype=object).reshape(shape)
 
 
-def own_share(epsilon: Fraction, order: int, below: Below = secrets.randbelow) -> int:
+def stream(seed: bytes) -> Below:
+    """Returns a source of uniform numbers that follow from a seed (SHAKE-256)."""
+    buffer, at, made = b"", 0, 0
+
+    def below(limit: int) -> int:
+        nonlocal buffer, at, made
+        bits = (limit - 1).bit_length()
+        size = (bits + 7) // 8
+        while True:
+            if at + size > len(buffer):
+                buffer = hashlib.shake_256(seed + made.to_bytes(8, "big")).digest(max(BUFFER, size))
+                at, made = 0, made + 1
+            value = int.from_bytes(buffer[at : at + size], "big") >> (8 * size - bits)
+            at += size
+            if value < limit:
+                return value
+
+    return below
+
+
+def own_share(epsilon: Fraction, order: int, below: Below) -> int:
     """Draws one party's share of a noise: the sum of ``order`` of these is DLap(1/epsilon).
 
     Args:
         epsilon: Loss that the whole noise stands for, exact. Greater than 0.
         order: How many shares make the whole.
-        below: Draws a number below its argument; the operating system's by default.
+        below: Draws a number below its argument.
     """
     return _negative_binomial(epsilon, order, below) - _negative_binomial(epsilon, order, below)
 
@@ -84,8 +103,20 @@ def _negative_binomial(epsilon: Fraction, order: int, below: Below) -> int:
         draw = _geometric(epsilon, below)
         # Of order 2: c(1) = 1/2 and c(2) = 1/2 * 3/4, as i = 1 and i = 2 succeed with 1 in 2 and
         # with 3 in 4.
-        if all(below(i * order) < (i - 1) * order + 1 for i in range(1, draw + 1)):
+        if all(_happens(first, min(first + BLOCK, draw + 1), order, below) for first in range(1, draw + 1, BLOCK)):
             return draw
+
+
+def _happens(first: int, end: int, order: int, below: Below) -> bool:
+    """Draws True with probability prod ((i-1) order + 1) / (i order), i from ``first`` to before ``end``."""
+    successes, cases = _odds(first, end, order)
+    return below(cases) < successes
+
+
+@lru_cache(maxsize=4096)
+def _odds(first: int, end: int, order: int) -> tuple[int, int]:
+    numbers = range(first, end)
+    return math.prod((i - 1) * order + 1 for i in numbers), math.prod(i * order for i in numbers)
 
 
 def _geometric(epsilon: Fraction, below: Below) -> int:

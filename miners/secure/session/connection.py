@@ -14,7 +14,8 @@ from pinq.errors import PinqError, SessionError
 __all__ = ["Listener", "Peer", "json_object"]
 
 CONTROL = -1  # MPyC labels a message by a hash of a tuple, which is never -1
-MAX_HELLO = 2**24
+MAX_HELLO = 2**24  # bytes, a session and what its rounds opened
+MAX_FRAME = 2**30  # bytes, the shares of as many records as a session may have
 HEADER = struct.Struct("<qI")
 
 
@@ -35,6 +36,9 @@ class Listener(Protocol):
 
     def heard(self, peer: Peer, payload: bytes) -> None:
         """Hears a message about the session."""
+
+    def moved(self) -> None:
+        """Hears that a message came that the computation waited for."""
 
     def lost(self, peer: Peer) -> None:
         """Hears that a connection is gone."""
@@ -82,9 +86,12 @@ class Peer(asyncio.Protocol):
         received, start = self._data, 0
         while len(received) - start >= HEADER.size:
             label, size = HEADER.unpack_from(received, start)
-            if self._listener.stage == "joining" and size > MAX_HELLO:
-                name = self._listener.name(self.number)
-                self._listener.fail(SessionError(f"{name} sent something that is no hello."))
+            if self.number is None or (self.number < 0 and size > MAX_HELLO):  # a stranger
+                self._transport.abort()
+                return
+            if size > (MAX_HELLO if self._listener.stage == "joining" else MAX_FRAME):
+                text = f"{self._listener.name(self.number)} announced a message of {size:,} bytes."
+                self._listener.fail(SessionError(text))
                 return
             end = start + HEADER.size + size
             if len(received) < end:
@@ -96,9 +103,12 @@ class Peer(asyncio.Protocol):
     def _deliver(self, label: int, payload: bytes) -> None:
         if label == CONTROL:
             self._listener.heard(self, payload)
-        elif label not in self._waiting:
+            return
+        waiter = self._waiting.pop(label, None)
+        if waiter is None:
             self._arrived[label] = payload
-        elif not (waiter := self._waiting.pop(label)).done():
+        elif not waiter.done():
+            self._listener.moved()
             waiter.set_result(payload)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -113,6 +123,7 @@ class Peer(asyncio.Protocol):
     def receive(self, label: int) -> bytes | asyncio.Future[bytes]:
         """Returns the message of this label, or a future of it where it has not arrived."""
         if label in self._arrived:
+            self._listener.moved()
             return self._arrived.pop(label)
         self._waiting[label] = self._listener.loop.create_future()
         return self._waiting[label]

@@ -1,38 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``run_simulation`` and ``run_processes`` run all parties on this machine."""
+"""``run_simulation`` runs all parties in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from miners.secure.mpc.mpyc_runtime import simulate
+from miners.secure.mpc.mpyc_runtime import run_to_end, simulate
 from miners.secure.session.protocols import Outcome, Role
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
-from pinq.public.secure_computation import Holding, Traffic
+from pinq.public.secure_computation import Holding
 
-__all__ = ["Assignment", "free_ports", "run_processes", "run_simulation"]
+__all__ = ["free_ports", "run_simulation"]
 
 FIRST_PORT, PORTS = 20_000, 12_000
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What one process on this machine is told to do; the fields are ``role_of``'s arguments."""
-
-    session: Session
-    party: int
-    holding: Holding
-    lookups: np.ndarray | None = None
 
 
 def run_simulation(
@@ -59,7 +46,10 @@ def run_simulation(
         own_lookups=np.concatenate(looked_up),
         plays=len(holdings),
     )
-    outcome = simulate(together.run, together.growth.bits)
+    if together.growth.summed:
+        outcome = run_to_end(together.run(_Alone()))
+    else:
+        outcome = simulate(together.run, together.growth.bits)
     if not len(outcome.looked_up):
         return [outcome] * len(holdings)
     # Parties that look up 2, 0 and 1 rows: cuts at 2 and at 2 leave the second with none.
@@ -67,51 +57,11 @@ def run_simulation(
     return [replace(outcome, looked_up=classes) for classes in by_party]
 
 
-def run_processes(
-    session: Session,
-    holdings: Sequence[Holding],
-    lookups: Sequence[np.ndarray | None] = (),
-    *,
-    timeout: float | None = None,
-) -> list[tuple[Outcome, Traffic]]:
-    """Runs each party in a process of its own, over the loopback interface without TLS.
+class _Alone:
+    """Adds up at the one party there is."""
 
-    Arguments as in ``run_simulation``.
-
-    Raises:
-        SessionError: A process failed; the text is what it said.
-    """
-    rows_of_parties = list(lookups) or [None] * len(holdings)
-    jobs = [
-        Assignment(session, party, holding, rows)
-        for party, (holding, rows) in enumerate(zip(holdings, rows_of_parties, strict=True))
-    ]
-    results = _run_all([pickle.dumps(job) for job in jobs], timeout)
-    return [pickle.loads(written) for written in results]  # our own processes wrote it
-
-
-def _run_all(assignments: Sequence[bytes], timeout: float | None) -> list[bytes]:
-    """Starts ``miners.secure.session.member`` for each assignment; returns what each wrote."""
-    command = [sys.executable, "-m", "miners.secure.session.member"]
-    pipe = subprocess.PIPE
-    # All start before any is waited for: none can join alone.
-    running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) for _ in assignments]
-    try:
-        for process, assignment in zip(running, assignments, strict=True):
-            assert process.stdin is not None
-            process.stdin.write(assignment)
-            process.stdin.close()
-            process.stdin = None
-        results = [process.communicate(timeout=timeout) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    for process, (_, errors) in zip(running, results, strict=True):
-        if process.returncode:
-            last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-            raise SessionError(last or f"a party results with status {process.returncode}.")
-    return [written for written, _ in results]
+    async def add(self, numbers: np.ndarray) -> np.ndarray:
+        return numbers
 
 
 def free_ports(count: int) -> list[int]:

@@ -3,11 +3,17 @@
 
 ``Network`` connects a party with all others, by one TLS connection for each pair::
 
-    connect ── hello ── (charge) ── ready ── keys ── protocol ── done
-               session's text        nobody's share leaves before all are ready
+    connect ── hello ── ready ── round ── round ── ... ── done
+         session, versions,      meet, charge, share, open, keep
+         kept rounds
 
-A party is who holds the private key of the certificate that the session names for it; what it says
-of itself counts for nothing. Every wait ends within bounded time.
+Nobody's share leaves before all are ready, and none of a round before that round is charged. A
+party is who holds the private key of the certificate that the session names for it; what it says of
+itself counts for nothing.
+
+Every wait ends: where a party is silent for the session's timeout, and where nobody comes further
+in that time. Further is a message of the computation that was waited for, or a round; words that say
+that a party lives are neither.
 """
 
 from __future__ import annotations
@@ -19,27 +25,42 @@ import hashlib
 import secrets
 import ssl
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections import Counter
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
 
 import numpy as np
 
-from miners.secure.mpc.mpyc_runtime import MPyCRuntime, collecting_less, install, mpyc, run_to_end
-from miners.secure.mpc.runtime import Runtime
+from miners.secure.mpc.mpyc_runtime import MPyCRuntime, collecting_less, install, mpyc, run_to_end, threshold_of
+from miners.secure.mpc.rounds import Rounds
 from miners.secure.session.connection import Peer, json_object
-from miners.secure.session.protocols import Role
+from miners.secure.session.protocols import Outcome, Role
 from miners.secure.session.session import Session
+from miners.secure.sums.shares import SharedSums
 from pinq.errors import PinqError, SessionError
-from pinq.public.secure_computation import Holding, Identity, Traffic
+from pinq.public.secure_computation import Booking, Holding, Identity, Joining, Traffic
 
 __all__ = ["Network", "role_of", "run_party"]
 
-NOTHING_MORE = "Nothing was opened beyond what the progress showed."
+ARITHMETIC = 2  # changes with what parties send each other in a computation
+FAREWELL = 2.0  # seconds that a party with its result waits for the others to say that they have it
+AGAIN = "All parties may start again, with the same session"
 LOST = {
     "joining": "before the session was agreed; does it have this party's certificate, and this session?",
     "running": "in the middle of the computation",
 }
+REASONS = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}
+T = TypeVar("T")
+
+
+def versions() -> dict[str, str]:
+    """Returns what must be the same at all parties: of the packages and of the arithmetic."""
+    found = {"arithmetic": str(ARITHMETIC)}
+    for name in ("pinq-miners", "mpyc"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 class Network:
@@ -51,7 +72,7 @@ class Network:
         peers: The connection to each party that is connected.
     """
 
-    def __init__(self, session: Session, party: int, identity: Identity | None) -> None:
+    def __init__(self, session: Session, party: int, identity: Identity | None, kept: list[str] | None = None) -> None:
         self.session, self.party, self._identity = session, party, identity
         self.loop = asyncio.get_running_loop()
         self.stage = "joining"
@@ -63,6 +84,8 @@ class Network:
         self._server: asyncio.Server | None = None
         self._nonce = secrets.token_hex(16)
         self._last_error = ""
+        self._hello = {"text": session.text, "versions": versions(), "kept": kept or []}
+        self._steps, self._moved_at, self._meetings = 0, self.loop.time(), 0
 
     @property
     def others(self) -> list[int]:
@@ -74,6 +97,11 @@ class Network:
         if number is None or number < 0:
             return "a party"
         return f"party {number} ({self.session.parties[number].name})"
+
+    @property
+    def again(self) -> str:
+        """What to do after a failure."""
+        return f"{AGAIN}{': what was opened is kept, and costs nothing more' if self.session.nano else ''}."
 
     # What connections report
 
@@ -94,34 +122,42 @@ class Network:
             peer.close()
             return
         self.peers[number] = peer
-        peer.tell(hello=self.session.text, nonce=self._nonce, party=self.party)
+        peer.tell(hello=self._hello, nonce=self._nonce, party=self.party)
         self._news.set()
 
     def heard(self, peer: Peer, payload: bytes) -> None:
-        """Notes a message about the session."""
+        """Notes a message about the session; a stranger's connection is closed."""
         message = json_object(payload)
-        if message is None:
-            self.fail(SessionError(f"{self.name(peer.number)} sent something that is no message."))
-            return
         if peer.number == -1:  # without TLS, on one machine, a party is who it says it is
-            claimed = message.get("party")
+            claimed = (message or {}).get("party")
             peer.number = claimed if isinstance(claimed, int) and claimed in self.others else None
             self.connected(peer)
         if peer.number is None:
             return
+        if message is None:
+            self.fail(SessionError(f"{self.name(peer.number)} sent something that is no message."))
+            return
+        alive = message.pop("alive", None)
+        if alive is not None and alive != self._messages.setdefault("alive", {}).get(peer.number):
+            self._messages["alive"][peer.number] = alive
+            self._moved_at = self.loop.time()
         for kind, value in message.items():
             self._messages.setdefault(kind, {})[peer.number] = value
         if "stop" in message and self.stage != "over":
             self.fail(SessionError(f"{self.name(peer.number)} ended the session: {str(message['stop'])[:300]}"))
         self._news.set()
 
+    def moved(self) -> None:
+        """Notes that this party came further."""
+        self._steps += 1
+        self._moved_at = self.loop.time()
+
     def lost(self, peer: Peer) -> None:
         """Ends the session where a party is gone before it was done."""
         done = self._messages.get("done", {})
         if self.stage == "over" or peer.number in done or self.peers.get(peer.number or 0) is not peer:
             return
-        text = f"{self.name(peer.number)} is gone, {LOST[self.stage]}."
-        self.fail(SessionError(f"{text} {NOTHING_MORE} All parties may start again."))
+        self.fail(SessionError(f"{self.name(peer.number)} is gone, {LOST[self.stage]}. {self.again}"))
 
     def fail(self, error: PinqError) -> None:
         """Ends the session; the first error counts."""
@@ -130,10 +166,10 @@ class Network:
 
     # The stages
 
-    async def join(self, wait: float, listen: str | None, progress: Callable[[str], None]) -> str:
-        """Connects to all parties and makes sure that all have the same session.
+    async def join(self, wait: float, listen: str | None, progress: Callable[[str], None]) -> tuple[str, list[str]]:
+        """Connects to all parties and makes sure that all have the same session, and versions.
 
-        Returns what names this run.
+        Returns what names this run, and what its rounds opened before.
         """
         await self._listen(listen)
         progress(f"waiting for {len(self.others)} parties, at most {wait:g} s")
@@ -149,11 +185,12 @@ class Network:
         finally:
             for task in connecting:
                 task.cancel()
-        for number in self.others:
-            self._compare(number)
-        # Fresh numbers of all parties: two runs of one session are known by different names.
+        kept = self._common([self._compared(number) for number in self.others])
+        if self.session.nano:  # the same name whenever it is run
+            return self.session.digest, kept
+        # Fresh numbers of all parties: two runs of one exact session are known by different names.
         nonces = sorted([self._nonce, *map(str, self._messages["nonce"].values())])
-        return hashlib.sha256("".join([self.session.digest, *nonces]).encode()).hexdigest()
+        return hashlib.sha256("".join([self.session.digest, *nonces]).encode()).hexdigest(), []
 
     async def _listen(self, address: str | None) -> None:
         """Listens for the parties that are named before this one, which call it."""
@@ -167,13 +204,37 @@ class Network:
         except OSError as error:
             raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
 
-    def _compare(self, number: int) -> None:
-        text = self._messages["hello"][number]
-        if text != self.session.text:
+    def _compared(self, number: int) -> list[str]:
+        """Returns a party's kept rounds. ``SessionError`` where its session or a version is another."""
+        hello, name = self._messages["hello"][number], self.name(number)
+        theirs: dict[str, object] = hello if isinstance(hello, dict) else {"text": hello}
+        if theirs.get("text") != self.session.text:
             raise SessionError(
-                f"{self.name(number)} has another session: {self.session.difference(text)}. "
+                f"{name} has another session: {self.session.difference(theirs.get('text'))}. "
                 "Nothing left any party. Agree on one file, and compare `pinq secure show`."
             )
+        ours, others = versions(), theirs.get("versions")
+        others = others if isinstance(others, dict) else {}
+        for package in sorted(ours.keys() | others.keys()):
+            if ours.get(package) != others.get(package):
+                raise SessionError(
+                    f"{name} has {package} {others.get(package)}, this party {ours.get(package)}. Nothing left any "
+                    "party. Install the same versions everywhere."
+                )
+        kept = theirs.get("kept")
+        return [str(text) for text in kept] if isinstance(kept, list) else []
+
+    def _common(self, others: list[list[str]]) -> list[str]:
+        """Returns the longest of all parties' kept rounds, of which each other's must be the beginning."""
+        own = [str(text) for text in self._hello["kept"]]
+        longest = max([own, *others], key=len)
+        for number, kept in zip([self.party, *self.others], [own, *others], strict=True):
+            if kept != longest[: len(kept)]:
+                raise SessionError(
+                    f"{self.name(number)} kept other openings of this session than another party. "
+                    "Nothing left any party. Give the session another name to begin anew."
+                )
+        return longest
 
     async def _connect(self, number: int) -> None:
         """Calls a party until it answers."""
@@ -212,11 +273,12 @@ class Network:
             context.load_verify_locations(cadata=self.session.parties[number].certificate_der)
         return context
 
-    async def _all_told(self, kind: str) -> None:
-        """Waits until all other parties have sent this kind of message."""
+    async def _all_told(self, kind: str) -> dict[int, object]:
+        """Waits until all other parties have sent this kind of message; returns what they sent."""
         while not set(self.others) <= set(self._messages.get(kind, {})):
             self._news.clear()
             await self._news.wait()
+        return self._messages[kind]
 
     def tell_all(self, **message: object) -> None:
         """Sends a message about the session to all connected parties."""
@@ -224,11 +286,29 @@ class Network:
             with contextlib.suppress(Exception):
                 peer.tell(**message)
 
-    async def start(self, bits: int) -> MPyCRuntime:
-        """Waits until all are ready, exchanges keys of common randomness, makes the runtime."""
+    async def ready(self) -> None:
+        """Waits until all parties have said that they can pay."""
         self.tell_all(ready=True)
         await self._all_told("ready")
         self.stage = "running"
+
+    async def meet(self, number: int, place: str) -> None:
+        """Waits until all parties are at the same place; see ``Company``."""
+        kind, self._meetings = f"at {self._meetings}", self._meetings + 1
+        self.tell_all(**{kind: place})
+        places = {self.party: place} | await self._all_told(kind)
+        del self._messages[kind]
+        self.moved()
+        (usual, _), *_ = Counter(map(str, places.values())).most_common()
+        apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != usual)
+        if apart:
+            raise SessionError(
+                f"in round {number + 1} {apart} asks another question than the others, or opened other values: do all "
+                "run the same version, on the same kind of machine? Nothing of this round left any party."
+            )
+
+    async def computing(self, bits: int) -> MPyCRuntime:
+        """Makes the runtime that compares, and exchanges its keys of common randomness."""
         runtime = install(self.party, len(self.session.parties), bits=bits, connections=self.peers)
         for number, peer in self.peers.items():
             peer.tell(keys=[key.hex() for key in runtime.keys_for(number)])
@@ -243,26 +323,36 @@ class Network:
         with contextlib.suppress(ValueError):
             if isinstance(sent, list):
                 return [bytes.fromhex(str(key)) for key in sent]
-        raise SessionError(f"{self.name(number)} sent keys that are none. {NOTHING_MORE}")
+        raise SessionError(f"{self.name(number)} sent keys that are none.")
 
     async def watch(self, timeout: float) -> None:
-        """Says now and then that this party lives; ends the session when another does not."""
+        """Says now and then how far this party came; ends the session when another is silent, or nobody moves."""
         while True:
             # Four words within the time after which silence ends the session: a lost one or two end
             # nothing.
             await asyncio.sleep(timeout / 4)
             gc.collect()
-            self.tell_all(alive=True)
+            self.tell_all(alive=self._steps)
+            now = self.loop.time()
             for number, peer in self.peers.items():
-                if self.loop.time() - peer.heard > timeout:
-                    text = f"{self.name(number)} was silent for {timeout:g} s."
-                    self.fail(SessionError(f"{text} {NOTHING_MORE} All parties may start again."))
+                if now - peer.heard > timeout:
+                    self.fail(SessionError(f"{self.name(number)} was silent for {timeout:g} s. {self.again}"))
+            if now - self._moved_at > timeout:
+                came = {self.party: self._steps} | self._messages.get("alive", {})
+                steps = ", ".join(f"{self.name(number)} {step}" for number, step in sorted(came.items()))
+                text = f"nobody came further for {timeout:g} s; steps until then: {steps}"
+                self.fail(SessionError(f"{text}. Do all run the same version? {self.again}"))
 
-    async def finish(self) -> None:
-        """Waits until all others have what they need, so that nobody hangs up too early."""
+    async def finish(self, progress: Callable[[str], None]) -> None:
+        """Says that this party has its result, and who has not said so soon after."""
         self.tell_all(done=True)
-        await self._all_told("done")
         self.stage = "over"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                await self._all_told("done")
+        silent = [self.name(number) for number in self.others if number not in self._messages.get("done", {})]
+        if silent:
+            progress(f"{', '.join(silent)} did not say to have the result. {self.again}")
 
     async def close(self, reason: str | None) -> None:
         """Closes all connections; with a reason all others are told first."""
@@ -275,10 +365,6 @@ class Network:
             with contextlib.suppress(Exception):
                 peer.close()
         await asyncio.sleep(0.05)  # let the last messages leave
-
-
-T = TypeVar("T")
-REASONS = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}
 
 
 def role_of(
@@ -302,66 +388,49 @@ def role_of(
 
 
 def run_party(
-    session: Session,
-    party: int,
-    identity: Identity | None,
-    protocol: Callable[[Runtime], Awaitable[T]],
-    *,
-    bits: int,
-    agreed: Callable[[str], None] = lambda run: None,
-    wait: float = 600,
-    listen: str | None = None,
-    progress: Callable[[str], None] = lambda text: None,
-) -> tuple[T, Traffic]:
+    session: Session, joining: Joining, holding: Holding, booking: Booking, lookups: np.ndarray | None = None
+) -> tuple[Outcome, Traffic]:
     """Runs this party's side of a session to its end.
 
     Args:
         session: What was agreed.
-        party: Which of its parties this is.
-        identity: This party's certificate and key; None only where the session has no certificates
-            (all parties on one machine).
-        protocol: What to compute, from a runtime.
-        bits: The largest bit length that is compared.
-        agreed: Called with the name of this run when all parties have the same session, and before
-            anything leaves: the moment to charge.
-        wait: Seconds until all parties must have joined.
-        listen: The address to listen on; by default all, or without certificates the one of this
-            machine that the session names.
-        progress: Called with a line of text for each step.
+        joining: Which of its parties this is, and how it joins.
+        holding: Its rows.
+        booking: Its ledger.
+        lookups: The rows that it looks up; None for none.
 
     Returns:
-        What the protocol returned, and what was sent.
+        What it learned, and what was sent.
 
     Raises:
-        SessionError: A party could not be reached, has another session, refused, or broke off.
-            Other errors of ``agreed`` pass through.
+        SessionError: A party could not be reached, has another session or version, refused, or
+            broke off. Errors of ``booking`` pass through.
     """
-    mpyc()
-    run = _Run(session, protocol, bits, agreed, wait, listen, progress)
+    role = role_of(session, joining.party, holding, lookups, joining.progress)
+    if not role.growth.summed:
+        mpyc()
     with collecting_less():
         try:
-            return run_to_end(run.to_end(party, identity))
-        except RuntimeError as error:
-            # MPyC stops the event loop where a step fails, on a message that is none, say.
-            raise SessionError(f"the computation broke off ({error}). {NOTHING_MORE}") from None
+            return run_to_end(_Run(session, joining, role, booking).to_end())
+        except RuntimeError:  # MPyC stops the event loop where a message does not fit its step
+            raise SessionError(
+                "the computation broke off: a message does not fit its step. Do all parties run the same version? "
+                f"{AGAIN}."
+            ) from None
 
 
-@dataclass(frozen=True)
-class _Run(Generic[T]):
-    """One run of a session; the fields are ``run_party``'s arguments."""
+class _Run:
+    """One run of a session: what ``Rounds`` needs of the network and of the ledger."""
 
-    session: Session
-    protocol: Callable[[Runtime], Awaitable[T]]
-    bits: int
-    agreed: Callable[[str], None]
-    wait: float
-    listen: str | None
-    progress: Callable[[str], None]
+    def __init__(self, session: Session, joining: Joining, role: Role, booking: Booking) -> None:
+        self._session, self._joining, self._role, self._booking = session, joining, role, booking
+        self.pay, self.keep = booking.pay, booking.keep
 
-    async def to_end(self, party: int, identity: Identity | None) -> tuple[T, Traffic]:
+    async def to_end(self) -> tuple[Outcome, Traffic]:
         """Goes through all stages, or breaks off when the network fails; tells the others why."""
-        network = Network(self.session, party, identity)
-        work = network.loop.create_task(self._stages(network))
+        kept = self._booking.kept()
+        self._network = network = Network(self._session, self._joining.party, self._joining.identity, kept)
+        work = network.loop.create_task(self._stages())
         reason: str | None = "it was interrupted"
         try:
             ends: set[asyncio.Future[object]] = {work, network.failure}  # type: ignore[arg-type]  # of two kinds
@@ -382,18 +451,33 @@ class _Run(Generic[T]):
             network.failure.cancel()
             await network.close(reason)
 
-    async def _stages(self, network: Network) -> tuple[T, Traffic]:
-        self.agreed(await network.join(self.wait, self.listen, self.progress))
-        self.progress(f"all {len(self.session.parties)} parties agree on session {self.session.digest[:16]}")
-        # From here on whoever is silent for too long ends the session for all.
-        watching = network.loop.create_task(network.watch(self.session.timeout))
+    async def meet(self, number: int, place: str) -> None:
+        await self._network.meet(number, place)
+
+    async def _stages(self) -> tuple[Outcome, Traffic]:
+        network, joining, growth = self._network, self._joining, self._role.growth
+        run, kept = await network.join(joining.wait, joining.listen, joining.progress)
+        self._booking.begin(run)
+        joining.progress(f"all {len(self._session.parties)} parties agree on session {self._session.digest[:16]}")
+        if kept:
+            joining.progress(f"{len(kept)} rounds were opened before, and are not paid again")
+        # From here on a session where nobody moves ends for all.
+        watching = network.loop.create_task(network.watch(self._session.timeout))
         try:
-            runtime = await network.start(self.bits)
+            await network.ready()
             began, busy = time.perf_counter(), time.process_time()
-            result = await self.protocol(runtime)
+            # Of other rows the noise is another one, so that two openings never show a difference.
+            rows = hashlib.sha256(self._role.holding.codes.tobytes() + self._role.holding.counts.tobytes()).digest()
+            rounds = Rounds(self, kept, self._booking.noise_key() + rows)
+            if growth.summed:
+                threshold = threshold_of(len(self._session.parties))
+                outcome = await self._role.run(SharedSums(joining.party, network.peers, threshold, growth.bits), rounds)
+            else:
+                outcome = await self._role.run(await network.computing(growth.bits), rounds)
             seconds, processor = time.perf_counter() - began, time.process_time() - busy
             traffic = Traffic(sum(peer.nbytes_sent for peer in network.peers.values()), seconds, processor)
-            await network.finish()
+            self._booking.finish()
+            await network.finish(joining.progress)
         finally:
             watching.cancel()
-        return result, traffic
+        return outcome, traffic

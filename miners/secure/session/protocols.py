@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Role`` runs one party's part in a protocol, from its own rows to what it learns.
 
-Each protocol is a class that knows its steps: ``SID3``, ``SID3P``, ``SID3T``, ``SID3S``, ``TopDown``,
-``Boosted``.
+Each protocol is a class that knows its steps: ``SID3``, ``SID3P``, ``SID3T``, ``SID3S``, and
+``Summed``, behind which stands a miner.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -19,18 +20,19 @@ from miners.secure.id3.rules import Exact, Rule
 from miners.secure.id3.secret_tree import Lookup, classify_all, grow_paths, grow_secret
 from miners.secure.id3.sources import LocalTables, Records, Source
 from miners.secure.id3.task import Branch, Task, to_tree
-from miners.secure.mpc.arithmetic import Arithmetic, Opened
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.rounds import Opened, Rounds
 from miners.secure.mpc.runtime import Runtime
-from miners.secure.sums.joint import Joint, SumsMiner, fit_jointly
+from miners.secure.sums.joint import Adder, Joint, SumsMiner, fit_jointly
 from pinq.public.secure_computation import Holding
 
 if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import DPTopDown
 
-__all__ = ["SID3", "SID3P", "SID3S", "SID3T", "Boosted", "Growth", "Outcome", "Role", "TopDown"]
+__all__ = ["SID3", "SID3P", "SID3S", "SID3T", "Growth", "Outcome", "Role", "Summed"]
 
-M = TypeVar("M", bound=SumsMiner)
+R = TypeVar("R", bound=Rule)
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,20 @@ class Outcome:
 class Growth(Protocol):
     """One protocol, with the rule by which its model grows; new for each run."""
 
+    summed: bool
+
     @property
     def bits(self) -> int:
-        """The longest numbers that are compared."""
+        """The longest numbers that are compared, or added up."""
 
-    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        """Runs one party's part, from its own rows to what it learns."""
+    async def take_part(self, role: Role, side: Runtime | Adder, rounds: Rounds) -> Outcome:
+        """Runs one party's part, from its own rows to what it learns.
+
+        Args:
+            role: Whose part.
+            side: Adds up, where the protocol is ``summed``; else computes on shares.
+            rounds: Asks what has noise.
+        """
 
 
 @dataclass(frozen=True)
@@ -92,27 +102,13 @@ class Role:
     plays: int = 1
     progress: Progress = lambda text: None
 
-    async def run(self, runtime: Runtime) -> Outcome:
-        """Takes part, to the end."""
-        return await self.growth.take_part(self, Arithmetic(runtime, self.growth.bits, self.plays))
+    async def run(self, side: Runtime | Adder, rounds: Rounds | None = None) -> Outcome:
+        """Takes part, to the end; by default in the rounds of a simulation."""
+        return await self.growth.take_part(self, side, rounds or Rounds())
 
-    async def share_records(self, arithmetic: Arithmetic) -> tuple[Records, float]:
-        """Shares the records of all parties; returns them, and the seconds that it took."""
-        began = arithmetic.runtime.clock()
-        records = Records(arithmetic, self.task)
-        await records.share(self.holding, self.party)
-        seconds = arithmetic.runtime.clock() - began
-        self.progress("all records are shared")
-        return records, seconds
-
-    async def grow_public(
-        self, arithmetic: Arithmetic, source: Source, rule: Rule, sharing_seconds: float = 0.0
-    ) -> Outcome:
-        """Grows a public tree of what the source counts."""
-        branches = tuple(await grow_public(arithmetic, self.task, source, rule, self.progress))
-        return Outcome(
-            to_tree(self.task, branches), branches, opened=tuple(arithmetic.opened), sharing_seconds=sharing_seconds
-        )
+    def records(self, arithmetic: Arithmetic) -> Records:
+        """Returns all parties' records, to be shared."""
+        return Records(arithmetic, self.task, self.holding, self.party)
 
     async def look_up(self, arithmetic: Arithmetic, tree: Lookup, sharing_seconds: float) -> Outcome:
         """Looks all parties' rows up in a secret tree."""
@@ -136,85 +132,82 @@ class Role:
 
 
 @dataclass(frozen=True)
-class _Id3:
+class Id3(ABC, Generic[R]):
     """A protocol of ID3, by the paper's names."""
 
-    rule: Rule
+    summed = False
+    rule: R
 
     @property
     def bits(self) -> int:
         return self.rule.bits
 
+    async def take_part(self, role: Role, side: Runtime | Adder, rounds: Rounds) -> Outcome:
+        return await self.learned(role, Arithmetic(cast(Runtime, side), self.bits, rounds, role.plays))
 
-@dataclass(frozen=True)
-class _ExactId3:
-    """A protocol of ID3 whose tree stays secret, so it has no noise."""
+    @abstractmethod
+    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        """Grows the tree."""
 
-    rule: Exact
+    async def public(self, role: Role, arithmetic: Arithmetic, source: Source) -> Outcome:
+        """Grows a public tree of what a source counts."""
+        branches = tuple(await grow_public(arithmetic, role.task, source, self.rule, role.progress))
+        return Outcome(to_tree(role.task, branches), branches, opened=tuple(arithmetic.opened))
 
-    @property
-    def bits(self) -> int:
-        return self.rule.bits
 
-
-class SID3P(_Id3):
+class SID3P(Id3[Rule]):
     """Each party shares counts of its own rows; the tree is public."""
 
-    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        return await role.grow_public(arithmetic, LocalTables(arithmetic, role.task, role.holding), self.rule)
+    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        return await self.public(role, arithmetic, LocalTables(arithmetic, role.task, role.holding))
 
 
-class SID3(_Id3):
+class SID3(Id3[Rule]):
     """Each party shares its records; the tree is public."""
 
-    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        records, seconds = await role.share_records(arithmetic)
-        return await role.grow_public(arithmetic, records, self.rule, seconds)
+    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        records = role.records(arithmetic)
+        return replace(await self.public(role, arithmetic, records), sharing_seconds=records.seconds)
 
 
-class SID3T(_ExactId3):
+class SID3T(Id3[Exact]):
     """Each party shares its records; of the tree only the lengths of paths are public."""
 
-    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        records, seconds = await role.share_records(arithmetic)
+    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        records = role.records(arithmetic)
+        await records.share()
         tree = await grow_secret(arithmetic, role.task, records, self.rule, role.progress)
-        return await role.look_up(arithmetic, tree, seconds)
+        return await role.look_up(arithmetic, tree, records.seconds)
 
 
-class SID3S(_ExactId3):
+class SID3S(Id3[Exact]):
     """Each party shares its records; nothing of the tree is public."""
 
-    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        records, seconds = await role.share_records(arithmetic)
-        return await role.look_up(arithmetic, await grow_paths(arithmetic, role.task, records), seconds)
+    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        records = role.records(arithmetic)
+        await records.share()
+        return await role.look_up(arithmetic, await grow_paths(arithmetic, role.task, records), records.seconds)
 
 
 @dataclass(frozen=True)
-class _Summed(Generic[M]):
-    """A protocol of a miner that asks for noisy sums alone; what it learns is public."""
+class Summed:
+    """A protocol of a miner that asks for noisy sums alone; what it learns is public.
 
-    joint: Joint[M]
+    Attributes:
+        joint: How the miner learns.
+    """
+
+    summed = True
+    joint: Joint[DPTopDown] | Joint[HoldersCardMiner]
 
     @property
     def bits(self) -> int:
         return self.joint.bits
 
-    async def fitted(self, role: Role, arithmetic: Arithmetic) -> M:
-        """Returns the fitted miner, the same at every party."""
-        return await fit_jointly(arithmetic, role.task, self.joint, role.holding, role.progress)
-
-
-class TopDown(_Summed["DPTopDown"]):
-    """DP-TopDown on noisy sums of all parties' counts; the tree is public."""
-
-    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        fitted: DPTopDown = await self.fitted(role, arithmetic)
-        return Outcome(fitted.tree_, opened=tuple(arithmetic.opened))
-
-
-class Boosted(_Summed["HoldersCardMiner"]):
-    """A scorecard on noisy sums of all parties' counts and derivatives; the card is public."""
-
-    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        fitted = await self.fitted(role, arithmetic)
-        return Outcome(scorecard=fitted, opened=tuple(arithmetic.opened))
+    async def take_part(self, role: Role, side: Runtime | Adder, rounds: Rounds) -> Outcome:
+        fitted: object = await fit_jointly(
+            cast(Adder, side), rounds, cast("Joint[SumsMiner]", self.joint), role.holding, role.progress, role.plays
+        )
+        opened = tuple(rounds.opened)
+        tree = getattr(fitted, "tree_", None)  # a scorecard has none
+        return Outcome(tree, scorecard=cast("HoldersCardMiner | None", fitted if tree is None else None), opened=opened)

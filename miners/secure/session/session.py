@@ -23,7 +23,7 @@ from miners.secure.id3.task import Task
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.session.connection import json_object
-from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Boosted, Growth, TopDown
+from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Growth, Summed
 from miners.secure.sums.joint import Joint, SumsMiner
 from pinq.errors import QueryError, SessionError
 from pinq.public.declared import Declared, FiniteDecimal
@@ -275,9 +275,9 @@ class Session(Declared):
         """
         match self.protocol:
             case "topdown":
-                growth: Growth = TopDown(Joint(self._tree_miner(), self.task, self.trusted_noise))
+                growth: Growth = Summed(Joint(self._tree_miner(), self.task, self.trusted_noise))
             case "scorecard":
-                growth = Boosted(Joint(self._card_miner(), self.task, self.trusted_noise))
+                growth = Summed(Joint(self._card_miner(), self.task, self.trusted_noise))
             case "sid3p":
                 growth = SID3P(self._rule())
             case "sid3":

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -26,16 +25,17 @@ from typing import Self
 import numpy as np
 
 from miners.federated.federation import HolderQuestion, Sums
+from miners.secure.mpc.noise import Below
 from miners.secure.sums.own_rows import OwnRows
 from pinq.errors import QueryError
 from pinq.public.derivatives import Derivatives
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
+from pinq.public.specs import bind
 
-__all__ = ["MOST_UNITS", "Addition", "Counts", "DerivativeSums", "Units", "addition_of", "most_units", "require_sums"]
+__all__ = ["Addition", "Counts", "DerivativeSums", "Units", "addition_of", "most_units", "require_sums"]
 
 FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
-MOST_UNITS = 2**14  # no row adds more to a number
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Units:
         rounding = vectors.width if step > 1 else 0
         return cls(step, vectors.bound // step + rounding, step / loss.unit)
 
-    def rounded(self, sums: np.ndarray, below: Callable[[int], int] = secrets.randbelow) -> np.ndarray:
+    def rounded(self, sums: np.ndarray, below: Below = secrets.randbelow) -> np.ndarray:
         """Rounds exact sums to whole units, each up or down at random.
 
         Args:
@@ -97,8 +97,13 @@ class Addition(ABC):
     sensitivity: int
     identity: bytes
 
+    @property
     @abstractmethod
-    def table(self, rows: OwnRows) -> np.ndarray:
+    def shape(self) -> tuple[int, ...]:
+        """Of the numbers."""
+
+    @abstractmethod
+    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
         """Returns a party's own numbers, in whole units; only ever to be shared."""
 
     @abstractmethod
@@ -114,7 +119,12 @@ class Counts(Addition):
     sensitivity = 1
     identity = b""
 
-    def table(self, rows: OwnRows) -> np.ndarray:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the parts."""
+        return self.parts.shape
+
+    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
         """Counts the rows of each part."""
         return rows.table(self.parts)
 
@@ -137,6 +147,11 @@ class DerivativeSums(Addition):
         return Units.of(self.sums.loss, self.schema)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """A vector in each cell."""
+        return bind(self.sums.by, self.schema).size, self.sums.loss.vectors(self.schema).width
+
+    @property
     def sensitivity(self) -> int:  # type: ignore[override]  # follows from the loss
         """Units."""
         return self.units.sensitivity
@@ -146,9 +161,9 @@ class DerivativeSums(Addition):
         """The loss and the spec."""
         return repr((self.sums.loss.identity, self.sums.by.identity)).encode()
 
-    def table(self, rows: OwnRows) -> np.ndarray:
+    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
         """Adds up the derivatives, rounded."""
-        return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema))
+        return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema), below)
 
     def natural(self, numbers: np.ndarray) -> np.ndarray:
         """Returns sums in the loss's natural units."""

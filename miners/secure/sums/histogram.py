@@ -6,6 +6,7 @@ For other miners to build on.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,12 +14,10 @@ import numpy as np
 
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import noise_bound, signed_bits
-from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.noise import own_noise
-from miners.secure.mpc.runtime import Runtime
 from pinq.errors import QueryError
 
-__all__ = ["noisy_sum", "noisy_sum_bits", "noisy_sums", "simulate_noisy_sum", "simulate_noisy_sums"]
+__all__ = ["noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"]
 
 
 def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
@@ -52,32 +51,16 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
         variance is m / (m - c) times that.
         Held by: tests/privacy/test_secure_noise.py.
     """
-    return (await noisy_sums(arithmetic, [histogram], [epsilon], colluding))[0]
-
-
-async def noisy_sums(
-    arithmetic: Arithmetic, histograms: Sequence[np.ndarray], epsilons: Sequence[Fraction], colluding: int
-) -> list[np.ndarray]:
-    """Opens several noisy sums, each at a loss of its own, in the two rounds of one.
-
-    A party adds its noise to its counts before it shares them.
-    """
-    tables = [np.asarray(histogram) for histogram in histograms]
-    noisy = [
-        (table.astype(object) + await own_noise(arithmetic, table.shape, epsilon, colluding)).reshape(-1)
-        for table, epsilon in zip(tables, epsilons, strict=True)
-    ]
-    shares = await arithmetic.sum_of_inputs(np.concatenate(noisy))
-    sums = (await arithmetic.open(shares, "noisy sum")).astype(np.int64)
-    # Histograms of 2 x 3 and of 4 cells are shared as one array of 10, which is cut at 6 again.
-    ends = np.cumsum([table.size for table in tables])[:-1]
-    return [cells.reshape(table.shape) for cells, table in zip(np.split(sums, ends), tables, strict=True)]
+    table = np.asarray(histogram)
+    noise = own_noise(table.shape, epsilon, arithmetic.parties - colluding, secrets.randbelow, arithmetic.plays)
+    shares = await arithmetic.sum_of_inputs(table.astype(object) + noise)
+    return (await arithmetic.open(shares, "noisy sum")).astype(np.int64)
 
 
 def simulate_noisy_sum(
     histograms: Sequence[np.ndarray], epsilon: Fraction, *, rows: int, colluding: int = 0
 ) -> np.ndarray:
-    """Runs ``noisy_sum`` with all parties in this process: the same numbers by the same steps.
+    """Draws what ``noisy_sum`` would open, with all parties in this process.
 
     For experiments; it protects no holder from this process.
 
@@ -100,16 +83,5 @@ def simulate_noisy_sum(
             f"a cell of the histograms' sum is beyond `rows`, {rows:,}. "
             "Declare as many as all parties together may have."
         )
-    return simulate_noisy_sums([total], [epsilon], rows=rows, parties=len(histograms), colluding=colluding)[0]
-
-
-def simulate_noisy_sums(
-    totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], *, rows: int, parties: int, colluding: int
-) -> list[np.ndarray]:
-    """Runs ``noisy_sums`` in one process that plays all parties, on sums of their histograms."""
-    bits = max(noisy_sum_bits(rows, parties, epsilon) for epsilon in epsilons)
-
-    async def work(runtime: Runtime) -> list[np.ndarray]:
-        return await noisy_sums(Arithmetic(runtime, bits, plays=parties), totals, epsilons, colluding)
-
-    return simulate(work, bits)
+    noise = own_noise(total.shape, epsilon, len(histograms) - colluding, secrets.randbelow, len(histograms))
+    return (total + noise).astype(np.int64)

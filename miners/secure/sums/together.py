@@ -8,20 +8,24 @@ the same order; each counts its own rows and shares those counts, with its share
 Privacy:
     Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
     everybody outside and to any ``colluding`` parties together.
-    Why: all that is opened are noisy sums (``miners.secure.sums.histogram``), each at its question's
-    loss over the schema's distance. What they cost together is the ledger's own recursion, rounded
+    Why: all that is opened are noisy sums, each at its question's loss over the schema's distance.
+    What they cost together is the ledger's own recursion, rounded
     up to whole nano-epsilons, and a party that would pass its limit refuses before anything is
     shared. Which question comes next follows from what was opened.
+    Assumes: parties draw their noise as they should, and the time that this takes is not seen
+    (``miners.secure.mpc.rounds``). People with rows at several parties lose it once at each.
     Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -38,8 +42,8 @@ from miners.federated.federation import (
 from miners.secure.id3.task import Table, require_tables
 from miners.secure.mpc.bounds import noise_bound
 from miners.secure.mpc.mpyc_runtime import threshold_of
-from miners.secure.sums.additions import MOST_UNITS, Addition, Units, addition_of, require_sums
-from miners.secure.sums.histogram import simulate_noisy_sums
+from miners.secure.mpc.noise import Below, own_noise
+from miners.secure.sums.additions import Addition, Units, addition_of, require_sums
 from miners.secure.sums.own_rows import OwnRows
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
@@ -50,16 +54,39 @@ from pinq.public.plugins import install_line, plugin
 from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["SecureFederation"]
+__all__ = ["OwnTables", "SecureFederation", "Sum"]
 
 ALL = "all parties"
 KEY = 32  # bytes, more than a part or a partition is known by
 NO_ODOMETER = f"Pricing sums as a ledger would needs the provider's side: {install_line('provider')}."
-AddUp = Callable[[Sequence[np.ndarray], Sequence[Fraction], bytes], Sequence[np.ndarray]]
+OwnTables = Callable[[Below], Sequence[np.ndarray]]
+"""Counts this process's rows, in whole units; draws what rounding needs."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One addition of all parties.
+
+    Attributes:
+        shapes: Of the arrays that are added.
+        epsilons: The loss of a unit in each.
+        price: What it costs each party.
+        identity: Digest of what is asked.
+    """
+
+    shapes: Sequence[tuple[int, ...]]
+    epsilons: Sequence[Fraction]
+    price: Fraction
+    identity: bytes
+
+    def noise(self, honest: int, below: Below, plays: int = 1) -> list[np.ndarray]:
+        """Draws what this process adds; see ``own_noise``."""
+        pairs = zip(self.shapes, self.epsilons, strict=True)
+        return [own_noise(shape, epsilon, honest, below, plays) for shape, epsilon in pairs]
+
+
+AddUp = Callable[[Sum, OwnTables], Sequence[np.ndarray]]
 
 
 class Odometer(Protocol):
@@ -143,8 +170,8 @@ class SecureFederation(CountSource):
     Args:
         schema: The public columns; ``max_rows`` is what all parties may have together.
         rows: What this process counts.
-        add_up: Takes this process's counts, their losses and a digest of what they are counts of,
-            and returns the noisy sums over all parties.
+        add_up: Takes what is asked and this process's counts, and returns the noisy sums over all
+            parties.
         epsilon: The most that all questions may cost, in the schema's terms.
         parties: How many there are.
         colluding: How many of them may pool the noise that they drew.
@@ -202,8 +229,7 @@ class SecureFederation(CountSource):
     ) -> SecureFederation:
         """Makes a federation of all parties in this process.
 
-        The numbers are the same by the same steps, but on unmasked shares, so it protects no party
-        from this process.
+        The numbers follow the same law; it protects no party from this process.
 
         Args:
             tables: One pandas or Arrow table for each of at least three parties.
@@ -224,10 +250,11 @@ class SecureFederation(CountSource):
             allowed = f"at least 0 and below the number of parties, {len(tables)}"
             raise QueryError(f"is {colluding}", parameter="colluding", allowed=allowed)
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
-        most = max_rows * MOST_UNITS
 
-        def add_up(totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
-            return simulate_noisy_sums(totals, epsilons, rows=most, parties=len(tables), colluding=pooling)
+        def add_up(asked: Sum, totals: OwnTables) -> list[np.ndarray]:
+            noise = asked.noise(len(tables) - pooling, secrets.randbelow, len(tables))
+            pairs = zip(totals(secrets.randbelow), noise, strict=True)
+            return [(total + drawn).astype(np.int64) for total, drawn in pairs]
 
         return cls(
             schema.model_copy(update={"max_rows": max_rows}),
@@ -275,15 +302,17 @@ class SecureFederation(CountSource):
         ]
         for loss in per_unit:
             noise_bound(loss)  # what would need too much noise is refused before it costs
+        before = self._budget.budget.spent
         for addition, epsilon in zip(additions, epsilons, strict=True):
             # All are charged before a row is looked at, so a question that cannot be paid leaves no
             # trace.
             self._budget.charge(addition.parts, epsilon)
-        tables = [addition.table(self._rows) for addition in additions]
-        sums = self._add_up(tables, per_unit, _digest(additions, epsilons))
+        price = self._budget.budget.spent - before
+        asked = Sum([addition.shape for addition in additions], per_unit, price, _digest(additions, epsilons))
+        sums = self._add_up(asked, lambda below: [addition.table(self._rows, below) for addition in additions])
         self.rounds += 1
         self.requests[ALL] += 1
-        opened, seconds = sum(table.size for table in tables), time.monotonic() - began
+        opened, seconds = sum(map(np.size, sums)), time.monotonic() - began
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
         return [{ALL: addition.natural(numbers)} for addition, numbers in zip(additions, sums, strict=True)]
 

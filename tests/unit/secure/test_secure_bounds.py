@@ -11,7 +11,7 @@ import pytest
 
 from miners.secure.id3.rules import Exact
 from miners.secure.id3.task import Task
-from miners.secure.mpc.arithmetic import Arithmetic, rounds
+from miners.secure.mpc.arithmetic import Arithmetic, meetings
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
 from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.runtime import Runtime
@@ -104,7 +104,7 @@ def test_rounds_reduce_lists_of_any_lengths() -> None:
             max(part, key=lambda pair: (pair[0], -pair[1]))
             for part in np.split(np.array(values), np.cumsum(sizes)[:-1])
         ]
-        steps = rounds(sizes)
+        steps = meetings(sizes)
         for step in steps:
             won = [
                 values[a] if values[a][0] >= values[b][0] else values[b]

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from miners import DPScorecard, DPScorecardRegressor
 from miners.federated.federation import Sums
 from miners.secure import SecureFederation
-from miners.secure.id3.task import Holding, hold
-from miners.secure.mpc.mpyc_runtime import simulate as run_alone
-from miners.secure.session.protocols import Role
+from miners.secure.id3.task import hold
+from miners.secure.session.local import run_simulation
 from miners.secure.session.session import Session
 from miners.secure.sums.additions import Units, most_units
 from miners.secure.sums.histogram import noisy_sum_bits
@@ -90,9 +89,8 @@ def test_the_parties_own_recursion_says_what_was_claimed(
     assert min(asked[False], default=None) == needed.sums
 
 
-def test_the_field_holds_every_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_field_holds_every_sum() -> None:
     """Its bits follow from the smallest loss of a unit; no loss of that width has more units, whatever its bound."""
-    monkeypatch.setattr("miners.secure.sums.joint.AGREED_BITS", 0)  # else the digest needs more bits than these sums
     session = drafted([900] * 3, epsilon="1", steps=8, adjacency="substitute", target="age")
     needed = DPScorecardRegressor(epsilon=1, steps=8, strategy="secure").sums_needed(session.schema_, "age")
     assert needed.sums is not None
@@ -110,14 +108,12 @@ def test_the_field_holds_every_sum(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("target", "classes"), [("ill", 2), ("age", 3)])
 def test_what_is_opened_is_what_was_promised(target: str, classes: int) -> None:
-    """Noisy sums, and before each whether all ask the same; nothing else: rows by the target, tables of all attributes, the cells of one attribute in each step."""
+    """Noisy sums and nothing else: rows by the target, tables of all attributes, the cells of one attribute in each step."""
     session = drafted([900] * 3, target=target, steps=3, attributes=["smokes", "ward"])
     holdings = [hold(session.task, table) for table in TABLES]
-    growth = session.growth()
-    role = Role(growth, session.task.merged(), Holding.joined(holdings), 0, plays=3)
-    outcome = run_alone(role.run, growth.bits)
-    assert [opening.what for opening in outcome.opened] == ["question", "noisy sum"] * 5
-    _, tables, *steps = [len(opening.values) for opening in outcome.opened[1::2]]
+    outcome = run_simulation(session, holdings)[0]
+    assert [opening.what for opening in outcome.opened] == ["noisy sum"] * 5
+    _, tables, *steps = [len(opening.values) for opening in outcome.opened]
     assert tables == (2 + 4) * classes
     assert set(steps) == {2 * 2, 4 * 2}
     assert outcome.tree is None

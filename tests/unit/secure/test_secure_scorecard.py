@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 from typing import Any
@@ -14,8 +15,7 @@ import pytest
 from miners import DPScorecard, DPScorecardRegressor
 from miners.secure import SecureFederation
 from miners.secure.mpc import noise
-from miners.secure.mpc.noise import own_share
-from miners.secure.sums.additions import MOST_UNITS, Units
+from miners.secure.sums.additions import Units, most_units
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.derivatives import Derivatives, Logistic, Residuals, Softmax
 from pinq.public.points import Points
@@ -49,7 +49,7 @@ def test_no_row_moves_more_than_the_sensitivity(loss: Derivatives) -> None:
     remainders = np.arange(units.step)
     for entry in vectors.of(places):
         moved += np.abs((remainders[:, None] + entry) // units.step).max(axis=0)
-    assert moved.max() <= units.sensitivity <= MOST_UNITS
+    assert moved.max() <= units.sensitivity <= most_units(vectors.width)
     assert moved.max() > 0.6 * units.sensitivity
     assert units.sensitivity * units.step <= vectors.bound * (1 + 1 / 32) + units.step * vectors.width / 32
 
@@ -65,7 +65,7 @@ def test_rounding_moves_no_sum_on_average() -> None:
 
 def test_sums_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each cell, up to a unit of rounding, where noise is next to nothing."""
-    monkeypatch.setattr("miners.secure.sums.together.simulate_noisy_sums", lambda totals, *_, **__: totals)
+    monkeypatch.setattr(noise, "own_share", lambda *_: 0)
     loss, parties = LOSSES[0], together(1)
     question = parties.parts().sum_question(loss, Values("smokes"), epsilon={"all parties": parties._budget._limit})
     (answer,) = parties.ask([question])
@@ -79,11 +79,7 @@ def test_sums_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_sum_has_the_noise_of_its_sensitivity(monkeypatch: pytest.MonkeyPatch) -> None:
     """DLap(sensitivity / epsilon) whole units: 15 % less noise fails, and the variance that fits count with is right."""
-    monkeypatch.setattr(
-        noise, "own_share", lambda epsilon, order: own_share(epsilon, order, random.Random(7).randrange)
-    )
-    draw = random.Random(7).randrange
-    monkeypatch.setattr(noise, "own_share", lambda epsilon, order: own_share(epsilon, order, draw))
+    monkeypatch.setattr("secrets.randbelow", random.Random(5).randrange)
     loss, wide = Logistic("ill", ("yes",), Points()), Cuts("age", tuple(range(1, 99)))
     empty = [patients(1, number).iloc[:0] for number in range(3)]
     parties = SecureFederation.simulated(empty, schema=SCHEMA, epsilon=10**6, colluding=0, rows=1000)
@@ -91,9 +87,11 @@ def test_a_sum_has_the_noise_of_its_sensitivity(monkeypatch: pytest.MonkeyPatch)
     numbers = np.concatenate([answer["all parties"].ravel() for answer in parties.ask(asked)])
     expected = parties.sum_variance("all parties", loss, 50)
     assert numbers.var() == pytest.approx(expected, rel=0.25)
-    # The mean size of Laplace noise is its scale: about 1,000 draws find it within 3 %.
-    scale = Units.of(loss, SCHEMA).sensitivity * Units.of(loss, SCHEMA).unit / 50
-    assert 0.85 * np.abs(numbers).mean() < 0.9 * scale < np.abs(numbers).mean()
+    # The mean size of DLap(1/e) is 2a / (1 - a^2) for a = exp(-e): about 1,000 draws find it within 4 %.
+    units = Units.of(loss, SCHEMA)
+    odds = math.exp(-50 / units.sensitivity)
+    mean = 2 * odds / (1 - odds**2) * units.unit
+    assert 0.9 * mean < np.abs(numbers).mean() < mean / 0.9
 
 
 def test_each_party_is_charged_the_claim() -> None:
@@ -144,9 +142,9 @@ def test_parties_see_that_they_sum_the_same_loss(monkeypatch: pytest.MonkeyPatch
     seen: list[bytes] = []
     parties = together(1)
 
-    def add_up(totals: Any, _: Any, question: bytes) -> Any:
-        seen.append(question)
-        return totals
+    def add_up(asked: Any, own: Any) -> Any:
+        seen.append(asked.identity)
+        return own(random.Random(5).randrange)
 
     monkeypatch.setattr(parties, "_add_up", add_up)
     for base in (0, 1, 1):

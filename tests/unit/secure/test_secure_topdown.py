@@ -19,10 +19,8 @@ from miners.federated.federation import CountSource
 from miners.federated.holders_miner import NEEDS, STRATEGIES
 from miners.federated.splitting import splitting_functions
 from miners.secure import SecureFederation
-from miners.secure.id3.task import Holding, hold
-from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.mpyc_runtime import simulate as run_alone
-from miners.secure.session.protocols import Role
+from miners.secure.id3.task import hold
+from miners.secure.session.local import run_simulation
 from miners.secure.session.session import Session
 from miners.secure.sums.histogram import noisy_sum_bits
 from miners.secure.sums.own_rows import OwnRows
@@ -146,7 +144,6 @@ def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_
 
 def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan is for people: what it prints decides nothing. The smallest loss does, at the schema's distance."""
-    monkeypatch.setattr("miners.secure.sums.joint.AGREED_BITS", 0)  # else the digest needs more bits than these sums
     monkeypatch.setattr(DPTopDown, "plan", None)
     for adjacency, distance in (("add-remove", 1), ("substitute", 2)):
         session = drafted([900] * 3, epsilon="0.5", adjacency=adjacency)
@@ -165,28 +162,13 @@ def test_choices_have_no_smallest_count(strategy: Any) -> None:
 
 
 def test_what_is_opened_is_what_was_promised() -> None:
-    """Noisy sums, and before each whether all ask the same; nothing else, and no more values than the questions have cells."""
-    session, joined = drafted([900] * 3), Holding.joined([hold(drafted([900] * 3).task, table) for table in TABLES])
-    growth = session.growth()
-    outcome = run_alone(Role(growth, session.task.merged(), joined, 0, plays=3).run, growth.bits)
-    assert [opening.what for opening in outcome.opened] == ["question", "noisy sum"] * (len(outcome.opened) // 2)
-    assert len(outcome.opened[1].values) == sum(session.task.sizes) * 2  # the root's tables
+    """Noisy sums and nothing else, and no more values than the questions have cells."""
+    session = drafted([900] * 3)
+    outcome = run_simulation(session, [hold(session.task, table) for table in TABLES])[0]
+    assert {opening.what for opening in outcome.opened} == {"noisy sum"}
+    assert len(outcome.opened[0].values) == sum(session.task.sizes) * 2  # the root's tables
     assert outcome.tree is not None
     assert outcome.tree.nodes[0].rows == pytest.approx(1500, abs=1)
-
-
-def test_parties_that_ask_different_questions_notice() -> None:
-    """Before a count leaves any of them."""
-
-    class Two(Arithmetic):
-        async def sum_of_inputs(self, values: np.ndarray) -> np.ndarray:
-            return 2 * values + 1
-
-    async def same(runtime: Any) -> tuple[bool, bool]:
-        first, second = Arithmetic(runtime, 64), Two(runtime, 64)
-        return await first.agree(2**48 - 1, "question"), await second.agree(2**48 - 1, "question")
-
-    assert run_alone(same, 64) == (True, False)
 
 
 # Who may ask

@@ -15,8 +15,8 @@ from benchmarks.harness.datasets import load, why_missing
 from miners.secure.id3.rules import Budget, Exact, Noisy
 from miners.secure.id3.secret_tree import MAX_PATHS
 from miners.secure.id3.task import Branch, Holding, Task, hold
-from miners.secure.mpc.arithmetic import Opened
 from miners.secure.mpc.mpyc_runtime import _Integers, _masking_runtime, simulate
+from miners.secure.mpc.rounds import Opened
 from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Outcome, Role
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Rounds`` asks a session's questions one after the other: draw, meet, pay, open, keep.
+
+A round is one question with noise. Its opened values are kept at every party under the run's name
+and the round's number. A run that broke off begins again with what was kept: kept rounds are read,
+and nothing is drawn, paid or sent for them.
+
+Privacy:
+    Claim: a round is opened once, whatever breaks off. Why: its noise follows from a key that a
+    party draws before the first round and keeps until the last, and from that party's rows. A round
+    that broke off after some party saw its values is opened again with the same values, so nobody
+    sees a second noise for one charge.
+    Assumes: rows stay as they are between two attempts. Changed rows get another noise, so a party
+    that saw the values of the attempt before and kept none of them has seen two noises.
+    Noise is drawn before the others hear of the round, and that they hear at a multiple of ``TICK``
+    after the round before: what arrives when tells of the drawing only how many ticks all of it took.
+    Held by: tests/unit/secure/test_secure_rounds.py, tests/e2e/test_secure_resume.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from miners.secure.mpc.noise import Below, stream
+from pinq.errors import SessionError
+
+__all__ = ["Company", "Opened", "Rounds"]
+
+TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015
+NANO = 10**9
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Values that all parties learned, and what they are."""
+
+    what: str
+    values: tuple[int, ...]
+
+
+class Company(Protocol):
+    """The other parties and this party's ledger, as a round needs them."""
+
+    async def meet(self, number: int, place: str) -> None:
+        """Waits for all others at a round. ``SessionError`` where one is at another place."""
+
+    def pay(self, number: int, nano: int, cells: int) -> None:
+        """Charges a round, once; so many values are going to be kept for it."""
+
+    def keep(self, number: int, opened: str) -> None:
+        """Keeps what a round opened, once."""
+
+
+class Rounds:
+    """The rounds of one run at one party.
+
+    Args:
+        company: Whom to meet; None in a simulation, which is alone.
+        kept: What the rounds of earlier attempts opened.
+        key: Makes this party's noise; drawn where None is given.
+
+    Attributes:
+        opened: All that was opened so far, in order.
+    """
+
+    def __init__(self, company: Company | None = None, kept: Sequence[str] = (), key: bytes | None = None) -> None:
+        self.opened: list[Opened] = []
+        self._company, self._kept = company, kept
+        self._key = secrets.token_bytes(32) if key is None else key
+        self._number, self._loss, self._place = 0, Fraction(0), ""
+        self._ended = time.monotonic()
+
+    async def ask(
+        self,
+        what: str,
+        epsilon: Fraction,
+        draw: Callable[[Below], np.ndarray],
+        work: Callable[[np.ndarray], Awaitable[np.ndarray]],
+        *,
+        question: bytes = b"",
+    ) -> np.ndarray:
+        """Opens the answer of one question.
+
+        Args:
+            what: What is opened.
+            epsilon: What the question costs, in the session's terms.
+            draw: Draws this party's noise from a source of numbers.
+            work: Opens the answer, from the noise, and notes it in ``opened``.
+            question: What else must be the same at all parties.
+        """
+        number = self._number
+        # Prices are rounded up together: three thirds of a nano cost one.
+        nano = math.ceil((self._loss + epsilon) * NANO) - math.ceil(self._loss * NANO)
+        place = _digest(f"{self._place} {number} {what} {nano}".encode() + question)
+        if number < len(self._kept):
+            values = self._read(number, place)
+            self.opened.append(Opened(what, tuple(values)))
+            answer = np.array(values, dtype=object)
+            self._pay(number, nano, len(values))
+        else:
+            noise = await asyncio.to_thread(draw, stream(_digest(self._key + number.to_bytes(8, "big")).encode()))
+            if self._company is not None:
+                passed = time.monotonic() - self._ended
+                await asyncio.sleep(math.ceil(passed / TICK) * TICK - passed)
+            await self.meet(place)
+            self._pay(number, nano, noise.size)
+            answer = await work(noise)
+            values = [int(value) for value in answer.ravel()]
+        text = json.dumps({"place": place, "opened": values})
+        if self._company is not None:
+            self._company.keep(number, text)
+        self._number, self._loss, self._place = number + 1, self._loss + epsilon, _digest(text.encode())
+        self._ended = time.monotonic()
+        return answer
+
+    async def meet(self, place: str = "") -> None:
+        """Waits for all others at this place; by default the place that follows from what was opened."""
+        if self._company is not None:
+            await self._company.meet(self._number, place or _digest(repr(self.opened).encode()))
+
+    def _pay(self, number: int, nano: int, cells: int) -> None:
+        if self._company is not None:
+            self._company.pay(number, nano, cells)
+
+    def _read(self, number: int, place: str) -> list[int]:
+        kept = json.loads(self._kept[number])
+        if kept["place"] != place:
+            raise SessionError(
+                f"round {number + 1} was another question when it was opened: this party runs another version, or on "
+                "another kind of machine. Go on with the version that began, or give the session another name."
+            )
+        values: list[int] = kept["opened"]
+        return values
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds: what is paid when, what is kept, and that a round asked again has the noise that it had."""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from miners.secure.mpc.noise import Below, own_noise
+from miners.secure.mpc.rounds import Rounds
+from pinq.errors import SessionError
+
+KEY = bytes(range(32))
+
+
+class Company:
+    """Notes what a party does, in order; breaks off before it keeps round ``breaks``."""
+
+    def __init__(self, breaks: int | None = None) -> None:
+        self.did: list[tuple[str, int]] = []
+        self.kept: list[str] = []
+        self.prices: dict[int, int] = {}
+        self._breaks = breaks
+
+    async def meet(self, number: int, place: str) -> None:
+        self.did.append(("meet", number))
+
+    def pay(self, number: int, nano: int, cells: int) -> None:
+        self.did.append(("pay", number))
+        self.prices[number] = nano
+
+    def keep(self, number: int, opened: str) -> None:
+        if number == self._breaks:
+            raise SessionError("broken off")
+        self.kept[number:] = [opened]
+
+
+def ran(company: Company, kept: list[str], prices: list[Fraction], key: bytes = KEY, what: str = "sum") -> list[int]:
+    """Asks for one noisy zero at each price; returns what was opened."""
+    rounds = Rounds(company, kept, key)
+
+    def draw(below: Below) -> np.ndarray:
+        company.did.append(("draw", -1))
+        return own_noise((1,), Fraction(1, 50), 2, below)
+
+    async def work(noise: np.ndarray) -> np.ndarray:
+        company.did.append(("send", -1))
+        return noise
+
+    async def all_rounds() -> list[int]:
+        return [int((await rounds.ask(what, price, draw, work))[0]) for price in prices]
+
+    return asyncio.run(all_rounds())
+
+
+def test_a_round_is_drawn_met_paid_and_sent() -> None:
+    """In this order: the others hear of a round when its noise is drawn, and nothing of it leaves before it is paid."""
+    company = Company()
+    ran(company, [], [Fraction(1)] * 2)
+    assert [step for step, _ in company.did] == ["draw", "meet", "pay", "send"] * 2
+
+
+def test_prices_add_up_to_the_nano() -> None:
+    """Three thirds of a nano-epsilon and a bit: rounded up together, not one by one."""
+    company = Company()
+    ran(company, [], [Fraction(1, 3 * 10**9)] * 3 + [Fraction(1)])
+    assert [company.prices[number] for number in range(4)] == [1, 0, 0, 10**9]
+
+
+def test_kept_rounds_are_read_and_the_broken_one_is_opened_alike() -> None:
+    """Broken off before round 2 was kept: rounds 0 and 1 are not sent again, round 2 opens the same values."""
+    whole = ran(Company(), [], [Fraction(1)] * 4)
+    broken = Company(breaks=2)
+    with pytest.raises(SessionError):
+        ran(broken, [], [Fraction(1)] * 4)
+    again = Company()
+    assert ran(again, broken.kept, [Fraction(1)] * 4) == whole
+    assert again.did.count(("send", -1)) == again.did.count(("draw", -1)) == 2
+    assert ran(Company(), broken.kept, [Fraction(1)] * 4, key=KEY[::-1])[2:] != whole[2:]
+    assert len(set(whole)) > 1
+
+
+def test_another_question_does_not_read_what_was_kept() -> None:
+    """Of another version, say: the answer of one question is none to another."""
+    first = Company()
+    ran(first, [], [Fraction(1)])
+    for prices, what in (([Fraction(1)], "other"), ([Fraction(2)], "sum")):
+        with pytest.raises(SessionError, match="round 1 was another question when it was opened"):
+            ran(Company(), first.kept, prices, what=what)
