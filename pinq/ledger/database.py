@@ -130,10 +130,6 @@ class Database(ABC):
         """Connects; ``LedgerError`` where there is no ledger and none may be made."""
 
     @abstractmethod
-    def beside(self) -> Database:
-        """Another connection for readers; this one where there can be no other."""
-
-    @abstractmethod
     def close(self) -> None:
         """Closes the connection, unless a process did that was forked from its own."""
 

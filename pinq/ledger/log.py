@@ -203,8 +203,6 @@ class Log:
         self._lock, self._waiting = threading.RLock(), threading.Condition()
         self._jobs: list[Job[Any]] = []
         self._led = False
-        self._reading_lock = threading.Lock()
-        self._reader: Database | None = None
         file = database.file if isinstance(database, SQLite) else None
         self._own_head = None if file is None else Head(file.with_name(f"{file.name}.head"))
         self._heads = [] if self._own_head is None else [self._own_head]
@@ -299,15 +297,11 @@ class Log:
             self._lock.release()
 
     @contextmanager
-    def _reading(self, after: int | None = None) -> Iterator[tuple[Database, Iterator[EventRow]]]:
-        """Reads events that were committed, beside writers where the database lets us."""
+    def _reading(self, after: int | None = None) -> Iterator[Iterator[EventRow]]:
+        """Reads events that were committed; each reading is short, for others wait meanwhile."""
         self.database.require_same()
-        # Each reading is short: while one lasts, SQLite keeps every page that was written since.
-        with self._reading_lock:
-            self._reader = self._reader or self.database.beside()
-        own = self._held() if self._reader is self.database else self._reading_lock
-        with own, self._reader.transaction(write=False, after=after) as rows:
-            yield self._reader, rows
+        with self._held(), self.database.transaction(write=False, after=after) as rows:
+            yield rows
 
     def replay(self) -> None:
         """Forgets what is known and reads the whole log again."""
@@ -318,11 +312,9 @@ class Log:
 
     def close(self) -> None:
         """Closes heads and connections, after those in a transaction."""
-        with self._held(), self._reading_lock:
+        with self._held():
             for head in self._heads:
                 head.close()
-            if self._reader is not None:
-                self._reader.close()
             self.database.close()
 
     # What it says
@@ -334,7 +326,7 @@ class Log:
             after: Number and hash of an event that is known already: only what follows it.
         """
         seq, chain = after
-        with self._reading(seq + 1) as (_, rows):
+        with self._reading(seq + 1) as rows:
             read_rows = list(rows)
         for number, row in enumerate(read_rows, start=seq + 1):
             event = self._verified(row, number, chain)
@@ -350,13 +342,12 @@ class Log:
             return dict(numbers) if requests is None else {id: numbers[id] for id in requests if id in numbers}
 
         by_number = {seq: id for id, seq in self.run(numbered).items()}
-        with self._reading() as (database, _):
-            return {
-                by_number[row.seq]: GivenAnswer(
-                    row.at, self._intact(row.seq, json.loads(row.body)["payload"], row.payload)
-                )
-                for row in database.answers(by_number)
-            }
+        with self._reading():
+            rows = list(self.database.answers(by_number))
+        return {
+            by_number[row.seq]: GivenAnswer(row.at, self._intact(row.seq, json.loads(row.body)["payload"], row.payload))
+            for row in rows
+        }
 
     def lines(self, analyst: str, start: int, most: int) -> list[Line]:
         """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone.
@@ -365,11 +356,12 @@ class Log:
         these lines cost, however many there are before them.
         """
         account, numbers, totals = self._numbered(analyst, start, most)
-        with self._reading() as (database, _):
-            events = [self.event(row) for row in database.numbered(numbers)]
+        with self._reading():
+            rows = self.database.numbered(numbers)
+        events = [self.event(row) for row in rows]
         answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
-        with self._reading() as (database, _):
-            sizes = database.sizes([number for number in answers if number])
+        with self._reading():
+            sizes = self.database.sizes([number for number in answers if number])
         return [
             Line(event, Epsilon(total), sizes.get(answer))
             for event, total, answer in zip(events, totals, answers, strict=True)
@@ -378,8 +370,8 @@ class Log:
     def lengths(self, analyst: str, start: int, most: int) -> list[int]:
         """Tells how long an analyst's lines are in the log, in characters, without reading them."""
         _, numbers, _ = self._numbered(analyst, start, most)
-        with self._reading() as (database, _):
-            length = database.lengths(numbers)
+        with self._reading():
+            length = self.database.lengths(numbers)
         return [length.get(number, 0) for number in numbers]
 
     def _numbered(self, analyst: str, start: int, most: int) -> tuple[Account, list[int], list[int]]:
@@ -414,8 +406,8 @@ class Log:
     def check_answers(self) -> None:
         """``LedgerError`` where the text of an answer is not the one that was logged."""
         logged = {event.seq: event.record.payload for event in self.events() if isinstance(event.record, Answered)}
-        with self._reading() as (database, _):
-            for row in database.answers(logged):
+        with self._reading():
+            for row in self.database.answers(logged):
                 self._intact(row.seq, logged.pop(row.seq), row.payload)
         for seq, digest in logged.items():
             self._intact(seq, digest, None)
@@ -514,7 +506,7 @@ class Log:
             )
         if named is None:
             return
-        with self._reading(named[0]) as (_, rows):
+        with self._reading(named[0]) as rows:
             row = next(rows, None)
         if row is not None and (row.seq, row.hash) == named:
             return

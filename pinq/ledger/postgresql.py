@@ -92,12 +92,6 @@ class PostgreSQL(Database):
         # Set even where it is on, for else a reload of the server's settings would turn it off meanwhile.
         self._run(f"SET synchronous_commit = {commits if commits == 'remote_apply' else 'on'}")
 
-    def beside(self) -> Database:
-        other = PostgreSQL(self.url, read_only=self.read_only)
-        other.connect(create=True)
-        other.settle()
-        return other
-
     def close(self) -> None:
         self._closing()
 

@@ -70,14 +70,6 @@ class SQLite(Database):
             _patiently(partial(driver.execute, f"PRAGMA {pragma}")).close()
         return driver
 
-    def beside(self) -> Database:
-        if self.file is None or self.read_only:
-            return self
-        other = SQLite(self.url)
-        other.connect(create=False)
-        other._inode = self._inode  # should another file have taken its place just now
-        return other
-
     def close(self) -> None:
         self._closing()
 
