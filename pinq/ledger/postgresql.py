@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
@@ -27,7 +27,6 @@ BUSY_SECONDS = 30.0
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 300  # the first replay of millions of events stays below
 IDLE_SECONDS = 300
-LOOK_SECONDS = 0.25
 WRITERS_LOCK = 7162390  # one writer at a time
 ROWS_AT_A_TIME = 1000
 # Two statements, so that a writer reads what the writer before it committed: each looks anew.
@@ -148,16 +147,23 @@ class PostgreSQL(Database):
 
     def _run(self, statements: str, values: Sequence[object] = ()) -> list[Row]:
         """Runs statements that are sent together; returns the rows of the last one."""
+        # A server that hangs keeps to no timeout of its own: its socket is shut, and the driver fails.
         with (
-            _WATCH.over(self._driver.pgconn.socket, self._patience),
+            socket.socket(fileno=os.dup(self._driver.pgconn.socket)) as opened,
             self._psycopg.ClientCursor(self._driver) as cursor,
         ):
-            cursor.execute(statements, values or None)
-            while cursor.nextset():
-                pass
-            if statements.endswith("COMMIT") and cursor.statusmessage != "COMMIT":
-                raise self._psycopg.OperationalError("the server did not commit")
-            return cursor.fetchall() if cursor.description else []
+            late = threading.Timer(self._patience, _shut, [opened])
+            late.daemon = True
+            late.start()
+            try:
+                cursor.execute(statements, values or None)
+                while cursor.nextset():
+                    pass
+                if statements.endswith("COMMIT") and cursor.statusmessage != "COMMIT":
+                    raise self._psycopg.OperationalError("the server did not commit")
+                return cursor.fetchall() if cursor.description else []
+            finally:
+                late.cancel()
 
 
 def _close(driver: psycopg.Connection[Row], process: int) -> None:
@@ -194,49 +200,6 @@ def _settings(read_only: bool) -> dict[str, Any]:
     }
 
 
-class _Watch:
-    """Ends statements that a server never answers, for a server that hangs keeps to no timeout of its own.
-
-    One thread looks after all connections. It shuts the socket, and the driver then fails.
-    """
-
-    def __init__(self) -> None:
-        self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        """Begins anew, also in a process that was forked: the sockets are its parent's."""
-        self._lock, self._runs = threading.Lock(), False
-        self._ends: dict[object, tuple[float, int]] = {}
-
-    @contextmanager
-    def over(self, descriptor: int, seconds: float) -> Iterator[None]:
-        """Shuts a socket unless what is inside ends in time."""
-        key = object()
-        with self._lock:
-            self._ends[key] = (time.monotonic() + seconds, descriptor)
-            if not self._runs:
-                self._runs = True
-                threading.Thread(target=self._look, name="pinq-postgresql", daemon=True).start()
-        try:
-            yield
-        finally:
-            with self._lock:  # so that the socket that is shut is still this one
-                self._ends.pop(key, None)
-
-    def _look(self) -> None:
-        while True:
-            time.sleep(LOOK_SECONDS)
-            with self._lock:
-                for end, descriptor in self._ends.values():
-                    if time.monotonic() >= end:
-                        _shut(descriptor)
-
-
-_WATCH = _Watch()
-
-
-def _shut(descriptor: int) -> None:
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as opened:
+def _shut(opened: socket.socket) -> None:
+    with suppress(OSError):  # it was closed just now
         opened.shutdown(socket.SHUT_RDWR)

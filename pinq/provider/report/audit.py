@@ -13,7 +13,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time
@@ -42,7 +42,7 @@ from pinq.provider.arguments import parse_expiry
 from pinq.provider.claim import masked
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.markup import when
+from pinq.provider.report.markup import amount, when
 from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Goes, Policy
@@ -128,6 +128,15 @@ class Line:
     hash: str = ""
     by: str = ""
     because: str = ""
+
+    @property
+    def budget(self) -> str:
+        """Which budget refused, in words."""
+        return "under the own limit" if self.scope == "analyst" else "under the cap"
+
+    def cells(self, heads: Sequence[str]) -> list[str]:
+        """Writes the line below the heads of one of ``Audit.tables``."""
+        return [_CELLS[head](self) for head in heads]
 
     def to_dict(self) -> dict[str, str | int | float | None]:
         """Returns plain values, for JSON; losses as decimal numbers."""
@@ -225,6 +234,24 @@ def _until(expires: datetime | None) -> list[str]:
     return [] if expires is None else [f"until {when(expires)}"]
 
 
+# How a line is shown below each head; `` >`` after a name means numbers, `` ~`` texts, which may wrap.
+_CELLS: dict[str, Callable[[Line], str]] = {
+    "when": lambda line: when(line.at),
+    "event": lambda line: line.kind,
+    "analyst ~": lambda line: line.analyst,
+    "question ~": lambda line: line.about,
+    "what ~": lambda line: line.about,
+    "by ~": lambda line: line.by,
+    "because ~": lambda line: line.because,
+    "outcome": lambda line: line.outcome,
+    "asked >": lambda line: amount(line.asked),
+    "remaining >": lambda line: amount(line.remaining),
+    "of which budget": lambda line: line.budget,
+    "cost >": lambda line: amount(line.cost),
+    "spent >": lambda line: amount(line.spent),
+    "all together >": lambda line: str(line.joint),
+}
+
 CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke")
 
 
@@ -285,6 +312,25 @@ class Audit:
             line
             for line in self.lines
             if line.kind in ("charge", "refusal") or (line.kind == "secure" and not line.analyst)
+        ]
+
+    def tables(self) -> list[tuple[str, tuple[str, ...], list[Line], str]]:
+        """Returns what every report lists: refusals, changes and requests.
+
+        Returns:
+            Of each table its title, the heads of its columns, its lines, and what a page says where there are none;
+            empty to leave it out.
+        """
+        refused = [line for line in self.requests if line.kind == "refusal" and line.asked is None]
+        who, nobody = ("when", "analyst ~"), "Nobody asked for more than what remained."
+        budget = (*who, "asked >", "remaining >", "of which budget", "question ~")
+        what = ("when", "event", "analyst ~", "what ~", "by ~", "because ~")
+        costs = (*who, "question ~", "cost >", "spent >", "all together >", "outcome")
+        return [
+            ("Exhaustion", budget, self.exhaustion, nobody),
+            ("Other refusals", (*who, "outcome", "question ~"), refused, ""),
+            ("Grants and policy", what, self.changes, "Nothing was declared yet."),
+            ("Spending over time", costs, self.requests, "Nothing was asked yet."),
         ]
 
     def of(self, analyst: str) -> Audit:

@@ -147,9 +147,8 @@ def _path(steps: _Steps, place: Callable[[float, int], tuple[float, float]]) -> 
 
 def _mark(line: Line, x: float) -> Html:
     """Draws a line at a refusal, that says more when it is pointed at."""
-    under = "under the own limit" if line.scope == "analyst" else "under the cap"
     asked = f"{line.analyst} asked {amount(line.asked)}"
-    title = element("title", f"{asked}, {amount(line.remaining)} remained {under}, {when(line.at)}")
+    title = element("title", f"{asked}, {amount(line.remaining)} remained {line.budget}, {when(line.at)}")
     return element("g", element("path", d=f"M{x} 0V{HEIGHT}"), title, class_="refusal")
 
 

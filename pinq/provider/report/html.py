@@ -12,26 +12,23 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from pinq.provider.report.chart import chart_of_all, charts_of_each
-from pinq.provider.report.markup import Html, amount, element, escaped, joined, when
+from pinq.provider.report.markup import Html, element, escaped, joined, when
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:
     from pinq.ledger.state import Account
-    from pinq.provider.report.audit import Audit, Line
+    from pinq.provider.report.audit import Audit
 
 __all__ = [
     "STYLE",
     "bar",
     "cards",
-    "changes",
     "document",
-    "exhaustion",
     "page",
-    "refusals",
-    "requests",
     "short",
     "state",
     "table",
+    "tables",
 ]
 
 MAX_ROWS = 500
@@ -59,10 +56,7 @@ def page(audit: Audit) -> str:
         cards(audit),
         _charts(audit),
         _analysts(audit),
-        exhaustion(audit),
-        refusals(audit),
-        changes(audit),
-        requests(audit),
+        *tables(audit),
         _footer(audit),
     ]
     return document(title, joined(filter(None, pieces), _NEWLINE))
@@ -112,59 +106,15 @@ def state(account: Account) -> Html:
     return element("span", account.state, class_=f"state {account.state.replace(' ', '-')}")
 
 
-def exhaustion(audit: Audit, last: int | None = None) -> Html:
-    """Lists who asked for more than what remained: oldest first, or the last ones, newest first."""
-    lines, note = _latest(audit.exhaustion, last)
-    rows = [
-        [
-            when(line.at),
-            line.analyst,
-            amount(line.asked),
-            amount(line.remaining),
-            "under the own limit" if line.scope == "analyst" else "under the cap",
-            line.about,
-        ]
-        for line in lines
-    ]
-    heads = ["when", "analyst~", "asked>", "remaining>", "of which budget", "question~"]
-    return table("Exhaustion", heads, rows, "Nobody asked for more than what remained.", note)
-
-
-def refusals(audit: Audit, last: int | None = None) -> Html:
-    """Lists who was refused for another reason, in the same order; empty where nobody was."""
-    refused = [line for line in audit.requests if line.kind == "refusal" and line.asked is None]
-    lines, note = _latest(refused, last)
-    rows = [[when(line.at), line.analyst, line.outcome, line.about] for line in lines]
-    heads = ["when", "analyst~", "outcome", "question~"]
-    return table("Other refusals", heads, rows, "", note) if rows else Html()
-
-
-def changes(audit: Audit, last: int | None = None) -> Html:
-    """Lists what was granted and changed, in the same order."""
-    lines, note = _latest(audit.changes, last)
-    rows = [[when(line.at), line.kind, line.analyst, line.about, line.by, line.because] for line in lines]
-    heads = ["when", "event", "analyst~", "what~", "by~", "because~"]
-    return table("Grants and policy", heads, rows, "Nothing was declared yet.", note)
-
-
-def requests(audit: Audit, last: int | None = None) -> Html:
-    """Lists charges and refusals, in the same order."""
-    lines, note = _latest(audit.requests, last)
-    rows = [
-        [
-            when(line.at),
-            line.analyst,
-            line.about,
-            amount(line.cost),
-            amount(line.spent),
-            str(line.joint),
-            line.outcome,
-        ]
-        for line in lines
-    ]
-    heads = ["when", "analyst~", "question~", "cost>", "spent>", "all together>", "outcome"]
-    title = "Spending over time" if last is None else "The last requests"
-    return table(title, heads, rows, "Nothing was asked yet.", note)
+def tables(audit: Audit, last: int | None = None) -> list[Html]:
+    """Makes the audit's tables: oldest first, or the last lines of each, newest first."""
+    drawn = []
+    for title, heads, lines, nothing in audit.tables():
+        latest = lines if last is None else lines[: -last - 1 : -1]
+        note = f"The last {len(latest):,} of {len(lines):,}, newest first." if len(latest) < len(lines) else ""
+        if lines or nothing:
+            drawn.append(table(title, heads, [line.cells(heads) for line in latest], nothing, note))
+    return drawn
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothing: str, note: str = "") -> Html:
@@ -172,7 +122,7 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothi
 
     Args:
         title: What stands above it.
-        heads: Names of the columns; ``>`` after a name means numbers, on the right, ``~`` texts,
+        heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts,
             which may wrap.
         rows: A cell for each column; at most ``MAX_ROWS`` are shown, the last ones.
         nothing: What stands there without rows.
@@ -182,7 +132,7 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothi
     heading = element("h2", title, id=key)
     if not rows:
         return element("section", heading, element("p", nothing))
-    columns = [(head.rstrip(">~"), {">": "n", "~": "w"}.get(head[-1])) for head in heads]
+    columns = [(head.rstrip(" >~"), {">": "n", "~": "w"}.get(head[-1])) for head in heads]
     top = element("tr", *(element("th", name, scope="col", class_=kind) for name, kind in columns))
     body = joined((_row(columns, row) for row in rows[-MAX_ROWS:]), _NEWLINE)
     drawn = element(
@@ -205,13 +155,6 @@ def _row(columns: Sequence[tuple[str, str | None]], cells: Sequence[str]) -> Htm
     )
 
 
-def _latest(lines: list[Line], last: int | None) -> tuple[list[Line], str]:
-    """Returns all lines; or the last ones, newest first, and a note that they are not all."""
-    if last is None:
-        return lines, ""
-    return lines[: -last - 1 : -1], f"The last {last:,} of {len(lines):,}, newest first." if len(lines) > last else ""
-
-
 def _charts(audit: Audit) -> Html:
     """Draws all analysts under the cap, then each against the own limit."""
     drawn = joined([chart_of_all(audit) if audit.only is None else "", charts_of_each(audit)])
@@ -219,7 +162,18 @@ def _charts(audit: Audit) -> Html:
 
 
 def _analysts(audit: Audit) -> Html:
-    heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "requests~", "expires", "first", "last"]
+    heads = [
+        "analyst ~",
+        "state",
+        "limit >",
+        "spent >",
+        "remaining >",
+        "used",
+        "requests ~",
+        "expires",
+        "first",
+        "last",
+    ]
     rows = [_analyst(account) for account in audit.accounts.values()]
     note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
     return table("Analysts", heads, rows, "Nobody was granted anything yet.", note)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pinq.provider.report.markup import amount, bar, printable, when
+from pinq.provider.report.markup import bar, printable, when
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ def print_table(
 
     Args:
         console: Where it goes.
-        heads: Names of the columns; ``>`` after a name means numbers, on the right.
+        heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts.
         rows: A text for each column.
         title: What stands above it.
         most: Only so many rows are shown, the last ones.
@@ -42,7 +42,7 @@ def print_table(
     heading = Text(title, style="bold") if title else None
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for head in heads:
-        name = Text(printable(head.removesuffix(" >")))
+        name = Text(printable(head.removesuffix(" >").removesuffix(" ~")))
         table.add_column(name, justify="right" if head.endswith(" >") else "left", overflow="fold")
     for row in rows[hidden:]:
         table.add_row(*(Text(printable(cell)) for cell in row))
@@ -55,36 +55,8 @@ def print_audit(audit: Audit, console: Console) -> None:
     """Prints an audit as tables."""
     _print_head(audit, console)
     _print_analysts(audit, console)
-    rows = [
-        [
-            when(line.at),
-            line.analyst,
-            amount(line.asked),
-            amount(line.remaining),
-            "own limit" if line.scope == "analyst" else "cap",
-            line.about,
-        ]
-        for line in audit.exhaustion
-    ]
-    heads = ["when", "analyst", "asked >", "remaining >", "refused by", "question"]
-    print_table(console, heads, rows, "Exhaustion: asked for more than what remained", most=RECENT)
-    rows = [[when(line.at), line.kind, line.analyst, line.about, line.by, line.because] for line in audit.changes]
-    heads = ["when", "event", "analyst", "what", "by", "because"]
-    print_table(console, heads, rows, "Grants and policy", most=RECENT)
-    rows = [
-        [
-            when(line.at),
-            line.analyst,
-            line.about,
-            amount(line.cost),
-            amount(line.spent),
-            str(line.joint),
-            line.outcome,
-        ]
-        for line in audit.requests
-    ]
-    heads = ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"]
-    print_table(console, heads, rows, "Spending over time", most=RECENT)
+    for title, heads, lines, _ in audit.tables():
+        print_table(console, heads, [line.cells(heads) for line in lines], title, most=RECENT)
 
 
 def _print_head(audit: Audit, console: Console) -> None:

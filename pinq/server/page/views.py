@@ -111,7 +111,7 @@ class Views:
                 audit=audit,
                 accounts=accounts,
                 chart=chart_of_all(audit),
-                tables=_tables(audit),
+                tables=audit_html.tables(audit, RECENT),
             )
 
     def analyst(self, session: Session, name: str, analyst: str, notice: Notice | None, call: str) -> Response:
@@ -128,7 +128,7 @@ class Views:
                 notice=notice,
                 call=call,
                 chart=charts_of_each(own),
-                tables=_tables(own),
+                tables=audit_html.tables(own, RECENT),
             )
 
     def form(self, session: Session, of: Dataset, act: Act, form: Form, status: int = 200) -> Response:
@@ -212,13 +212,6 @@ def _overview_row(name: str, audit: Audit) -> dict[str, str | int | Epsilon]:
         "refused": sum(account.refused.total() for account in accounts),
         "last": max((account.last for account in accounts), default=""),
     }
-
-
-def _tables(audit: Audit) -> list[Html]:
-    return [
-        part(audit, RECENT)
-        for part in (audit_html.exhaustion, audit_html.refusals, audit_html.requests, audit_html.changes)
-    ]
 
 
 def _ticked(names: list[str], allowed: tuple[str, ...] | None) -> list[str]:
