@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -112,37 +113,32 @@ class Card:
             raise QueryError(f"{of} is not what `to_json` writes.") from None
 
 
-class HoldersBill:
-    """Watches what each holder charges inside a ``with`` block.
+@contextmanager
+def _billed(source: CountSource) -> Iterator[Callable[[str, str], Card]]:
+    """Watches what each holder charges inside a ``with`` block; yields what makes the card.
 
     An error of the block that says nothing of it itself gets a note of what was spent until then.
     """
+    before, rounds, requests = source.spent(), source.rounds, dict(source.requests)
 
-    def __init__(self, source: CountSource) -> None:
-        self._source = source
-
-    def __enter__(self) -> Self:
-        self._before, self._rounds = self._source.spent(), self._source.rounds
-        self._requests = dict(self._source.requests)
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, PinqError) and not isinstance(error, HolderFailed):  # which says it itself
-            error.charged = None  # of one holder's request; the note is about all
-            error.add_note(f"Spent by the whole fit until then: {spent_text(self.spent())}.")
-
-    def spent(self) -> dict[str, Fraction | None]:
-        """Returns what each holder has charged; None where it does not say."""
+    def spent() -> dict[str, Fraction | None]:
         return {
             name: None if now is None or then is None else now - then
-            for (name, now), then in zip(self._source.spent().items(), self._before.values(), strict=True)
+            for (name, now), then in zip(source.spent().items(), before.values(), strict=True)
         }
 
-    def card(self, strategy: str, model: str = "Tree") -> Card:
-        """Returns who took part in what, and what it cost there."""
-        asked = {name: sent - self._requests[name] for name, sent in self._source.requests.items()}
-        rounds = self._source.rounds - self._rounds
-        return Card(strategy, self.spent(), tuple(self._source.dropped), rounds, asked, model)
+    def card(strategy: str, model: str) -> Card:
+        asked = {name: sent - requests[name] for name, sent in source.requests.items()}
+        return Card(strategy, spent(), tuple(source.dropped), source.rounds - rounds, asked, model)
+
+    try:
+        yield card
+    except HolderFailed:  # which says it itself
+        raise
+    except PinqError as error:
+        error.charged = None  # of one holder's request; the note is about all
+        error.add_note(f"Spent by the whole fit until then: {spent_text(spent())}.")
+        raise
 
 
 def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
@@ -203,9 +199,9 @@ class HoldersMiner(Miner[W], Generic[W]):
                 source.each_handle(partial(self._rehearse, work))
                 source.each(lambda budget: require_budget(budget, total, miner=self))
                 warn_before_fit(self, handle, total, self._warnings(work, None))
-        with HoldersBill(source) as bill:
+        with _billed(source) as bill:
             model = self._learned_from(source, work, resume)
-        card = bill.card(self.strategy, self._made)
+        card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)
         remember_fit(self, handle)
         # A holder that was asked and does not say what it charged counts as the total.

@@ -31,7 +31,7 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -106,6 +106,12 @@ class BestFirst(FederatedStrategy):
     functions: Sequence[SplitSet]
     decay: bool
     at_once: int
+
+    @property
+    def together(self) -> int:
+        """For how many nodes one question can count the classes in the widest table."""
+        widest = max(bind(own.base, self.problem.schema).size for own in self.functions)
+        return max(1, MAX_PARTS // (widest * self.problem.cells))
 
     @cached_property
     def shares(self) -> tuple[Epsilon, ...]:
@@ -188,11 +194,12 @@ class BestFirst(FederatedStrategy):
 
     def grow(self, task: Task) -> list[HeldNode]:
         """Grows a tree; the root first, each node before its children."""
-        growth = _Growth(task, self, self.recipe())
+        growth = _Growth(task, self)
         growth.seek(growth.nodes)
         splits = 0
         while growth.queue and splits < self.max_nodes:
-            batch = growth.best(min(self.at_once, self.max_nodes - splits))
+            most = min(self.at_once, self.max_nodes - splits, len(growth.queue))
+            batch = [heapq.heappop(growth.queue)[1] for _ in range(most)]
             splits += len(batch)
             children = growth.split(batch)
             if splits < self.max_nodes:  # no query after the last split
@@ -202,32 +209,20 @@ class BestFirst(FederatedStrategy):
         return growth.nodes
 
 
-@dataclass
 class _Growth:
     """A tree while it grows.
 
     Attributes:
-        task: What is to be learned, and of whom.
-        strategy: How it grows.
-        recipe: The steps of each level.
         nodes: All nodes, the root first.
         proposals: The splits found for nodes that are not split yet, by the nodes' numbers.
         queue: Which of those gain enough, as a heap: the negative gain in rows, and the number.
     """
 
-    task: Task
-    strategy: BestFirst
-    recipe: Recipe
-    nodes: list[HeldNode] = field(default_factory=list)
-    proposals: dict[int, FoundSplit] = field(default_factory=dict)
-    queue: list[tuple[float, int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.nodes.append(HeldNode(parts=self.task.source.parts()))
-
-    def best(self, count: int) -> list[int]:
-        """Takes the numbers of the nodes that gain most out of the queue."""
-        return [heapq.heappop(self.queue)[1] for _ in range(min(count, len(self.queue)))]
+    def __init__(self, task: Task, strategy: BestFirst) -> None:
+        self.task, self.strategy, self.recipe = task, strategy, strategy.recipe()
+        self.nodes = [HeldNode(parts=task.source.parts())]
+        self.proposals: dict[int, FoundSplit] = {}
+        self.queue: list[tuple[float, int]] = []
 
     def split(self, numbers: Sequence[int]) -> list[HeldNode]:
         """Splits nodes as found; returns their children, with what is known of them."""
@@ -252,10 +247,11 @@ class _Growth:
             if self._is_large_enough(node):
                 by_level[node.level].append(node)
         for level, alike in sorted(by_level.items()):
-            parts, ordered = gather(alike)
-            splits = self.strategy.find(self.task, parts, self.recipe.levels[level])
-            for node, proposal in zip(ordered, splits, strict=True):
-                self._queue(number_of[node], node, proposal)
+            for start in range(0, len(alike), self.strategy.together):
+                parts, ordered = gather(alike[start : start + self.strategy.together])
+                splits = self.strategy.find(self.task, parts, self.recipe.levels[level])
+                for node, proposal in zip(ordered, splits, strict=True):
+                    self._queue(number_of[node], node, proposal)
 
     def _queue(self, number: int, node: HeldNode, proposal: FoundSplit) -> None:
         for name, paid in proposal.paid.items():
@@ -566,7 +562,11 @@ class DPTopDown(HoldersTreeMiner):
         return SumsNeeded(cells, Epsilon.of(self.smallest_count_loss(schema, target)))
 
     def _learned_from(self, source: CountSource, work: FederatedStrategy, resume: bool) -> Tree:
-        return _tree(work.problem, source, work.grow(Task(source, work.problem, resume)))
+        problem, nodes = work.problem, work.grow(Task(source, work.problem, resume))
+        for node in nodes:  # by the holders that are there to the end, so that all counts are of the same people
+            node.pool(source)
+        estimated = estimated_nodes(nodes, problem.cells, problem.classes, CERTAINTY)
+        return Tree(problem.schema, str(problem.target), estimated)
 
     def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:
         return replace(work, holders=holders)
@@ -680,8 +680,6 @@ class DPTopDown(HoldersTreeMiner):
         depth = self._depth(problem, names)
         if self.max_depth is None:
             depth = max(2, depth)
-        functions = self._functions(problem)
-        widest = max(bind(own.base, problem.schema).size for own in functions)
         return BestFirst(
             problem=problem,
             attributes=names,
@@ -690,8 +688,8 @@ class DPTopDown(HoldersTreeMiner):
             max_nodes=min(self.max_nodes, self._most(problem)),
             leaves=self._leaves(problem.epsilon, Fraction(1, 4)),
             decay=depth <= MAX_DECAYS and self.budget is None,
-            functions=functions,
-            at_once=max(1, min(self.at_once, self._most(problem) // widest)),
+            functions=self._functions(problem),
+            at_once=self.at_once,
         )
 
     def _most(self, problem: Problem) -> int:
@@ -719,13 +717,3 @@ def _fraction(name: str, value: object) -> Fraction:
     if not is_number or not 0 < value < 1:  # type: ignore[operator]
         raise QueryError(f"is {value!r}", parameter=name, allowed="above 0 and below 1, or None")
     return Fraction(value)  # type: ignore[call-overload]
-
-
-def _tree(problem: Problem, source: CountSource, nodes: Sequence[HeldNode]) -> Tree:
-    """Returns the fitted tree, by what the holders answered that are there to the end.
-
-    The counts of all nodes are then of the same people.
-    """
-    for node in nodes:
-        node.pool(source)
-    return Tree(problem.schema, str(problem.target), estimated_nodes(nodes, problem.cells, problem.classes, CERTAINTY))

@@ -233,10 +233,18 @@ class CrossTable:
         tables = subsets(len(self.axes)) if self.margins == "asked" else [whole]
         shares = divided(epsilon, [1] * len(tables))
         questions = {
-            kept: CountQuestion(self._parts(handle, kept), share, self.level, reuse)
+            kept: CountQuestion(
+                handle.partition(*(self.axes[axis] for axis in kept)) if kept else handle.parts(),
+                share,
+                self.level,
+                reuse,
+            )
             for kept, share in zip(tables, shares, strict=True)
         }
-        title, notes = self._title(whole), self._notes()
+        title = self._title(whole)
+        told = {MARGINS: self.margins is True, ASKED: self.margins == "asked"}
+        told |= {CONSISTENT: self.consistent, NONNEGATIVE: self.nonnegative}
+        notes = tuple(note for note, holds in told.items() if holds)
         lines = tuple(question.line(handle.schema, self._title(kept)) for kept, question in questions.items())
         picture: Picture = "heat" if len(self.axes) == 2 else "bars"
 
@@ -264,18 +272,9 @@ class CrossTable:
             moved |= {kept: table.margin(kept, exact, self.level) for kept in subsets(len(self.axes))[1:]}
         return moved
 
-    def _parts(self, handle: PrivateQueryable, kept: Kept) -> Parts:
-        """Returns the parts that a margin counts; all rows where it keeps no axis."""
-        return handle.partition(*(self.axes[axis] for axis in kept)) if kept else handle.parts()
-
     def _title(self, kept: Kept) -> str:
         names = [", ".join(sorted(self.axes[axis].columns())) or "shard" for axis in kept]
         return f"rows by {' and '.join(names)}" if names else "all rows"
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = [ASKED if self.margins == "asked" else MARGINS] if self.margins else []
-        notes += [CONSISTENT] if self.consistent else []
-        return (*notes, *([NONNEGATIVE] if self.nonnegative else []))
 
 
 @TableFunction

@@ -89,7 +89,9 @@ class Counted:
 
     def around(self, share: float) -> tuple[int, int]:
         """Returns the first cell that is likely the quantile's, and the first above all such."""
-        low, high = self._between(self.surplus(share), LIKELY * self.deviations(share))
+        surplus, off = self.surplus(share), LIKELY * self.deviations(share)
+        low = max([0, *self.points[surplus < -off].tolist()])
+        high = min([self.cells, *self.points[surplus > off].tolist()])
         return (low, high) if low < high else (0, self.cells)
 
     def crossing(self, share: float) -> int:
@@ -109,11 +111,6 @@ class Counted:
         low, high = int(edges[before]), int(edges[before + 1])
         part = -ends[0] / max(float(ends[1] - ends[0]), 1e-9)
         return int(np.clip(low + np.floor(part * (high - low)), low, high - 1))
-
-    def _between(self, surplus: np.ndarray, off: np.ndarray) -> tuple[int, int]:
-        """Returns the last point with a surplus below its bound, and the first with one above."""
-        low = max([0, *self.points[surplus < -off].tolist()])
-        return low, min([self.cells, *self.points[surplus > off].tolist()])
 
     def weights(self, share: float) -> tuple[np.ndarray, np.ndarray]:
         """The two weights that noises have in each surplus, and how many noises have each."""
@@ -258,7 +255,7 @@ class Quantile(NumericStatistic):
     @property
     def _losses(self) -> list[Epsilon]:
         """Losses of the levels of choices, together a half, and of both counts."""
-        levels = levels_of(len(self.shares))
+        levels = len(self.shares).bit_length()  # 1 for one quantile, 2 for 2 and 3, 3 for 4 to 7
         return divided(self.epsilon, [5] * levels + [2 * levels, 3 * levels])
 
     def lines(self) -> tuple[PlanLine, ...]:
@@ -291,7 +288,8 @@ class Quantile(NumericStatistic):
             return self._estimates(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
         left = cells_left(groups, self.column, self._numeric)
-        level = [_Side.whole(groups, len(self.shares), left[:, 0])]
+        quantiles = len(self.shares)
+        level = [_Side(groups, np.arange(len(groups)), np.arange(quantiles), left[:, 0], -1, quantiles)]
         for loss in self._losses[:-2]:
             level = [below for sides in _alike(level, self.shares) for below in self._halve(sides, thresholds, loss)]
         return self._bounded(groups, thresholds, left)
@@ -400,11 +398,6 @@ class _Side:
     lower: int
     upper: int
 
-    @classmethod
-    def whole(cls, groups: Parts, quantiles: int, first: np.ndarray) -> _Side:
-        """All rows of each group, whose first cells these are."""
-        return cls(groups, np.arange(len(groups)), np.arange(quantiles), first, -1, quantiles)
-
     @property
     def middle(self) -> int:
         """The quantile that is chosen here."""
@@ -421,7 +414,7 @@ class _Side:
 
 def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
     """Reads and sorts shares of rows. ``QueryError`` unless they differ, between 0 and 1."""
-    weights = [Balance(_exact(share)).weights for share in shares]
+    weights = [Balance(str(share) if isinstance(share, Fraction) else share).weights for share in shares]
     listed = sorted({Fraction(above, below + above) for below, above in weights})
     if not 0 < len(listed) == len(shares) <= MAX_QUANTILES:
         raise QueryError(
@@ -430,15 +423,6 @@ def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
             allowed=f"1 to {MAX_QUANTILES} different numbers between 0 and 1",
         )
     return tuple(listed)
-
-
-def levels_of(quantiles: int) -> int:
-    """Returns how many levels find so many quantiles: 1 for 1, 2 for 2 and 3, 3 for 4 to 7."""
-    return quantiles.bit_length()
-
-
-def _exact(share: float | str | Fraction) -> float | str:
-    return str(share) if isinstance(share, Fraction) else share
 
 
 def _alike(sides: Sequence[_Side], shares: Sequence[Fraction]) -> list[list[_Side]]:

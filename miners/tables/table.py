@@ -5,7 +5,7 @@ A function first drafts: it says which questions it will ask at which epsilon. `
 shows the draft and costs nothing; ``function(...)`` carries it out, once the handle can pay for all
 of it, so no epsilon goes into half a table.
 
-``draw`` draws a table: bars with intervals, boxes from quantiles, heat maps, or a panel each. The
+``Table.plot`` draws: bars with intervals, boxes from quantiles, heat maps, or a panel each. The
 last key of a table runs down the axis, keys before it are colours. Of a table with statistics of
 several columns each column has a panel of its own, for their units differ.
 """
@@ -119,8 +119,17 @@ class Table:
 
         Returns:
             The figure.
+
+        Raises:
+            QueryError: A table of several panels was given axes.
+            ImportError: matplotlib is not installed; tells how to.
         """
-        return draw(self, ax)
+        if self.picture == "panels":
+            return _panels(self, ax)
+        ax = ax or _axes(2 * len(self.wide()) if self.picture == "heat" else _lines(self.frame))
+        {"bars": _bars, "heat": _heat, "boxes": _boxes}[self.picture](ax, self.frame, self.keys)
+        ax.set_title(self.title, fontsize=10, loc="left")
+        return _figure(ax)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -210,21 +219,6 @@ def _written(number: float) -> str:
 
 BAR, TITLE, WIDE = 0.26, 1.1, 6.4  # inches
 FEWEST = 4  # bars for which there is room at least
-
-
-def draw(table: Table, ax: Axes | None = None) -> Figure:
-    """Draws a table, on axes or on a new figure; returns the figure.
-
-    Raises:
-        QueryError: A table of several panels was given axes.
-        ImportError: matplotlib is not installed; tells how to.
-    """
-    if table.picture == "panels":
-        return _panels(table, ax)
-    ax = ax or _axes(2 * len(table.wide()) if table.picture == "heat" else _lines(table.frame))
-    {"bars": _bars, "heat": _heat, "boxes": _boxes}[table.picture](ax, table.frame, table.keys)
-    ax.set_title(table.title, fontsize=10, loc="left")
-    return _figure(ax)
 
 
 def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
