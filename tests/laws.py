@@ -13,12 +13,14 @@ of those. Either way a test fails by chance less than once in a million runs.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 
 from pinq.curator.mechanisms import Weighted
-from pinq.provider.selftest.run import chi_square, flip_law, interval_of, noise_law
+from pinq.provider.selftest.claims import flip_law
+from pinq.provider.selftest.run import chi_square
 
 __all__ = [
     "ALMOST_NEVER",
@@ -36,6 +38,26 @@ ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
 PARTS = 500
 """Parts with equal rows that one query asks: so many independent draws for one charge."""
+
+
+def noise_law(scale: float, edges: np.ndarray) -> np.ndarray:
+    """Returns the law of discrete Laplace noise over intervals; see ``interval_of``.
+
+    Args:
+        scale: In units of the noise.
+        edges: Where intervals end, increasing whole numbers, shape (n,).
+
+    Returns:
+        A probability for each interval and for what is beyond the last edge, shape (n + 1,).
+    """
+    a = math.exp(-1 / scale)
+    below = np.where(edges < 0, a ** np.abs(edges).astype(float) / (1 + a), 1 - a ** (edges + 1.0) / (1 + a))
+    return np.diff(below, prepend=0.0, append=1.0)
+
+
+def interval_of(noise: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Returns the interval that each noise lies in: 0 up to the first edge, and so on."""
+    return np.searchsorted(edges, noise, side="left")
 
 
 def law_is(drawn: np.ndarray, law: np.ndarray) -> None:

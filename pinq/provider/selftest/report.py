@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pinq.provider.report.html import document, table
 from pinq.provider.report.markup import Html, element, joined
 
-__all__ = ["CANNOT", "EVALUATED", "Canary", "Check", "Finding", "Law", "Report"]
+__all__ = ["CANNOT", "EVALUATED", "Canary", "Check", "Finding", "Law", "Report", "Result"]
 
 CANNOT = (
     "A lower bound refutes a claim or fails to; it never proves one. The proofs are in docs/privacy.md.",
@@ -33,8 +33,26 @@ EVALUATED = (
 )
 
 
+class _Bounded:
+    """A loss that is bounded from below."""
+
+    epsilon: float
+    bound: float
+    weaker: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim is not refuted."""
+        return self.bound <= self.epsilon
+
+    @property
+    def sharp(self) -> bool:
+        """Whether the smaller noise would have been seen."""
+        return self.weaker is not None and self.weaker > self.epsilon
+
+
 @dataclass(frozen=True)
-class Finding:
+class Finding(_Bounded):
     """How much a question lost, at least.
 
     Attributes:
@@ -52,16 +70,6 @@ class Finding:
     draws: int
     bound: float
     weaker: float | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether the claim is not refuted."""
-        return self.bound <= self.epsilon
-
-    @property
-    def sharp(self) -> bool:
-        """Whether noise 15 % too small would have been seen."""
-        return self.weaker is not None and self.weaker > self.epsilon
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Canary:
+class Canary(_Bounded):
     """How often the presence of single rows was guessed from one fitted model.
 
     Attributes:
@@ -103,16 +111,6 @@ class Canary:
     bound: float
     weaker: float
 
-    @property
-    def holds(self) -> bool:
-        """Whether the claim is not refuted."""
-        return self.bound <= self.epsilon
-
-    @property
-    def sharp(self) -> bool:
-        """Whether noise ten times too small would have been seen."""
-        return self.weaker > self.epsilon
-
 
 @dataclass(frozen=True)
 class Check:
@@ -121,6 +119,9 @@ class Check:
     name: str
     holds: bool
     detail: str = ""
+
+
+Result = Finding | Law | Canary | Check
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Report:
     @property
     def holds(self) -> bool:
         """Whether nothing was refuted."""
-        results: list[Finding | Law | Canary | Check] = [*self.findings, *self.laws, *self.canaries, *self.checks]
+        results: list[Result] = [*self.findings, *self.laws, *self.canaries, *self.checks]
         return all(result.holds for result in results)
 
     @property

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``selftest``: asks every claim, holds every law, fits every miner, and reports.
+"""``selftest``: asks every claim, fits every miner, and reports.
 
-Order: the exact laws that answers must follow, and the chi-square test of draws against them; the
-measurement of one claim, one law, one miner; the whole test.
+Order: the measurement of one claim, its law and its ledger; of one miner; the whole test.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,13 +30,11 @@ from pinq.provider.local import open as open_here
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.selftest.claims import EPSILON, Claim, claims_of
-from pinq.provider.selftest.report import Canary, Check, Finding, Law, Report
+from pinq.provider.selftest.report import Canary, Check, Finding, Law, Report, Result
 from pinq.provider.selftest.worlds import (
     ANALYST,
     MADE_UP,
     Door,
-    Pair,
-    Row,
     World,
     in_process,
     publish,
@@ -49,55 +46,9 @@ from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import plugin
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Column, Schema, Value
-from pinq.public.scores import MaxClass
-from pinq.public.specs import Spec, Values
+from pinq.public.schema import Categorical, Column, Value
 
-__all__ = ["Progress", "chi_square", "flip_law", "interval_of", "noise_law", "selftest"]
-
-
-def noise_law(scale: float, edges: np.ndarray) -> np.ndarray:
-    """Returns the law of discrete Laplace noise over intervals; see ``interval_of``.
-
-    Args:
-        scale: In units of the noise.
-        edges: Where intervals end, increasing whole numbers, shape (n,).
-
-    Returns:
-        A probability for each interval and for what is beyond the last edge, shape (n + 1,).
-    """
-    a = math.exp(-1 / scale)
-    below = np.where(edges < 0, a ** np.abs(edges).astype(float) / (1 + a), 1 - a ** (edges + 1.0) / (1 + a))
-    return np.diff(below, prepend=0.0, append=1.0)
-
-
-def interval_of(noise: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Returns the interval that each noise lies in: 0 up to the first edge, and so on."""
-    return np.searchsorted(edges, noise, side="left")
-
-
-def flip_law(scores: Sequence[int], eta: float) -> np.ndarray:
-    """Returns the law of permute-and-flip, shape (candidates,).
-
-    Candidate r is visited at a uniform time t, everybody earlier was rejected, and it is accepted:
-    the integral over t of p_r times the product of 1 - p_s t over the others (McKenna & Sheldon
-    2020).
-
-    Args:
-        scores: Of each candidate.
-        eta: Epsilon over the span of the scores.
-    """
-    accept = np.exp(eta * (np.array(scores) - max(scores)))
-    law = np.zeros(len(scores))
-    for r in range(len(scores)):
-        product = np.polynomial.Polynomial([1.0])
-        for s in range(len(scores)):
-            if s != r:
-                # Of two candidates the better one has p = 1; beside it another wins with p times
-                # the integral of 1 - t, p / 2.
-                product *= np.polynomial.Polynomial([1.0, -accept[s]])
-        law[r] = accept[r] * product.integ()(1.0)
-    return law
+__all__ = ["ERROR", "Guess", "Progress", "Time", "chi_square", "measure_canary", "measure_claim", "selftest"]
 
 
 def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
@@ -129,16 +80,11 @@ Exact = tuple[np.ndarray, np.ndarray]
 Guess = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
 """``miners.canaries.Fit``."""
 
-__all__ = ["ERROR", "Guess", "Time", "measure_canary", "measure_claim", "measure_laws"]
-
 ERROR = 1e-6  # how likely a right system is refuted by one claim
 LESS_NOISE = Fraction(85, 100)
 CANARIES = 1_000
 SURE = Fraction(10**4)  # epsilon at which numbers have next to no noise
-ROWS = 10
 FIT_EPSILON = Fraction(2)
-# By MaxClass column a scores 4 of these five rows, b and c 3.
-SCORED: tuple[Row, ...] = ({"y": 1}, {"b": 1, "y": 1}, {"a": 1}, {"a": 1, "b": 1}, {"b": 1})
 
 
 @dataclass(frozen=True)
@@ -149,14 +95,14 @@ class Time:
     end: float
 
 
-def measure_claim(
-    claim: Claim, folder: Path, door: Door, limit: Time, schema: Schema = MADE_UP
-) -> tuple[Finding, Check]:
+def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> list[Result]:
     """Bounds a question's loss from below, at its epsilon and with noise that is 15 % too small.
 
-    To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed.
+    To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed. The
+    draws from the first table are held against their law, where it is known, and the ledger's total
+    against what was asked.
     """
-    worlds = publish(claim.pair, schema, folder, limit.draws)
+    worlds = publish(claim.pair, claim.schema, folder, limit.draws)
     with door(worlds) as handles:
         exact = _exact(claim, worlds, handles) if claim.noisy else None
         spent = [handle.budget.spent for handle in handles]
@@ -174,8 +120,19 @@ def measure_claim(
             _overcharge(handle.budget.spent - earlier, asked)
             for handle, earlier, asked in zip(handles, spent, zip(*pairs, strict=True), strict=True)
         ]
-    finding = Finding(claim.name, claim.pair.neighbours, float(EPSILON), runs, *bounds)
-    return finding, _verified(worlds[0], claim.name, [each for each in wrong if each])
+    results: list[Result] = [Finding(claim.name, claim.pair.neighbours, float(EPSILON), runs, *bounds)]
+    results.append(_verified(worlds[0], claim.name, [each for each in wrong if each]))
+    if claim.law is not None:
+        drawn = pairs[0][0].outcomes
+        results.append(Law(claim.name, len(drawn), _chance(drawn, claim.law)))
+    return results
+
+
+def _chance(outcomes: Sequence[Hashable], law: Mapping[Hashable, float]) -> float:
+    """How likely outcomes so far from a law are; all that it does not name are one outcome."""
+    places = {outcome: place for place, outcome in enumerate(law)}
+    drawn = np.array([places.get(outcome, len(law)) for outcome in outcomes])
+    return chi_square(drawn, np.array([*law.values(), max(0.0, round(1 - sum(law.values()), 9))]))
 
 
 class _Series:
@@ -248,7 +205,7 @@ def _likelihoods(drawn: np.ndarray, before: np.ndarray, after: np.ndarray) -> li
     the largest: no event tells the tables better apart.
     """
     if drawn.shape[1] == 1:
-        return list(np.rint(drawn[:, 0] * 1000).tolist())
+        return list(np.round(drawn[:, 0], 3).tolist())
     nearer = (np.abs(drawn - before) - np.abs(drawn - after)).sum(axis=1)
     return list(np.rint(100 * nearer / np.maximum(np.abs(after - before).sum(axis=1), 1e-9)).tolist())
 
@@ -263,30 +220,6 @@ def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
         except PinqError as error:
             return Check(f"ledger of {name}", False, str(error))
     return Check(f"ledger of {name}", True, f"{events:,} events, chain and total verified")
-
-
-def measure_laws(folder: Path, door: Door, limit: Time) -> list[Law]:
-    """Holds noise of counts and choices of a column against their exact laws."""
-    worlds = publish(Pair([{}] * ROWS, SCORED), MADE_UP, folder, limit.draws)
-    with door(worlds) as (plain, mixed):
-        counts: list[int] = []
-        parts = plain.partition(worlds[0].partition)
-        while len(counts) < limit.draws:
-            counts += parts.noisy_count(epsilon=EPSILON).tolist()
-        edges = np.arange(-6, 7)
-        noise = np.array(counts) - ROWS
-        chance = chi_square(interval_of(noise, edges), noise_law(1 / float(EPSILON), edges))
-        laws = [Law("noise of a count: discrete Laplace", len(counts), chance)]
-        # Scores 4, 3 and 3 of the five rows above: the law of the choice is known exactly.
-        columns: list[Spec] = [Values("a"), Values("b"), Values("c")]
-        chosen: list[int] = []
-        parts = mixed.partition(worlds[1].partition)
-        while len(chosen) < limit.draws:
-            specs = parts.exp_mech(columns, score=MaxClass("y"), epsilon=EPSILON)
-            chosen += [columns.index(spec) for spec in specs if spec is not None]
-        law = flip_law([4, 3, 3], float(EPSILON))
-        laws.append(Law("choice of a column: permute-and-flip", len(chosen), chi_square(np.array(chosen), law)))
-    return laws
 
 
 def measure_canary(name: str, fit: Guess, folder: Path) -> Canary:
@@ -353,9 +286,6 @@ class Progress:
     what: str
 
 
-Result = Finding | Law | Canary | Check
-
-
 def selftest(
     policy: str | os.PathLike[str] | None = None,
     *,
@@ -385,20 +315,19 @@ def selftest(
     left_out: list[str] = []
     loaded = None if policy is None else load_policy(policy)
     results: list[Result] = [] if loaded is None else _checked(loaded, left_out)
-    schema = MADE_UP if loaded is None else loaded.schema_
-    claims, unasked = claims_of(schema)
+    claims, unasked = claims_of(MADE_UP if loaded is None else loaded.schema_)
     left_out += unasked
-    steps = list(_steps(server, claims, schema))
-    for done, step in enumerate(steps):
-        progress(Progress(done, len(steps), step.name))
+    steps = _steps(server, claims)
+    for done, (name, seconds, measure) in enumerate(steps):
+        progress(Progress(done, len(steps), name))
         left = began + 60 * minutes - time.monotonic()
         if left <= 0:
-            left_out.append(step.name)
+            left_out.append(name)
             continue
-        pace = min(1.0, left / sum(later.seconds for later in steps[done:]))
-        limit = Time(max(FEWEST, round(DRAWS * pace)), time.monotonic() + 2 * pace * step.seconds)
+        pace = min(1.0, left / sum(later for _, later, _ in steps[done:]))
+        limit = Time(max(FEWEST, round(DRAWS * pace)), time.monotonic() + 2 * pace * seconds)
         with tempfile.TemporaryDirectory(prefix="pinq-selftest-") as folder:
-            results += step.run(Path(folder), limit)
+            results += measure(Path(folder), limit)
     progress(Progress(len(steps), len(steps), ""))
     return Report(
         __version__,
@@ -413,36 +342,20 @@ def selftest(
     )
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Something that is measured.
-
-    Attributes:
-        name: For people.
-        seconds: About how long all draws take.
-        run: Measures it, in a folder of its own.
-    """
-
-    name: str
-    seconds: float
-    run: Callable[[Path, Time], list[Result]]
+Step = tuple[str, float, Callable[[Path, Time], list[Result]]]
+"""A measurement's name, for people; how many seconds all draws take, about; how to run it, in a folder of its own."""
 
 
-def _steps(server: bool, claims: Sequence[Claim], schema: Schema) -> Iterator[_Step]:
+def _steps(server: bool, claims: Sequence[Claim]) -> list[Step]:
     door = through_a_server if server else in_process
-    yield _Step("laws", 15, partial(_laws, door))
-    for name, fit in plugin("pinq.selftest", "miners", "A self-test fits miners.").items():
-        yield _Step(name, 2, partial(_canary, name, fit))
-    for claim in claims:
-        yield _Step(claim.name, claim.seconds, partial(_claim, claim, door, schema))
+    asked = [(claim.name, claim.seconds, partial(_claim, claim, door)) for claim in claims]
+    fits = plugin("pinq.selftest", "miners", "A self-test fits miners.")
+    # A short test has time for the first claims and the miners.
+    return [*asked[:2], *((name, 2.0, partial(_canary, name, fit)) for name, fit in fits.items()), *asked[2:]]
 
 
-def _laws(door: Door, folder: Path, limit: Time) -> list[Result]:
-    return list(measure_laws(folder, door, limit))
-
-
-def _claim(claim: Claim, door: Door, schema: Schema, folder: Path, limit: Time) -> list[Result]:
-    return list(measure_claim(claim, folder, door, limit, schema))
+def _claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[Result]:
+    return measure_claim(claim, folder, door, limit)
 
 
 def _canary(name: str, fit: Guess, folder: Path, limit: Time) -> list[Result]:
