@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import duckdb
 import numpy as np
@@ -149,10 +150,16 @@ def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         columns: Whole numbers that it names.
     """
     batches = pa.table(dict(columns)).to_batches(max_chunksize=THREAD_ROWS)
-    with duckdb.connect() as connection:  # gives rows in their order, which a shared database need not
+    with _database().cursor() as connection:
         connection.register("numbers", pa.Table.from_batches(batches))
         found = connection.execute(f"SELECT md5_number_lower({text}) AS hash FROM numbers").fetchnumpy()["hash"]
     return np.asarray(found)
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """A database of this process, which gives rows in their order; to open one takes longer than most hashes."""
+    return duckdb.connect()
 
 
 def _go_on() -> None:
