@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -27,6 +28,7 @@ BUSY_SECONDS = 30.0
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 300  # the first replay of millions of events stays below
 IDLE_SECONDS = 300
+LOOK_SECONDS = 0.25
 WRITERS_LOCK = 7162390  # one writer at a time
 ROWS_AT_A_TIME = 1000
 # Two statements, so that a writer reads what the writer before it committed: each looks anew.
@@ -80,6 +82,9 @@ class PostgreSQL(Database):
             )
         except (UnicodeError, ValueError) as error:
             raise LedgerError(f"The ledger {self.where} cannot be opened: {error}.") from None
+        # By one thread for each connection: one for each statement would cost as much as the statement.
+        opened, self._late = socket.socket(fileno=os.dup(self._driver.pgconn.socket)), [math.inf]
+        threading.Thread(target=_watch, args=(self._driver, opened, self._late), daemon=True).start()
         # An owner that forgets close() leaves no open connection behind.
         self._closing = weakref.finalize(self, _close, self._driver, os.getpid())
         ((fsync, commits),) = self._run("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
@@ -147,14 +152,8 @@ class PostgreSQL(Database):
 
     def _run(self, statements: str, values: Sequence[object] = ()) -> list[Row]:
         """Runs statements that are sent together; returns the rows of the last one."""
-        # A server that hangs keeps to no timeout of its own: its socket is shut, and the driver fails.
-        with (
-            socket.socket(fileno=os.dup(self._driver.pgconn.socket)) as opened,
-            self._psycopg.ClientCursor(self._driver) as cursor,
-        ):
-            late = threading.Timer(self._patience, _shut, [opened])
-            late.daemon = True
-            late.start()
+        self._late[0] = time.monotonic() + self._patience
+        with self._psycopg.ClientCursor(self._driver) as cursor:
             try:
                 cursor.execute(statements, values or None)
                 while cursor.nextset():
@@ -163,7 +162,7 @@ class PostgreSQL(Database):
                     raise self._psycopg.OperationalError("the server did not commit")
                 return cursor.fetchall() if cursor.description else []
             finally:
-                late.cancel()
+                self._late[0] = math.inf
 
 
 def _close(driver: psycopg.Connection[Row], process: int) -> None:
@@ -200,6 +199,14 @@ def _settings(read_only: bool) -> dict[str, Any]:
     }
 
 
-def _shut(opened: socket.socket) -> None:
-    with suppress(OSError):  # it was closed just now
-        opened.shutdown(socket.SHUT_RDWR)
+def _watch(driver: psycopg.Connection[Row], opened: socket.socket, late: list[float]) -> None:
+    """Shuts the socket of a connection whose statement is late, for a server that hangs keeps to no timeout of its own.
+
+    The driver then fails.
+    """
+    with opened:
+        while not driver.closed:
+            time.sleep(LOOK_SECONDS)
+            if time.monotonic() >= late[0]:
+                with suppress(OSError):  # it is shut already
+                    opened.shutdown(socket.SHUT_RDWR)
