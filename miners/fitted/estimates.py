@@ -18,8 +18,8 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +30,7 @@ GRID_ROWS, GRID_DISTANCES = 64, 8  # points of the grid over which an expectatio
 WINDOW = 5  # standard deviations on each side of a noisy number of rows: less than one in a million is outside
 MIN_NOISE = 1e-6  # in units of a node's largest count: below that an expectation is as good as the counts themselves
 NODES_AT_ONCE = 1024  # keeps the grid at a few megabytes
+CLOSEST = 1e-100  # a squared distance of shares that is divided by
 UNSEEN = 0.5  # rows like the parent's that count beside a node's own, for each deviation of its noise, and one more
 
 
@@ -52,75 +53,43 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
         Estimates, shape (nodes, k), and the variances of their noise, shape (nodes,).
     """
     best, spread = np.array(answers, dtype=np.float64), np.array(variances, dtype=np.float64)
-    levels = _levels(children)
-    _require_leaves(children, spread)
+    parents, levels = _family(children)
+    if unasked := [node for node in np.flatnonzero(~np.isfinite(spread)).tolist() if not children[node]]:
+        raise ValueError(f"nothing was asked of leaf {unasked[0]}")
     # What a node's own answer and all answers below it tell together, the deepest level first.
-    for level in reversed(levels):
-        total, noise = level.sums(best), level.sums(spread)
+    for below in reversed(levels[1:]):
+        nodes = np.unique(parents[below])
+        total, noise = _sums(best, parents, below)[nodes], _sums(spread, parents, below)[nodes]
         # The noisier the children's sum, the more the own answer weighs; 0 where nothing was asked.
         # Leaves of 4 and 3 with variance 1 below a node of 9 with variance 1: the leaves' sum 7 has
         # variance 2, so the 9 weighs 2/3: 7 + 2/3 * 2 = 8.33, of variance 2/3.
-        weight = noise / (spread[level.nodes] + noise)
-        own = np.where(weight[:, None] > 0, best[level.nodes], total)
-        best[level.nodes], spread[level.nodes] = total + weight[:, None] * (own - total), (1 - weight) * noise
+        weight = noise / (spread[nodes] + noise)
+        own = np.where(weight[:, None] > 0, best[nodes], total)
+        best[nodes], spread[nodes] = total + weight[:, None] * (own - total), (1 - weight) * noise
     # What the rest of the tree tells about a node is shared out among its children in proportion to
     # their variances: an uncertain child takes more of the correction.
-    for level in levels:
-        total, noise = level.sums(best), level.sums(spread)
-        share = spread[level.below] / noise[level.parent]
-        best[level.below] += share[:, None] * (best[level.nodes] - total)[level.parent]
-        spread[level.below] += share**2 * (spread[level.nodes] - noise)[level.parent]
+    for below in levels[1:]:
+        up = parents[below]
+        total, noise = _sums(best, parents, below), _sums(spread, parents, below)
+        share = spread[below] / noise[up]
+        best[below] += share[:, None] * (best - total)[up]
+        spread[below] += share**2 * (spread - noise)[up]
     return best, spread
 
 
-@dataclass(frozen=True, eq=False)
-class _Level:
-    """The nodes of one depth that have children, of all trees.
-
-    Attributes:
-        nodes: Their numbers, shape (nodes,).
-        below: The numbers of their children, node by node, shape (children,).
-        parent: The position in ``nodes`` of each child's parent, shape (children,).
-        starts: Where each node's children begin in ``below``, shape (nodes,).
-    """
-
-    nodes: np.ndarray
-    below: np.ndarray
-    parent: np.ndarray
-    starts: np.ndarray
-
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        """What the children's values add up to, for each node."""
-        result: np.ndarray = np.add.reduceat(values[self.below], self.starts, axis=0)
-        return result
-
-
-def _levels(children: Children) -> list[_Level]:
-    """The levels of some trees from their roots down, but for nodes without children."""
-    depths = [0] * len(children)
+def _family(children: Children) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the parent of each node, its own number for a root, and the nodes of each depth."""
+    parents, depths = np.arange(len(children)), np.zeros(len(children), dtype=np.int64)
     for node, below in enumerate(children):
-        for child in below:
-            depths[child] = depths[node] + 1
-    counts = np.fromiter(map(len, children), dtype=np.int64, count=len(children))
-    flat = np.array([child for below in children for child in below], dtype=np.int64)
-    depth, ends = np.array(depths), np.cumsum(counts)
-    levels = []
-    for number in range(max(depths)):
-        nodes = np.flatnonzero((depth == number) & (counts > 0))
-        # Nodes 1 and 4 with two and three children: 0 0 1 1 1, which begin at 0 and 2; those of
-        # node 4 are `flat` from 6 on, so positions 2 to 4 read there: 6 - 2 more.
-        own = counts[nodes]
-        parent, starts = np.repeat(np.arange(len(nodes)), own), np.cumsum(own) - own
-        positions = np.arange(len(parent)) + ((ends - counts)[nodes] - starts)[parent]
-        levels.append(_Level(nodes, flat[positions], parent, starts))
-    return levels
+        parents[list(below)], depths[list(below)] = node, depths[node] + 1
+    return parents, [np.flatnonzero(depths == depth) for depth in range(depths.max() + 1)]
 
 
-def _require_leaves(children: Children, variances: np.ndarray) -> None:
-    """Raises ``ValueError`` where nothing was asked of a leaf."""
-    for node in np.flatnonzero(~np.isfinite(variances)).tolist():
-        if not children[node]:
-            raise ValueError(f"nothing was asked of leaf {node}")
+def _sums(values: np.ndarray, parents: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Returns what the values of these nodes add up to for each parent, shape like ``values``."""
+    totals = np.zeros_like(values)
+    np.add.at(totals, parents[below], values[below])
+    return totals
 
 
 def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
@@ -138,9 +107,9 @@ def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> n
     rows, noise = counts.sum(axis=1), np.asarray(deviations) * np.sqrt(counts.shape[1])
     result: np.ndarray = np.where(noise > 0, rows <= noise, (counts <= 0).all(axis=1))
     result[0] = False
-    for node, below in enumerate(children):
-        # Parents stand before their children, so what is drowned drowns all below it.
-        result[list(below)] |= result[node]
+    parents, levels = _family(children)
+    for level in levels:
+        result[level] |= result[parents[level]]
     return result
 
 
@@ -215,22 +184,17 @@ def counted_shares(children: Children, counts: np.ndarray, deviations: np.ndarra
 def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: np.ndarray) -> np.ndarray:
     """Returns class shares from the root down, with so many more rows that are like the parent's."""
     deviations, lost = np.asarray(deviations, dtype=np.float64), drowned(children, counts, deviations)
+    parents, levels = _family(children)
     # Level by level, for a node's shares lean on its parent's. The root's own row of `shares` is
     # even before it is computed, so it serves as its parent's.
-    parents = np.zeros(len(children), dtype=np.int64)
     shares = np.full(counts.shape, 1 / counts.shape[1])
-    level = [0]
-    while level:
-        for start in range(0, len(level), NODES_AT_ONCE):
-            batch = np.array(level[start : start + NODES_AT_ONCE])
+    for level in levels:
+        for batch in np.array_split(level, math.ceil(len(level) / NODES_AT_ONCE)):
             before = shares[parents[batch]]
             own, more = _expected(counts[batch], before, deviations[batch]), unseen[batch, None]
             rows = np.maximum(counts[batch].sum(axis=1, keepdims=True), 0.0)
             own += more / np.maximum(rows + more, 1.0) * (before - own)
             shares[batch] = np.where(lost[batch, None], before, own)
-        for node in level:
-            parents[list(children[node])] = node
-        level = [child for node in level for child in children[node]]
     return shares
 
 
@@ -313,20 +277,10 @@ def moment_shares(children: Children, counts: np.ndarray, deviations: np.ndarray
     shares = shares / np.where(totals > 0, totals, 1)
     rows = totals[:, 0] * largest[:, 0]
     expected = (counts.shape[1] - 1) * np.square(np.asarray(deviations) / np.maximum(rows, 1.0))
-    before = np.full(counts.shape[1], 1 / counts.shape[1])
-    shares[0] = _shrunk(shares[0], before, expected[0], rows[0])
-    for node, below in enumerate(children):
-        for child in below:
-            shares[child] = _shrunk(shares[child], shares[node], expected[child], rows[child])
+    parents, levels = _family(children)
+    for level in levels:
+        own, before = shares[level], shares[parents[level]] if level[0] else np.full(1, 1 / counts.shape[1])
+        seen = np.square(own - before).sum(axis=1)
+        weight = np.where(rows[level] > 0, np.maximum(0.0, 1 - expected[level] / np.maximum(seen, CLOSEST)), 0.0)
+        shares[level] = before + weight[:, None] * (own - before)
     return shares
-
-
-def _shrunk(own: np.ndarray, parent: np.ndarray, expected: float, rows: float) -> np.ndarray:
-    """Returns own shares, shrunk towards the parent's as far as noise explains their distance."""
-    if rows <= 0:
-        return parent
-    weight = 1.0
-    if expected != 0:
-        seen = float(np.square(own - parent).sum())
-        weight = max(0.0, 1 - expected / seen) if seen > 0 else 0.0
-    return weight * own + (1 - weight) * parent

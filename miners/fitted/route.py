@@ -58,12 +58,11 @@ class Router:
         self.columns = tuple(
             dict.fromkeys(axis.column for axis in axes if axis is not None and axis.column is not None)
         )
-        # The first code of each range; None where each code is a bin of its own.
-        self.ranges = {
-            name: _ranges([a for a in axes if a is not None and a.column == name], schema.columns[name])
+        # The first code of each bin but that of code -1.
+        self.starts = {
+            name: _starts([a for a in axes if a is not None and a.column == name], schema.columns[name])
             for name in self.columns
         }
-        self.bin_of = {name: _bin_of(starts, schema.columns[name].codes) for name, starts in self.ranges.items()}
         # All tables stand one behind another in `next`; that of node v begins at `start[v]`, and is
         # looked up by the bins in row `row_of[v]`. Row 0 is all zeros, for leaves.
         self.row_of = np.zeros(len(nodes), dtype=np.int64)
@@ -80,21 +79,20 @@ class Router:
 
     def _table(self, index: int, node: Node, axis: Axis) -> np.ndarray:
         """Returns the node that comes after node ``index``, for each bin of its column."""
-        column = self.schema.columns[str(axis.column)]
-        starts = self.ranges[str(axis.column)]
         # For cuts at 30 and 60: codes -1, 0, 30 and 60, one for each bin, have the parts -1, 0, 1
         # and 2, so the row stops or goes to the first, second or third child.
-        codes = np.concatenate([[-1], np.arange(column.codes) if starts is None else starts])
-        parts = axis.parts_of(codes)
+        parts = axis.parts_of(np.append(-1, self.starts[str(axis.column)]))
         return np.where(parts < 0, index, np.array(node.children)[parts])
 
     def bins(self, name: str, codes: np.ndarray) -> np.ndarray:
         """Returns the bin of each code of a column, shape like ``codes``."""
-        starts, bin_of = self.ranges[name], self.bin_of[name]
-        if starts is None:
-            return codes + 1
-        result: np.ndarray = np.searchsorted(starts, codes, side="right") if bin_of is None else bin_of[codes]
-        return result
+        starts, distinct = self.starts[name], self.schema.columns[name].codes
+        if distinct > MAX_LOOKUP:
+            return np.searchsorted(starts, codes, side="right")
+        # Code -1 stands at the end, where Python looks for it: of 4 codes and bins that start at 0
+        # and 2 the table is [1, 1, 2, 2, 0].
+        table = np.append(np.searchsorted(starts, np.arange(distinct), side="right"), 0).astype(np.int32)
+        return table[codes]
 
     def walk(self, bins: np.ndarray, levels: int) -> np.ndarray:
         """Returns the nodes at which rows with these bins, shape (columns + 1, rows), end up."""
@@ -195,20 +193,9 @@ def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarr
     return [f"{rows.sum():,} of {len(codes):,} rows have {what}" for what, rows in found.items() if rows.any()]
 
 
-def _ranges(axes: Sequence[Axis], column: Categorical | Numeric) -> np.ndarray | None:
-    """Returns the first code of each range that no axis divides; None where one looks codes up."""
+def _starts(axes: Sequence[Axis], column: Categorical | Numeric) -> np.ndarray:
+    """Returns the first code of each range that no axis divides; each code where one looks codes up."""
     if any(axis.thresholds is None for axis in axes):
-        return None
+        return np.arange(column.codes)
     starts = {0, *(threshold for axis in axes for threshold in axis.thresholds or ())}
     return np.array(sorted(starts | ({column.cells} if column.nullable else set())), dtype=np.int64)
-
-
-def _bin_of(starts: np.ndarray | None, codes: int) -> np.ndarray | None:
-    """Returns the bin of each code as a table; None where a search is better.
-
-    Code -1 stands at the end, where Python looks for it: for 4 codes and a range that starts at 2
-    the table is [1, 1, 2, 2, 0].
-    """
-    if starts is None or codes > MAX_LOOKUP:
-        return None
-    return np.append(np.searchsorted(starts, np.arange(codes), side="right"), 0).astype(np.int32)

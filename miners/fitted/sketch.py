@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
 
 import numpy as np
 
@@ -98,61 +97,11 @@ class Sketch:
         return order
 
 
-class _Answer(NamedTuple):
-    """An answer holds what a node predicts, as ``NodeCard`` describes its fields."""
-
-    shares: tuple[float, ...]
-    best: int
-    vote: str
-    mix: str
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """A shape holds the structure of a tree as arrays over its nodes.
-
-    Attributes:
-        parents: Of each node; -1 for the root.
-        depths: Splits above each node.
-        is_leaf: Whether a node is a leaf.
-        leaves: Leaves at or below each node.
-    """
-
-    parents: np.ndarray
-    depths: np.ndarray
-    is_leaf: np.ndarray
-    leaves: np.ndarray
-
-    @classmethod
-    def of(cls, nodes: Sequence[Node]) -> _Shape:
-        """Returns the shape of nodes that stand before their children."""
-        parents, depths = np.full(len(nodes), -1), np.zeros(len(nodes), dtype=np.int64)
-        for index, node in enumerate(nodes):
-            depths[list(node.children)], parents[list(node.children)] = depths[index] + 1, index
-        is_leaf = np.array([node.is_leaf for node in nodes])
-        leaves = is_leaf.astype(np.int64)
-        for index in range(len(nodes) - 1, 0, -1):
-            leaves[parents[index]] += leaves[index]
-        return cls(parents, depths, is_leaf, leaves)
-
-    @property
-    def depth(self) -> int:
-        """Returns the splits above the deepest leaf."""
-        return int(self.depths.max())
-
-    def levels_of(self, max_ends: int) -> int:
-        """Returns how many levels have at most ``max_ends`` ends, at least one level."""
-        # Ends of a picture of d levels: the leaves above level d, and all nodes on it. A root with
-        # a leaf and a split node of two leaves has 1, 2 and 3 ends at 0, 1 and 2 levels.
-        levels = range(self.depth + 1)
-        ends = [int(((self.depths == d) | (self.is_leaf & (self.depths < d))).sum()) for d in levels]
-        return max((level for level, count in enumerate(ends) if count <= max_ends or level <= 1), default=0)
-
-
 def sketch(
     schema: Schema,
     target: Target,
     nodes: Sequence[Node],
+    depths: Sequence[int],
     shares: np.ndarray,
     means: np.ndarray | None = None,
     *,
@@ -166,6 +115,7 @@ def sketch(
         schema: The schema that the splits belong to.
         target: What is predicted.
         nodes: The nodes; the root first, each before its children.
+        depths: Splits above each.
         shares: Class probabilities of each, or the weights of the two ends of a numeric target,
             shape (nodes, classes).
         means: Of a numeric target: each node's mean and its interval, shape (nodes, 3).
@@ -173,50 +123,67 @@ def sketch(
         max_depth: Levels of splits to show; what lies below is folded into its node.
         max_ends: Without ``max_depth``: shows as many levels as have at most so many ends.
     """
-    shape = _Shape.of(nodes)
-    limit = _limit(shape, max_depth, max_ends)
+    limit, leaves = _limit(nodes, depths, max_depth, max_ends), _leaves(nodes)
     classes = tuple(plain(name) for name in target.bar_names)
-    names, cards = {0: ("all rows", "all rows")}, {}
-    for index in np.flatnonzero(shape.depths <= limit).tolist():
-        node, depth = nodes[index], int(shape.depths[index])
+    names, parents, cards = {0: ("all rows", "all rows")}, dict[int, int](), {}
+    for index, node in enumerate(nodes):
+        if depths[index] > limit:
+            continue
+        is_last = depths[index] == limit
         # A node gives its children their names before they are drawn: parents stand before them.
-        if depth < limit:
+        if not is_last:
             names |= zip(node.children, part_names(node, schema), strict=True)
-        answer = _votes(classes, shares[index]) if means is None else _mean(shares[index, 1], means[index])
+            parents |= dict.fromkeys(node.children, index)
+        # Of a numeric target the second end's weight is shown.
+        own = shares[index] if means is None else shares[index, 1:]
+        vote, mix = _votes(classes, own) if means is None else _mean(means[index])
+        above = AS_ABOVE if drowned[index] else ""
         cards[index] = NodeCard(
-            parent=int(shape.parents[index]) if index else None,
-            depth=depth,
+            parent=parents.get(index),
+            depth=depths[index],
             branch=names[index][0],
             meaning=names[index][1],
             question=None if node.split is None else plain(node.split.column),
-            shares=answer.shares,
-            best=answer.best,
-            vote=f"{answer.vote}{AS_ABOVE if drowned[index] else ''}",
-            mix=f"{answer.mix}{AS_ABOVE if drowned[index] else ''}",
+            shares=tuple(own.tolist()),
+            best=int(own.argmax()),
+            vote=vote + above,
+            mix=mix + above,
             rows=node.rows,
             size=_size(node),
-            children=node.children if depth < limit else (),
-            hidden=int(shape.leaves[index]) if depth == limit and not node.is_leaf else 0,
+            children=() if is_last else node.children,
+            hidden=leaves[index] if is_last and not node.is_leaf else 0,
         )
-    return Sketch(_title(target, shape, limit), classes, cards)
+    title = f"{plain(target.name)}: depth {max(depths)}, {leaves[0]:,} {'leaf' if leaves[0] == 1 else 'leaves'}"
+    return Sketch(title if limit == max(depths) else f"{title}, drawn to depth {limit}", classes, cards)
 
 
-def _limit(shape: _Shape, max_depth: int | None, max_ends: int | None) -> int:
+def _leaves(nodes: Sequence[Node]) -> list[int]:
+    """Returns how many leaves there are at or below each node."""
+    leaves = [1] * len(nodes)
+    for index in range(len(nodes) - 1, -1, -1):
+        if nodes[index].children:
+            leaves[index] = sum(leaves[child] for child in nodes[index].children)
+    return leaves
+
+
+def _limit(nodes: Sequence[Node], depths: Sequence[int], max_depth: int | None, max_ends: int | None) -> int:
     """Returns how many levels of splits to show."""
-    if max_depth is None:
-        return shape.depth if max_ends is None else shape.levels_of(max_ends)
-    if not is_whole(max_depth, 0):
-        raise QueryError(
-            f"is {max_depth!r}", parameter="max_depth", allowed="a whole number of at least 0, or None for all"
-        )
-    return min(shape.depth, int(max_depth))
-
-
-def _title(target: Target, shape: _Shape, limit: int) -> str:
-    """Returns the title: target, depth and leaves, and how much is shown."""
-    leaves = f"{shape.leaves[0]:,} {'leaf' if shape.leaves[0] == 1 else 'leaves'}"
-    title = f"{plain(target.name)}: depth {shape.depth}, {leaves}"
-    return title if limit == shape.depth else f"{title}, drawn to depth {limit}"
+    if max_depth is not None:
+        if not is_whole(max_depth, 0):
+            allowed = "a whole number of at least 0, or None for all"
+            raise QueryError(f"is {max_depth!r}", parameter="max_depth", allowed=allowed)
+        return min(max(depths), int(max_depth))
+    limit = max(depths)
+    # Ends of a picture of d levels: the leaves above level d, and all nodes on it. A root with a
+    # leaf and a split node of two leaves has 1, 2 and 3 ends at 0, 1 and 2 levels.
+    while max_ends is not None and limit > 1:
+        if (
+            sum(own == limit or (own < limit and node.is_leaf) for own, node in zip(depths, nodes, strict=True))
+            <= max_ends
+        ):
+            break
+        limit -= 1
+    return limit
 
 
 def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
@@ -252,21 +219,20 @@ def _size(node: Node) -> str:
     return f"{node.rows:,.0f}" + ("" if interval is None else f" ±{interval[1] - node.rows:,.0f}")
 
 
-def _votes(classes: Sequence[str], shares: np.ndarray) -> _Answer:
-    """Returns what a node of a categorical target answers."""
+def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[str, str]:
+    """Returns the vote and the mix of a node of a categorical target."""
     order = np.argsort(-shares, kind="stable").tolist()
     votes = [f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED]]
     others = sum(shares[number] >= VISIBLE for number in order[1:MIXED]) if len(classes) > 2 else 0
-    vote = f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}"
-    return _Answer(tuple(shares.tolist()), order[0], vote, ", ".join(votes[: 1 + others]))
+    return f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}", ", ".join(votes[: 1 + others])
 
 
-def _mean(share: float, mean: np.ndarray) -> _Answer:
-    """Returns what a node of a numeric target answers, with as many digits as noise leaves it."""
+def _mean(mean: np.ndarray) -> tuple[str, str]:
+    """Returns the same of a node of a numeric target, with as many digits as noise leaves it."""
     value, low, high = mean.tolist()
     digits = _digits(high - low)
     vote = f"{value:,.{digits}f}"
-    return _Answer((float(share),), 0, vote, f"mean {vote} ({low:,.{digits}f} to {high:,.{digits}f})")
+    return vote, f"mean {vote} ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
 def _digits(wide: float) -> int:

@@ -693,6 +693,7 @@ class Tree:
             self.schema,
             self._target,
             self.nodes,
+            self.depths,
             self.probabilities,
             None if self.classes else np.column_stack([self.values, self.intervals()]),
             drowned=self.drowned,
