@@ -195,16 +195,6 @@ class Strategy(Protocol):
         """Returns whether a path that has used this split does not use its column again."""
 
 
-class Leaves(Protocol):
-    """What is asked of nodes that turn out to be leaves."""
-
-    def early(self, level: Level, asked: Sequence[Step]) -> None:
-        """Takes nodes that are not split although their level is not the last."""
-
-    def last(self, level: Level) -> None:
-        """Takes the nodes below the last level of splits."""
-
-
 def grow(roots: Parts, strategy: Strategy) -> list[list[OpenNode]]:
     """Grows a tree below each of these disjoint parts, all together.
 
@@ -212,16 +202,13 @@ def grow(roots: Parts, strategy: Strategy) -> list[list[OpenNode]]:
         For each tree its nodes: the root first, each node before its children.
     """
     nodes = [OpenNode() for _ in range(len(roots))]
-    top = Level(0, roots, nodes[:])
+    levels = _grow(Level(0, roots, nodes[:]), nodes, strategy)
     if strategy.recipe.stops:
-        levels = _grow(top, nodes, strategy, LeavesWithoutAnswers(strategy))
         _end_paths(roots.depth, levels, nodes, strategy)
-    else:
-        _grow(top, nodes, strategy, LeavesAskedAtOnce(strategy))
     return [_tree_below(nodes, root) for root in range(len(roots))]
 
 
-def _grow(level: Level, nodes: list[OpenNode], strategy: Strategy, leaves: Leaves) -> list[Level]:
+def _grow(level: Level, nodes: list[OpenNode], strategy: Strategy) -> list[Level]:
     """Adds all that grows below a level to ``nodes``; returns all levels, this one first."""
     levels = [level]
     for steps in strategy.recipe.levels:
@@ -231,55 +218,39 @@ def _grow(level: Level, nodes: list[OpenNode], strategy: Strategy, leaves: Leave
         # Of three nodes one is too small, and one finds no split: the first becomes a leaf after
         # the steps that describe it, the second after those that choose, too; the third is split.
         large = _worth_splitting(level, strategy)
-        leaves.early(level.only(~large), described)
+        _end_early(level.only(~large), described, strategy)
         level = level.only(large)
         if not level.nodes:
             return levels
         splits = strategy.choose(level)
         splittable = np.array([split is not None for split in splits])
-        leaves.early(level.only(~splittable), strategy.without_split(level.number))
+        _end_early(level.only(~splittable), strategy.without_split(level.number), strategy)
         level = level.only(splittable)
         if not level.nodes:
             return levels
         level = _branch(level, [split for split in splits if split is not None], nodes, strategy)
         levels.append(level)
-    leaves.last(level)
+    if strategy.recipe.stops:
+        _end_early(level, [], strategy)
+    else:
+        for step in strategy.recipe.leaf:
+            _describe(level, step, strategy)
     return levels
 
 
-@dataclass(frozen=True)
-class LeavesAskedAtOnce:
-    """Leaves that are described as soon as they are reached."""
+def _end_early(level: Level, asked: Sequence[Step], strategy: Strategy) -> None:
+    """Asks the last question to nodes that are not split, after these steps of their level.
 
-    strategy: Strategy
-
-    def early(self, level: Level, asked: Sequence[Step]) -> None:
-        """Asks the last question to nodes that are not split after all."""
-        if level.nodes:
-            _describe(level, self.strategy.recipe.early_leaf(level.number, asked), self.strategy)
-
-    def last(self, level: Level) -> None:
-        """Asks all steps of the leaves."""
-        for step in self.strategy.recipe.leaf:
-            _describe(level, step, self.strategy)
-
-
-@dataclass(frozen=True)
-class LeavesWithoutAnswers:
-    """Leaves that note what their paths have left, until it is known which of them stay."""
-
-    strategy: Strategy
-
-    def early(self, level: Level, asked: Sequence[Step]) -> None:
-        """Notes what the paths to these leaves have left once their ends are asked for."""
-        recipe = self.strategy.recipe
+    Where one question of all leaves is going to say which of them stay, they only note what their
+    paths will then have left.
+    """
+    recipe = strategy.recipe
+    if recipe.stops:
         left = recipe.left(level.number, [recipe.leaf_step(StepName.STOP), *asked])
         for node in level.nodes:
             node.left = left
-
-    def last(self, level: Level) -> None:
-        """Notes the same of leaves below the last split, of which nothing has been asked."""
-        self.early(level, [])
+    elif level.nodes:
+        _describe(level, recipe.early_leaf(level.number, asked), strategy)
 
 
 def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strategy: Strategy) -> None:
@@ -339,15 +310,11 @@ def _tree_below(nodes: Sequence[OpenNode], root: int) -> list[OpenNode]:
 
 def _describe(level: Level, step: Step, strategy: Strategy) -> None:
     """Runs a step that describes nodes."""
-    if step.name is StepName.SIZE:
-        _ask_sizes(level, step.epsilon, strategy)
-    else:
+    if step.name is not StepName.SIZE:
         _ask_classes(level, step.epsilon, strategy)
-
-
-def _ask_sizes(level: Level, epsilon: Epsilon, strategy: Strategy) -> None:
-    scale = count_scale(strategy.schema, epsilon)
-    sizes = np.asarray(level.parts.noisy_count(epsilon=epsilon)).ravel()
+        return
+    scale = count_scale(strategy.schema, step.epsilon)
+    sizes = np.asarray(level.parts.noisy_count(epsilon=step.epsilon)).ravel()
     for node, size in zip(level.nodes, sizes, strict=True):
         node.size, node.size_scale = float(size), scale
 

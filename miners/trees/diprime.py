@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +23,6 @@ from pinq.public.scores import Balance
 
 __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
 
-PAPER_FEATURES = 5
 REGRESSION_FEWER = 3.5
 
 
@@ -38,20 +36,12 @@ class DiPriMeStrategy(ForestStrategy):
 
     split_share: Fraction
 
+    default_features: ClassVar[int | None]  # None for all attributes
     default_trees: ClassVar[int]
     default_share: ClassVar[float]
     default_criterion: ClassVar[str]  # for regression
     depth_follows_epsilon: ClassVar[bool]
-
-    @staticmethod
-    @abstractmethod
-    def default_features(attributes: int) -> int:
-        """Returns how many attributes a node looks at where nobody says."""
-
-    @property
-    @abstractmethod
-    def parts_of_share(self) -> int:
-        """Into how many questions a level's share goes."""
+    parts_of_share: ClassVar[int]  # into how many questions a level's share goes
 
     @property
     def split_weight(self) -> int:
@@ -73,16 +63,12 @@ class DiPriMeStrategy(ForestStrategy):
 class Best(DiPriMeStrategy):
     """Attribute and cut, or group of values, are chosen together, by one tree on all rows."""
 
+    default_features = None
     default_trees = 1
     default_share = 0.8
     default_criterion = "absolute_error"
     depth_follows_epsilon = True
     parts_of_share = 1
-
-    @staticmethod
-    def default_features(attributes: int) -> int:
-        """Returns all attributes."""
-        return attributes
 
     def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns one choice."""
@@ -98,16 +84,12 @@ class Paper(DiPriMeStrategy):
     """The median of each of a few attributes, then the attribute whose median splits best."""
 
     textbook = True
+    default_features = 5
     default_trees = 10
     default_share = 0.5
     default_criterion = "squared_error"
     depth_follows_epsilon = False
     parts_of_share = 2
-
-    @staticmethod
-    def default_features(attributes: int) -> int:
-        """Returns the paper's number."""
-        return min(PAPER_FEATURES, attributes)
 
     def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns the medians, which share one loss, and the choice among them."""
@@ -165,7 +147,7 @@ class DiPriMe(ForestMiner):
         trees = kind.default_trees
         if self.n_estimators is not None:
             trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
-        features = kind.default_features(len(names))
+        features = min(kind.default_features or len(names), len(names))
         if self.max_features is not None:
             features = whole_number("max_features", self.max_features, 1, len(names))
         return kind(

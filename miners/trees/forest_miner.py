@@ -94,10 +94,6 @@ class ForestStrategy(TreeStrategy):
     def _sides(self) -> int:
         return max(family.max_parts(self.schema) for family in families(self.schema, self.names))
 
-    def fan_out(self, level: int) -> int:
-        """Returns the same for a level."""
-        return self.max_parts(OpenNode())
-
     def drawn(self, names: Iterable[Sequence[str]]) -> list[list[str]]:
         """Draws which of its attributes each node looks at: public randomness."""
         drawn = []

@@ -72,10 +72,6 @@ class GreedyStrategy(TreeStrategy):
         """What ``max_parts`` returned, by columns used: thousands of nodes share few such sets."""
         return {}
 
-    def fan_out(self, level: int) -> int:
-        """Returns the most parts that a split of this level makes."""
-        return self.max_parts(OpenNode())
-
     def threshold(self, node: OpenNode) -> float:
         """Returns the noisy size from which a node is split.
 

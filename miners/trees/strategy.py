@@ -94,9 +94,9 @@ class TreeStrategy(ABC):
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that a node's split can have."""
 
-    @abstractmethod
     def fan_out(self, level: int) -> int:
         """Returns the most parts that a split of this level makes."""
+        return self.max_parts(OpenNode())
 
     @cached_property
     def recipe(self) -> Recipe:
