@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
@@ -14,7 +14,7 @@ import numpy as np
 from miners.budget.plan import Plan, loss_text
 from miners.fitted.forest import Forest
 from miners.fitted.json_form import param_out, read_stored
-from miners.fitted.model_card import Certified, ModelCard, model_card
+from miners.fitted.model_card import ModelCard, model_card
 from miners.fitted.reliability import Reliability, determination
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
-    from miners.budget.plan import Plan
     from miners.fitted.route import Frame
+    from pinq.public.certificate import Certificate
 
 __all__ = [
     "Classifier",
     "Fitted",
     "ForestFaces",
+    "Learned",
     "Regressor",
     "TreeClassifier",
     "TreeFaces",
@@ -98,11 +99,11 @@ class Model(Protocol):
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
 
 
-class Fitted(Certified, Parameterised):
-    """A miner whose fitted state is a ``Model``.
+class Learned(Parameterised):
+    """What every fitted miner has: a bill, a page about it, its text, and which answers it was made from.
 
     Attributes:
-        schema_: The public schema under which it was grown.
+        schema_: The public schema under which it learned.
         cost_: What ``fit`` really spent, exact. ``set_params`` changes what is shown and what the
             next ``fit`` costs; what was learned, and at what cost, stays as it was.
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
@@ -116,15 +117,9 @@ class Fitted(Certified, Parameterised):
     fitted_on_: str
     feature_names_in_: np.ndarray
     n_features_in_: int
-    _state: type[Model]
     _limits: tuple[str, ...] = ()
-
-    @property
-    def _model(self) -> Model:
-        """The fitted ``tree_``, ``forest_`` or ``card_``."""
-        self._require_fitted(f"{self._state.kept_as}_")
-        model: Model = getattr(self, f"{self._state.kept_as}_")
-        return model
+    _certificate: Certificate | None = None
+    _fit_params: dict[str, Any]
 
     @property
     def unspent_(self) -> Fraction:
@@ -135,6 +130,91 @@ class Fitted(Certified, Parameterised):
         """
         self._require_fitted("cost_")
         return Exact(Epsilon.of(self._fit_params["epsilon"]).exact - self.cost_)
+
+    def certificate(self) -> Certificate:
+        """Under which ids the model's answers were charged, for the owner of the ledger; free.
+
+        ``pinq audit POLICY --certificate FILE --model FILE`` makes the model from those answers again.
+
+        Raises:
+            QueryError: It was not fitted in this process, or on several holders, each with a ledger
+                of its own; or it drew public randomness that nobody can draw again.
+        """
+        if self._certificate is None:
+            raise QueryError(
+                "only a model that was fitted in this process, on one handle, has a certificate: "
+                "take it right after `fit` and keep it with the model."
+            )
+        if self._fit_params.get("random_state", 0) is None:
+            raise QueryError("is None, so the fit cannot be made again; fit with a number", parameter="random_state")
+        return self._certificate
+
+    def card(self) -> ModelCard:
+        """A page about the model: data, policy, epsilon, plan, bill, known limits.
+
+        It prints as Markdown, shows as HTML, and ``to_markdown`` and ``to_html`` give either.
+        """
+        self._require_fitted("cost_")
+        fitted = type(self)(**self._fit_params)
+        return model_card(
+            miner=repr(fitted),
+            model=self._told(),
+            dataset=getattr(self, "fitted_on_", None),
+            schema=self.schema_,
+            plan=self._plan_of(fitted),
+            cost=self.cost_,
+            limits=self._limits,
+        )
+
+    @abstractmethod
+    def _told(self) -> Mapping[str, str]:
+        """What was learned, in names and texts."""
+
+    @abstractmethod
+    def _plan_of(self, fitted: Any) -> Plan:
+        """The plan of a miner with the parameters of the fit."""
+
+    def to_json(self) -> str:
+        """The fitted miner as text: its parameters, what it cost, what it learned."""
+        stored = self._stored()
+        params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
+        head = {"format": f"pinq-{type(self).__name__}", "version": VERSION, "params": params}
+        return json.dumps({**head, "cost": loss_text(self.cost_), **stored}, allow_nan=False)
+
+    @abstractmethod
+    def _stored(self) -> dict[str, object]:
+        """What was learned, as JSON has it."""
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
+        stored, params, cost = read_stored(cls, text, VERSION)
+        miner: Self = cls(**params)
+        return miner._restored(stored, cost)
+
+    @abstractmethod
+    def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
+        """Takes what ``_stored`` wrote. ``QueryError`` where it is something else."""
+
+    def _note(self, schema: Schema, features: Iterable[str], cost: Fraction) -> None:
+        """Keeps what every fit leaves behind."""
+        self.schema_, self.cost_ = schema, cost
+        self._fit_params = self.get_params(deep=False)  # as they were then
+        self.feature_names_in_ = np.array(list(features), dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+
+
+class Fitted(Learned):
+    """A miner whose fitted state is a ``Model``."""
+
+    _state: type[Model]
+
+    @property
+    def _model(self) -> Model:
+        """The fitted ``tree_``, ``forest_`` or ``card_``."""
+        self._require_fitted(f"{self._state.kept_as}_")
+        model: Model = getattr(self, f"{self._state.kept_as}_")
+        return model
 
     def predict(self, X: Frame) -> np.ndarray:
         """Predicts the likeliest class or the mean of each row, shape (rows,).
@@ -157,68 +237,26 @@ class Fitted(Certified, Parameterised):
     def to_frame(self) -> pd.DataFrame:
         """What was learned as a table: a row for each node of a tree or forest."""
 
-    def card(self) -> ModelCard:
-        """A page about the model: data, policy, epsilon, plan, bill, known limits.
-
-        It prints as Markdown, shows as HTML, and ``to_markdown`` and ``to_html`` give either.
-        """
-        self._require_fitted("cost_")
-        fitted = type(self)(**self._fit_params)
-        return model_card(
-            miner=repr(fitted),
-            model={"learned": self._in_a_line()},
-            dataset=getattr(self, "fitted_on_", None),
-            schema=self.schema_,
-            plan=self._plan_of(fitted),
-            cost=self.cost_,
-            limits=self._limits,
-        )
+    def _told(self) -> Mapping[str, str]:
+        return {"learned": self._in_a_line()}
 
     def _in_a_line(self) -> str:
         """What was learned, in a line."""
         return repr(self._model)
 
     def _plan_of(self, fitted: Any) -> Plan:
-        """The plan of a miner with the parameters of the fit."""
         plan: Plan = fitted.plan(self.schema_, self._model.target)
         return plan
 
-    def to_json(self) -> str:
-        """The fitted miner as text: its parameters, what it cost, its tree or forest."""
-        stored = self._stored()
-        params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
-        return json.dumps(
-            {
-                "format": f"pinq-{type(self).__name__}",
-                "version": VERSION,
-                "params": params,
-                "cost": loss_text(self.cost_),
-                **stored,
-            },
-            allow_nan=False,
-        )
-
     def _stored(self) -> dict[str, object]:
-        """What was learned, as JSON has it."""
         return {self._state.kept_as: self._model.to_dict()}
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        stored, params, cost = read_stored(cls, text, VERSION)
-        miner: Self = cls(**params)
-        return miner._restored(stored, cost)
-
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
-        """Takes what ``_stored`` wrote. ``QueryError`` where it is something else."""
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
     def _fitted(self, model: Model, cost: Fraction) -> Self:
         setattr(self, f"{self._state.kept_as}_", model)
-        self.cost_, self.schema_ = cost, model.schema
-        self._fit_params = self.get_params(deep=False)  # as they were then
-        self.feature_names_in_ = np.array([name for name in model.schema.columns if name != model.target], dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
+        self._note(model.schema, (name for name in model.schema.columns if name != model.target), cost)
         return self
 
 

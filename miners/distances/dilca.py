@@ -6,11 +6,10 @@ Battaglia, Celano & Pensa 2021 describe it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -18,13 +17,10 @@ import pandas as pd
 from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import Plan, loss_text, remember_fit
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
-from miners.distances.plot import LIMITS, contexts_text, distances_frame, fitted_html
+from miners.distances.plot import LIMITS, contexts_text, fitted_html
 from miners.distances.task import ContextTask, NoisyTable, ask_tables, forecast, make_task, select, tables_of
-from miners.estimator import public_schema, whole_number
-from miners.fitted.json_form import param_out, read_stored
-from miners.fitted.model_card import Certified, ModelCard, model_card
+from miners.estimator import Learned, public_schema, whole_number
 from miners.fitted.route import encode
-from miners.parameters import Parameterised
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, text_of
 from pinq.public.epsilon import Loss
@@ -41,10 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DPDilca"]
 
-VERSION = 1
 
-
-class DPDilca(Certified, Parameterised):
+class DPDilca(Learned):
     """Learns how far apart the values of an attribute are, from how other attributes go with them.
 
     Two values are close if rows that have them look alike in other columns: ``gastritis`` is nearer
@@ -112,10 +106,7 @@ class DPDilca(Certified, Parameterised):
     context_: dict[str, tuple[str, ...]]
     splits_: dict[str, Values | Cuts]
     left_out_: tuple[str, ...]
-    schema_: Schema
-    feature_names_in_: np.ndarray
-    n_features_in_: int
-    cost_: Fraction
+    _limits = LIMITS
     _estimator_type = "transformer"
 
     def __init__(
@@ -260,33 +251,19 @@ class DPDilca(Certified, Parameterised):
         self._require_fitted("distances_")
         return plot_context(self.context_, ax)
 
-    def to_json(self) -> str:
-        """Returns the fitted miner as text: its parameters, its cost, contexts and distances."""
+    def _stored(self) -> dict[str, object]:
         self._require_fitted("distances_")
-        return json.dumps(
-            {
-                "format": "pinq-DPDilca",
-                "version": VERSION,
-                "params": {name: param_out(value) for name, value in self.get_params(deep=False).items()},
-                "cost": loss_text(self.cost_),
-                "schema": self.schema_.model_dump(mode="json"),
-                "targets": {
-                    name: {"context": list(self.context_[name]), "distances": frame.to_numpy().tolist()}
-                    for name, frame in self.distances_.items()
-                },
-            },
-            allow_nan=False,
-        )
+        targets = {
+            name: {"context": list(self.context_[name]), "distances": frame.to_numpy().tolist()}
+            for name, frame in self.distances_.items()
+        }
+        return {"schema": self.schema_.model_dump(mode="json"), "targets": targets}
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        stored, params, cost = read_stored(cls, text, VERSION)
-        miner: Self = cls(**params)
+    def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
         try:
             schema = Schema.model_validate(stored["schema"])
             targets: dict[str, dict[str, Sequence[str]]] = dict(stored["targets"])
-            task = miner._task(schema, list(targets))
+            task = self._task(schema, list(targets))
             distances = {name: np.array(entry["distances"], dtype=np.float64) for name, entry in targets.items()}
             contexts = {name: tuple(entry["context"]) for name, entry in targets.items()}
             if not _fits(task, contexts, distances):
@@ -295,27 +272,25 @@ class DPDilca(Certified, Parameterised):
             raise QueryError(
                 "this is not a stored DPDilca: its schema, contexts and distances do not fit together."
             ) from None
-        return miner._fitted(task, contexts, distances, cost)
+        return self._fitted(task, contexts, distances, cost)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each two values of a target: attribute, value, other, distance."""
         self._require_fitted("distances_")
-        return distances_frame(self.distances_)
+        rows = [
+            (name, value, frame.columns[other], frame.iat[number, other])
+            for name, frame in self.distances_.items()
+            for number, value in enumerate(frame.index)
+            for other in range(number + 1, len(frame))
+        ]
+        return pd.DataFrame(rows, columns=["attribute", "value", "other", "distance"])
 
-    def card(self) -> ModelCard:
-        """Returns a page about the model; see ``Fitted.card``."""
-        self._require_fitted("distances_")
-        fitted = type(self)(**self._fit_params)
+    def _told(self) -> Mapping[str, str]:
         learned = f"distances between the values of {', '.join(self.distances_)}"
-        return model_card(
-            miner=repr(fitted),
-            model={"learned": learned, "contexts": contexts_text(self.context_)},
-            dataset=getattr(self, "fitted_on_", None),
-            schema=self.schema_,
-            plan=fitted.plan(self.schema_, list(self.distances_)),
-            cost=self.cost_,
-            limits=LIMITS,
-        )
+        return {"learned": learned, "contexts": contexts_text(self.context_)}
+
+    def _plan_of(self, fitted: DPDilca) -> Plan:
+        return fitted.plan(self.schema_, list(self.distances_))
 
     def _repr_html_(self) -> str:
         """Returns the parameters, and once fitted the contexts and the first distances."""
@@ -374,10 +349,8 @@ class DPDilca(Certified, Parameterised):
         cost: Fraction,
     ) -> Self:
         """Stores what was learned; returns the miner."""
-        self.schema_, self.splits_, self.context_, self.cost_ = task.schema, dict(task.splits), contexts, cost
-        self.left_out_, self._fit_params = self._left_out(task), self.get_params(deep=False)
-        self.feature_names_in_ = np.array(list(task.splits), dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
+        self._note(task.schema, task.splits, cost)
+        self.splits_, self.context_, self.left_out_ = dict(task.splits), contexts, self._left_out(task)
         self.distances_ = {}
         for name, matrix in distances.items():
             values = bind(task.splits[name], task.schema).axes[0].labels

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +18,9 @@ from pinq.public.plugins import optional
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
-__all__ = ["LIMITS", "contexts_text", "distances_frame", "fitted_html", "plot_context", "plot_distances"]
+__all__ = ["LIMITS", "contexts_text", "fitted_html", "plot_context", "plot_distances"]
 
 CELL = 0.34  # inches
 TREE = 1.5
@@ -36,11 +38,17 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
     tree_ax.set_axis_off()
     order = _dendrogram(tree_ax, matrix)
     largest = max(float(matrix.max()), 1e-9)
-    _heat_map(map_ax, matrix[np.ix_(order, order)], [labels[index] for index in order], largest)
-    _scale(tree_ax, largest)
+    image = _heat_map(map_ax, matrix[np.ix_(order, order)], [labels[index] for index in order], largest)
+    # Which colour is which distance stands below the dendrogram.
+    high = tree_ax.get_window_extent().height / tree_ax.figure.dpi
+    bar = tree_ax.inset_axes((0.05, -SCALE / high, 0.8, 0.1 / high))
+    scale = map_ax.figure.colorbar(image, bar, orientation="horizontal", ticks=[0, largest], format="%.2g")
+    scale.outline.set_visible(False)
+    bar.tick_params(length=0, pad=2, labelsize=7, labelcolor=PALE)
+    bar.set_title("distance", fontsize=7, color=PALE, loc="left", pad=2)
     tree_ax.set_title(f"{target}", fontsize=12, weight="bold", color=INK, loc="left")
     map_ax.set_title(
-        _wrapped("near is dark; compared by " + ", ".join(context), max(24, len(labels) * 4)),
+        fill("near is dark; compared by " + ", ".join(context), max(24, len(labels) * 4)),
         fontsize=7.5,
         color=PALE,
         loc="left",
@@ -62,9 +70,9 @@ def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:
     return np.array(drawn["leaves"])
 
 
-def _heat_map(ax: Axes, matrix: np.ndarray, labels: Sequence[str], largest: float) -> None:
+def _heat_map(ax: Axes, matrix: np.ndarray, labels: Sequence[str], largest: float) -> AxesImage:
     """Draws distances between values, whose labels stand below and on the right."""
-    ax.imshow(matrix, cmap=COLOURS, vmin=0, vmax=largest, aspect="auto")
+    image = ax.imshow(matrix, cmap=COLOURS, vmin=0, vmax=largest, aspect="auto")
     ticks = range(len(labels))
     ax.set_xticks(ticks, labels, rotation=90, fontsize=8, color=INK)
     ax.set_yticks(ticks, labels, fontsize=8, color=INK)
@@ -73,6 +81,7 @@ def _heat_map(ax: Axes, matrix: np.ndarray, labels: Sequence[str], largest: floa
     if len(labels) <= NUMBERS:
         # Near is dark, so its number is white; the 0 before the point is left out.
         write_cells(ax, matrix, lambda value: f"{value:.2f}"[1 if value < 0.995 else 0 :], matrix < matrix.max() / 2)
+    return image
 
 
 def plot_context(context: Mapping[str, Sequence[str]], ax: Axes | None) -> Axes:
@@ -151,41 +160,11 @@ def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
     return tree_ax, figure.add_axes(((0.2 + TREE) / wide, low, side / wide, tall))
 
 
-def _scale(ax: Axes, largest: float) -> None:
-    """Draws which colour is which distance, below the dendrogram."""
-    high = ax.get_window_extent().height / ax.figure.dpi
-    bar = ax.inset_axes((0.05, -SCALE / high, 0.8, 0.1 / high))
-    bar.imshow(np.linspace(0, largest, 64)[np.newaxis], cmap=COLOURS, aspect="auto", extent=(0, largest, 0, 1))
-    bar.set_xticks([0, largest], ["0", f"{largest:.2g}"], fontsize=7, color=PALE)
-    bar.set_yticks([])
-    bar.tick_params(pad=2)
-    bar.set_title("distance", fontsize=7, color=PALE, loc="left", pad=2)
-    bare(bar)
-
-
-def _wrapped(text: str, width: int) -> str:
-    """Returns a text in lines of at most ``width`` characters."""
-    from textwrap import fill
-
-    return fill(text, width)
-
-
 SHOWN_FRAMES, SHOWN_VALUES = 3, 20  # frames in a notebook's view, and the largest of them
 LIMITS = (
     "Values are near where other columns of this table go alike with them; that is no judgement of what they mean.",
     "Distances of rare values are mostly noise, shrunk towards those of a value that goes with everything alike.",
 )
-
-
-def distances_frame(distances: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Returns a row for each two values of each attribute, the first before the second."""
-    rows = [
-        (name, value, frame.columns[other], frame.iat[number, other])
-        for name, frame in distances.items()
-        for number, value in enumerate(frame.index)
-        for other in range(number + 1, len(frame))
-    ]
-    return pd.DataFrame(rows, columns=["attribute", "value", "other", "distance"])
 
 
 def contexts_text(contexts: Mapping[str, Sequence[str]]) -> str:

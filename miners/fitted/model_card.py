@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``ModelCard``: what a reader of a fitted model should know, on one page, as Markdown and HTML.
 
-``Certified`` names the charged answers that a fitted miner was made from.
-
 Privacy:
     Claim: a card is free. Why: it says the public schema, the parameters, the plan, which follows
     from both, the bill, and what is known of every such model.
@@ -15,14 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import Any
 
 from miners.budget.plan import HEADINGS, Plan, loss_text
-from pinq.errors import QueryError
-from pinq.public.certificate import Certificate
 from pinq.public.schema import Schema, unit_text
 
-__all__ = ["Certified", "ModelCard", "model_card"]
+__all__ = ["ModelCard", "model_card"]
 
 LEFT = "style='text-align:left'"
 GENERAL = (
@@ -133,28 +128,3 @@ def _factor(epsilon: Fraction) -> str:
 def _plain(text: str) -> str:
     """Returns a text that means nothing to Markdown's tables and lists."""
     return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
-
-
-class Certified:
-    """A fitted miner that can say from which answers it was made."""
-
-    _certificate: Certificate | None = None
-    _fit_params: dict[str, Any]
-
-    def certificate(self) -> Certificate:
-        """Under which ids the model's answers were charged, for the owner of the ledger; free.
-
-        ``pinq audit POLICY --certificate FILE --model FILE`` makes the model from those answers again.
-
-        Raises:
-            QueryError: It was not fitted in this process, or on several holders, each with a ledger
-                of its own; or it drew public randomness that nobody can draw again.
-        """
-        if self._certificate is None:
-            raise QueryError(
-                "only a model that was fitted in this process, on one handle, has a certificate: "
-                "take it right after `fit` and keep it with the model."
-            )
-        if self._fit_params.get("random_state", 0) is None:
-            raise QueryError("is None, so the fit cannot be made again; fit with a number", parameter="random_state")
-        return self._certificate
