@@ -140,54 +140,6 @@ class TreeArrays:
     binary: BinaryArrays | None
 
 
-def to_arrays(
-    schema: Schema, target: str, classes: tuple[Value, ...], nodes: Sequence[Node], value: np.ndarray
-) -> TreeArrays:
-    """Lays a tree out as arrays; see ``Tree.to_arrays``."""
-    features = tuple(name for name in schema.columns if name != target)
-    declared = schema.categorical_columns
-    axes = [None if node.split is None else bind(node.split, schema).axes[0] for node in nodes]
-    kind, feature, missing = (np.full(len(nodes), default) for default in (LEAF, -1, -1))
-    points: list[np.ndarray] = [np.zeros(0)] * len(nodes)
-    parts: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * len(nodes)
-    for index, axis in enumerate(axes):
-        if axis is None:
-            continue
-        feature[index] = features.index(str(axis.column))
-        name = features[feature[index]]
-        column, numeric = schema.columns[name], schema.numeric_columns.get(name)
-        if column.null_code is not None:
-            missing[index] = axis.parts_of(np.array([column.null_code]))[0]
-        # `age`, cut at 30 and 45, has two points, a rounding error below each; `sex`, split by its
-        # values, has the parts 0 and 1 of its two categories.
-        if numeric is not None:
-            kind[index], points[index] = NUMERIC, _points(numeric, axis)
-        else:
-            kind[index], parts[index] = CATEGORICAL, axis.parts_of(np.arange(column.cells))
-    is_binary = all(len(node.children) in (0, 2) for node in nodes)
-    children_start, children = _ragged([np.array(node.children, dtype=np.int64) for node in nodes])
-    points_start, all_points = _ragged(points)
-    parts_start, all_parts = _ragged(parts)
-    return TreeArrays(
-        features=features,
-        categories=tuple(declared[name].values if name in declared else None for name in features),
-        classes=classes,
-        kind=kind,
-        feature=feature,
-        children_start=children_start,
-        children=children,
-        points_start=points_start,
-        points=all_points,
-        parts_start=parts_start,
-        parts=all_parts,
-        missing=missing,
-        value=np.array(value),
-        n_node_samples=np.array([node.rows for node in nodes]),
-        impurity=1 - np.square(value).sum(axis=1) if classes else np.full(len(nodes), np.nan),
-        binary=_binary(nodes, points, parts, missing) if is_binary else None,
-    )
-
-
 def _points(column: Numeric, axis: Axis) -> np.ndarray:
     """Returns the smallest double of each part but the first.
 
@@ -234,62 +186,6 @@ def _ragged(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 ALL_ROWS = "all rows"
-
-
-def nodes_frame(tree: Tree) -> pd.DataFrame:
-    """Returns a row for each node; see ``Tree.to_frame``."""
-    import pandas as pd
-
-    parents = np.full(tree.n_nodes, -1)
-    for number, node in enumerate(tree.nodes):
-        parents[list(node.children)] = number
-    intervals = [node.interval() or (np.nan, np.nan) for node in tree.nodes]
-    frame = pd.DataFrame(
-        {
-            "parent": parents,
-            "depth": tree.depths,
-            "condition": _conditions(tree),
-            "split": [None if node.split is None else node.split.column for node in tree.nodes],
-            "rows": [node.rows for node in tree.nodes],
-            "rows_low": [low for low, _ in intervals],
-            "rows_high": [high for _, high in intervals],
-            **_answers(tree),
-        }
-    )
-    frame.index.name = "node"
-    return frame
-
-
-def rules_frame(tree: Tree) -> pd.DataFrame:
-    """Returns a row for each leaf; see ``Tree.rules``."""
-    nodes = nodes_frame(tree)
-    paths = [""] * len(nodes)
-    for number, (parent, condition) in enumerate(zip(nodes["parent"], nodes["condition"], strict=True)):
-        # Below the root a rule begins with its first split: "all rows" goes without saying.
-        above = paths[parent] if parent > 0 else ""
-        paths[number] = f"{above} and {condition}" if above else condition
-    leaves = nodes[nodes["split"].isna()].drop(columns=["parent", "depth", "condition", "split"])
-    leaves.insert(0, "rule", [paths[number] for number in leaves.index])
-    return leaves.sort_values("rows", ascending=False, kind="stable")
-
-
-def importances_of(tree: Tree) -> dict[str, float]:
-    """Returns how much each column's splits tell apart, as shares of 1; nothing without a split.
-
-    A split counts by the rows below it times the spread of its children's answers around their
-    mean: with children of 30 and 10 rows whose shares of a class are 0.5 and 0.9, the mean is 0.6
-    and the spread of that class 30 x 0.01 + 10 x 0.09. Of classes that is the decrease of the Gini
-    impurity (Breiman et al. 1984, sec. 5.3), of means that of the squared error, in estimated rows.
-    """
-    gains: defaultdict[str, float] = defaultdict(float)
-    for node in tree.nodes:
-        if node.split is None:
-            continue
-        rows = np.array([tree.nodes[child].rows for child in node.children])
-        answers = tree.probabilities[list(node.children)]
-        mean = rows @ answers / (rows.sum() or 1.0)
-        gains[node.split.column] += float(rows @ ((answers - mean) ** 2).sum(axis=1))
-    return _shares(gains)
 
 
 def mean_importances(trees: Iterable[Tree]) -> dict[str, float]:
@@ -600,27 +496,110 @@ class Tree:
         (missing where the noise is not known), ``predicts``, and the share of each class, or
         ``low`` and ``high`` of the mean.
         """
-        return nodes_frame(self)
+        import pandas as pd
+
+        parents = np.full(self.n_nodes, -1)
+        for number, node in enumerate(self.nodes):
+            parents[list(node.children)] = number
+        intervals = [node.interval() or (np.nan, np.nan) for node in self.nodes]
+        frame = pd.DataFrame(
+            {
+                "parent": parents,
+                "depth": self.depths,
+                "condition": _conditions(self),
+                "split": [None if node.split is None else node.split.column for node in self.nodes],
+                "rows": [node.rows for node in self.nodes],
+                "rows_low": [low for low, _ in intervals],
+                "rows_high": [high for _, high in intervals],
+                **_answers(self),
+            }
+        )
+        frame.index.name = "node"
+        return frame
 
     def rules(self) -> pd.DataFrame:
         """Returns a rule for each leaf, that of most rows first; the index is the leaf's node.
 
         Columns: ``rule`` ("age >= 30 and sex = Male"), then those of ``to_frame``.
         """
-        return rules_frame(self)
+        nodes = self.to_frame()
+        paths = [""] * len(nodes)
+        for number, (parent, condition) in enumerate(zip(nodes["parent"], nodes["condition"], strict=True)):
+            # Below the root a rule begins with its first split: "all rows" goes without saying.
+            above = paths[parent] if parent > 0 else ""
+            paths[number] = f"{above} and {condition}" if above else condition
+        leaves = nodes[nodes["split"].isna()].drop(columns=["parent", "depth", "condition", "split"])
+        leaves.insert(0, "rule", [paths[number] for number in leaves.index])
+        return leaves.sort_values("rows", ascending=False, kind="stable")
 
     @cached_property
     def importances(self) -> dict[str, float]:
-        """Returns how much each column's splits tell apart, as shares of 1."""
-        return importances_of(self)
+        """Returns how much each column's splits tell apart, as shares of 1; nothing without a split.
+
+        A split counts by the rows below it times the spread of its children's answers around their
+        mean: with children of 30 and 10 rows whose shares of a class are 0.5 and 0.9, the mean is
+        0.6 and the spread of that class 30 x 0.01 + 10 x 0.09. Of classes that is the decrease of
+        the Gini impurity (Breiman et al. 1984, sec. 5.3), of means that of the squared error, in
+        estimated rows.
+        """
+        gains: defaultdict[str, float] = defaultdict(float)
+        for node in self.nodes:
+            if node.split is None:
+                continue
+            rows = np.array([self.nodes[child].rows for child in node.children])
+            answers = self.probabilities[list(node.children)]
+            mean = rows @ answers / (rows.sum() or 1.0)
+            gains[node.split.column] += float(rows @ ((answers - mean) ** 2).sum(axis=1))
+        return _shares(gains)
 
     def to_arrays(self) -> TreeArrays:
         """Returns the tree as plain numpy arrays, enough to predict with a few lines of numpy.
 
         See ``miners.fitted.tree.TreeArrays``.
         """
-        value = self.probabilities if self.classes else self.values[:, None]
-        return to_arrays(self.schema, self.target, self.classes, self.nodes, value)
+        nodes, value = self.nodes, self.probabilities if self.classes else self.values[:, None]
+        features = tuple(name for name in self.schema.columns if name != self.target)
+        declared = self.schema.categorical_columns
+        axes = [None if node.split is None else bind(node.split, self.schema).axes[0] for node in nodes]
+        kind, feature, missing = (np.full(len(nodes), default) for default in (LEAF, -1, -1))
+        points: list[np.ndarray] = [np.zeros(0)] * len(nodes)
+        parts: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * len(nodes)
+        for index, axis in enumerate(axes):
+            if axis is None:
+                continue
+            feature[index] = features.index(str(axis.column))
+            name = features[feature[index]]
+            column, numeric = self.schema.columns[name], self.schema.numeric_columns.get(name)
+            if column.null_code is not None:
+                missing[index] = axis.parts_of(np.array([column.null_code]))[0]
+            # `age`, cut at 30 and 45, has two points, a rounding error below each; `sex`, split by its
+            # values, has the parts 0 and 1 of its two categories.
+            if numeric is not None:
+                kind[index], points[index] = NUMERIC, _points(numeric, axis)
+            else:
+                kind[index], parts[index] = CATEGORICAL, axis.parts_of(np.arange(column.cells))
+        is_binary = all(len(node.children) in (0, 2) for node in nodes)
+        children_start, children = _ragged([np.array(node.children, dtype=np.int64) for node in nodes])
+        points_start, all_points = _ragged(points)
+        parts_start, all_parts = _ragged(parts)
+        return TreeArrays(
+            features=features,
+            categories=tuple(declared[name].values if name in declared else None for name in features),
+            classes=self.classes,
+            kind=kind,
+            feature=feature,
+            children_start=children_start,
+            children=children,
+            points_start=points_start,
+            points=all_points,
+            parts_start=parts_start,
+            parts=all_parts,
+            missing=missing,
+            value=np.array(value),
+            n_node_samples=np.array([node.rows for node in nodes]),
+            impurity=1 - np.square(value).sum(axis=1) if self.classes else np.full(len(nodes), np.nan),
+            binary=_binary(nodes, points, parts, missing) if is_binary else None,
+        )
 
     def to_json(self) -> str:
         """Returns the tree as text that ``from_json`` reads back exactly."""
