@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pinq.public.certificate import Certificate
     from pinq.public.queries import Answer, Request
 
-__all__ = ["Bill", "begin_fit", "require_budget", "require_remaining"]
+__all__ = ["Bill", "begin_fit", "require_budget"]
 
 UNSEEDED = (
     "random_state is not given, so another fit draws other questions and finds no paid answers; give a number "
@@ -106,7 +106,7 @@ def begin_fit(
     """
     if not isinstance(reuse, bool):
         raise QueryError(f"is {reuse!r}", parameter="reuse", allowed="True or False")
-    require = partial(require_budget, handle, total, miner=miner)
+    require = partial(require_budget, handle, total, name=f"{type(miner).__name__}.fit")
     if not reuse:
         require()
     elif getattr(miner, "random_state", 0) is None:
@@ -116,13 +116,11 @@ def begin_fit(
     return recording(reusing(handle, require) if reuse else handle)
 
 
-def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
-    """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
-    require_remaining(handle, needed, name=f"{type(miner).__name__}.fit")
+def require_budget(handle: Priced, needed: Epsilon, *, name: str) -> None:
+    """Raises ``BudgetExceeded`` unless so much remains as all questions of a name cost together.
 
-
-def require_remaining(handle: Priced, needed: Epsilon, *, name: str) -> None:
-    """Raises ``BudgetExceeded`` unless so much remains as all questions of a name cost together."""
+    It is asked before the first question, so that no budget goes into half a tree.
+    """
     # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
     # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
     # them costs, so the fit is affordable where that one count is.

@@ -197,7 +197,7 @@ class HoldersMiner(Miner[W], Generic[W]):
                 raise QueryError(UNABLE[needed].format(strategy=self.strategy))
             if not resume:  # of a fit that was broken off a part has been paid for
                 source.each_handle(partial(self._rehearse, work))
-                source.each(lambda budget: require_budget(budget, total, miner=self))
+                source.each(lambda budget: require_budget(budget, total, name=f"{type(self).__name__}.fit"))
                 warn_before_fit(self, handle, total, self._warnings(work, None))
         with _billed(source) as bill:
             model = self._learned_from(source, work, resume)

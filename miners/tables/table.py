@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
 import numpy as np
 import pandas as pd
 
-from miners.budget.payment import require_remaining
+from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, PlanLine
 from miners.fitted.theme import BLUE, INK, RED, colour, panels, pyplot, shorten, write_cells
 from miners.tables.columns import ALL, required_handle
@@ -194,7 +194,7 @@ class TableFunction(Generic[P]):
         """Asks, and returns the table."""
         draft = self._draft(required_handle(handle), *args, **kwargs)
         if draft.total and not kwargs.get("reuse"):
-            require_remaining(handle, Epsilon.of(draft.total), name=self._draft.__name__)
+            require_budget(handle, Epsilon.of(draft.total), name=self._draft.__name__)
         return draft.answer()
 
     def plan(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Plan:

@@ -28,11 +28,6 @@ LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
 class Best(GreedyStrategy):
     """Attribute and cut, or group of values, are chosen together."""
 
-    @staticmethod
-    def candidates(schema: Schema, names: Sequence[str]) -> tuple[SplitCandidate, ...]:
-        """Returns all splits in two of each attribute."""
-        return families(schema, names)
-
     @property
     def columns(self) -> list[str]:
         """The attributes."""
@@ -61,11 +56,6 @@ class Best(GreedyStrategy):
 class Paper(Published):
     """Section 4.3: a cut for each numeric attribute, then the best of the attributes."""
 
-    @staticmethod
-    def candidates(schema: Schema, names: Sequence[str]) -> tuple[SplitCandidate, ...]:
-        """Returns the cuts of each numeric attribute, and all values of each other one."""
-        return tuple(AnyCut(name) if name in schema.numeric_columns else Values(name) for name in names)
-
     @property
     def cuts(self) -> list[SplitCandidate]:
         """The cuts of the numeric attributes."""
@@ -93,9 +83,6 @@ class Paper(Published):
             for candidates, cut in zip(offered, cuts, strict=True):
                 candidates += [] if cut is None else [cut]
         return self.ask_where_offered(level, offered, self.recipe.step(StepName.SPLIT, level.number))
-
-
-VARIANTS: Mapping[str, type[Best] | type[Paper]] = {"best": Best, "paper": Paper}
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -156,7 +143,7 @@ class DiffPC45(GreedyTree):
         DiffPC45(epsilon=0.5)
     """
 
-    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = VARIANTS
+    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}
 
     epsilon: Loss = 1.0
     max_depth: int | None = None
@@ -174,4 +161,7 @@ class DiffPC45(GreedyTree):
         return super()._strategies(problem)
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
-        return VARIANTS[self.variant].candidates(schema, attribute_names(schema, target, self.attributes))
+        names = attribute_names(schema, target, self.attributes)
+        if self.variant == "best":
+            return families(schema, names)
+        return tuple(AnyCut(name) if name in schema.numeric_columns else Values(name) for name in names)

@@ -9,13 +9,12 @@ from typing import ClassVar
 
 from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
-from miners.growth.candidates import CutsByColumn, multiway_splits
+from miners.growth.candidates import CutsByColumn
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
-from miners.trees.strategy import SplitCandidate, many
+from miners.trees.strategy import many
 from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Loss
-from pinq.public.schema import Schema
 
 __all__ = ["DiffPID3"]
 
@@ -117,6 +116,3 @@ class DiffPID3(GreedyTree):
     variant: Variant = "best"
     attributes: Sequence[str] | None = None
     cuts: CutsByColumn | None = None
-
-    def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
-        return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)

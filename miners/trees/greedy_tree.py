@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from miners.budget.plan import Plan, count_scale, lost_votes, rows_text
 from miners.budget.recipe import StepName
 from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.node import Node, Split
-from miners.growth.candidates import MAX_LEVELS, default_depth_note
+from miners.growth.candidates import MAX_LEVELS, CutsByColumn, default_depth_note, multiway_splits
 from miners.growth.criteria import CRITERIA, require_criterion
 from miners.growth.fitted_nodes import calibrated_nodes, estimated_nodes, released_nodes
 from miners.growth.frontier import OpenNode
@@ -168,6 +167,8 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
     criterion: str
     variant: Variant
     certainty: float | None = None
+    attributes: Sequence[str] | None = None
+    cuts: CutsByColumn | None = None
     criteria: ClassVar[tuple[str, ...]] = tuple(CRITERIA)
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]]
 
@@ -183,9 +184,9 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         checked = self._checked_without_target(schema) if target is None else self._checked(schema, target)
         return self._planned(checked, rows)
 
-    @abstractmethod
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         """Returns what each node may be split by, one for each attribute."""
+        return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)
 
     def _strategies(self, problem: Problem) -> Sequence[GreedyStrategy]:
         if self.max_depth is not None:

@@ -40,10 +40,8 @@ from pinq.public.checks import is_number
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from matplotlib.axes import Axes
 
-    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["Suggestion", "Tried", "suggest"]
 
@@ -51,6 +49,8 @@ RESOLUTION = 1.15  # ratio of neighbouring epsilons between which no other is tr
 ENDLESS = 10**6  # the epsilon of a simulated handle; made-up rows need no protection
 TEST_ROWS = 5_000  # of each run
 Advance = Callable[[str, int, int], None]
+Trial = Callable[[Learner, float], float]
+"""Returns the accuracy of a copy of the miner that learned with an epsilon from the rows of one rule."""
 STANDARD_ERRORS = 2.0  # on each side of a mean
 NOTE = "Made-up rows: this says how far noise lets the miner follow rules of this kind, nothing about the real table."
 
@@ -209,17 +209,17 @@ def suggest(
     _check(miner, schema, target, rows=rows, accuracy=accuracy, limits=limits, runs=runs, depth=depth)
     with ExitStack() as opened, _counter(progress) as advance:
         seeds = ([seed, run] for run in range(runs))
-        trials = [_Trial.open(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=own) for own in seeds]
+        trials = [_trial(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=own) for own in seeds]
         curve = _search(partial(_tried, miner, trials, advance), accuracy, *limits)
     return _suggestion(miner, curve, accuracy, rows)
 
 
-def _tried(miner: Learner, trials: Sequence[_Trial], advance: Advance, epsilon: float) -> Tried:
+def _tried(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: float) -> Tried:
     """Returns the accuracy of an epsilon over all trials."""
     scores = []
     for number, trial in enumerate(trials):
         advance(f"epsilon {epsilon:g}", number, len(trials))
-        scores.append(trial.score(miner, epsilon))
+        scores.append(trial(miner, epsilon))
     return Tried(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), len(trials))
 
 
@@ -234,28 +234,21 @@ def _suggestion(miner: Learner, curve: tuple[Tried, ...], accuracy: float, rows:
     return Suggestion(answer, between, float(accuracy), int(rows), _name(miner), curve)
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """A trial holds the rows of one rule: a handle to learn from, and fresh rows for the test."""
+def _trial(
+    opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
+) -> Trial:
+    """Makes up a rule and its rows; ``opened`` closes the handle on them in the end."""
+    rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
+    learned_from = made_up_rows(rule, rows, noise=noise, seed=[*seed, 1])
+    handle = opened.enter_context(simulated(schema, data=learned_from, epsilon=ENDLESS))
+    fresh = made_up_rows(rule, TEST_ROWS, seed=[*seed, 2])
 
-    handle: PrivateQueryable
-    fresh: pa.Table
-    target: str
-
-    @classmethod
-    def open(
-        cls, opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
-    ) -> _Trial:
-        """Makes up a rule and its rows; ``opened`` closes the handle in the end."""
-        rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
-        handle = simulated(schema, data=made_up_rows(rule, rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
-        return cls(opened.enter_context(handle), made_up_rows(rule, TEST_ROWS, seed=[*seed, 2]), target)
-
-    def score(self, miner: Learner, epsilon: float) -> float:
-        """Returns the accuracy of a copy of the miner that learned with ``epsilon``."""
+    def score(miner: Learner, epsilon: float) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # epsilons that are too small are tried on purpose
-            return float(cloned(miner).set_params(epsilon=epsilon).fit(self.handle, self.target).score(self.fresh))
+            return float(cloned(miner).set_params(epsilon=epsilon).fit(handle, target).score(fresh))
+
+    return score
 
 
 def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: float) -> tuple[Tried, ...]:
