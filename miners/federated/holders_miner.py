@@ -223,7 +223,7 @@ class HoldersMiner(Miner[W], Generic[W]):
                 "handles: Federation([...])."
             )
         public_schema(handle)
-        require = partial(require_budget, handle, Epsilon.of(self.epsilon), miner=self)
+        require = partial(require_budget, handle, Epsilon.of(self.epsilon), name=f"{type(self).__name__}.fit")
         return Federation({"holder 1": reusing(handle, require) if reuse else handle})
 
     def plan(self, schema: Schema, target: str, *, holders: int = 1, rows: int | None = None) -> Plan:

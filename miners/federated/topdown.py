@@ -565,7 +565,7 @@ class DPTopDown(HoldersTreeMiner):
         problem, nodes = work.problem, work.grow(Task(source, work.problem, resume))
         for node in nodes:  # by the holders that are there to the end, so that all counts are of the same people
             node.pool(source)
-        estimated = estimated_nodes(nodes, problem.cells, problem.classes, CERTAINTY)
+        estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
         return Tree(problem.schema, str(problem.target), estimated)
 
     def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:

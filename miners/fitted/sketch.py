@@ -341,17 +341,13 @@ BAR = 80  # pixels
 
 def text(picture: Sketch, heading: str) -> str:
     """Returns the tree as indented text, a line for each node."""
-    lines = [heading]
-    open_below: list[bool] = []  # for each level above: does its parent have more children to come?
+    lines, leads = [heading], {0: ""}  # what stands before the lines of a node's children
     for index in picture.walk():
-        card = picture.cards[index]
-        lead = ""
+        card, lead = picture.cards[index], ""
         if card.parent is not None:
-            last = index == picture.cards[card.parent].children[-1]
-            del open_below[card.depth - 1 :]
-            above = "".join("│   " if more else "    " for more in open_below)
-            lead = above + ("└── " if last else "├── ")
-            open_below.append(not last)
+            is_last = index == picture.cards[card.parent].children[-1]
+            lead = leads[card.parent] + ("└── " if is_last else "├── ")
+            leads[index] = leads[card.parent] + ("    " if is_last else "│   ")
         lines.append(f"{lead}{card.branch}: {_line(card)}")
     return "\n".join(lines)
 

@@ -27,7 +27,6 @@ from miners.growth.frontier import OpenNode
 __all__ = [
     "calibrate",
     "calibrated_nodes",
-    "estimated_forest",
     "estimated_nodes",
     "pessimistic_errors",
     "released_nodes",
@@ -156,51 +155,45 @@ def _shares(weights: np.ndarray) -> np.ndarray:
     return counts / counts.sum() if counts.sum() > 0 else np.full(len(counts), 1 / len(counts))
 
 
-def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty: float | None = None) -> list[Node]:
-    """Consistent least-squares estimates of every node's counts.
+def estimated_nodes(
+    trees: Sequence[Sequence[OpenNode]], cells: int, kept: int, certainty: float | None = None
+) -> list[list[Node]]:
+    """Consistent least-squares estimates of the counts of every node of some trees.
 
     Args:
-        grown: A grown tree, the root first.
+        trees: Grown trees, the root of each first.
         cells: Numbers that a node is described by.
-        kept: How many of them the fitted tree is to have, the first ones: all but a missing class.
+        kept: How many of them the fitted trees are to have, the first ones: all but a missing class.
         certainty: C4.5's certainty factor, for pruning that spares splits which tell shares apart;
             None to prune nothing.
     """
-    if certainty is None:
-        return estimated_forest([grown], cells, kept)[0]
-    children = [open_node.children for open_node in grown]
-    counts, deviations = _estimated(grown, children, cells, kept)
-    shares = class_shares(children, counts, deviations)
-    rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
-    return _nodes(grown, counts, deviations.tolist(), worth_keeping(children, rows * shares, certainty, shares=shares))
-
-
-def estimated_forest(trees: Sequence[Sequence[OpenNode]], cells: int, kept: int) -> list[list[Node]]:
-    """``estimated_nodes`` of several trees together; nothing is pruned."""
-    ends = np.cumsum([len(tree) for tree in trees]).tolist()
-    parts = [slice(end - len(tree), end) for end, tree in zip(ends, trees, strict=True)]
+    grown = [open_node for tree in trees for open_node in tree]
+    starts = np.cumsum([0] + [len(tree) for tree in trees]).tolist()
     # Two trees of three nodes: the children of the second one's root are 4 and 5.
     children = [
-        [part.start + child for child in open_node.children]
-        for part, tree in zip(parts, trees, strict=True)
+        [start + child for child in open_node.children]
+        for start, tree in zip(starts, trees, strict=False)
         for open_node in tree
     ]
-    counts, deviations = _estimated([open_node for tree in trees for open_node in tree], children, cells, kept)
-    split = np.array([bool(below) for below in children])
-    return [
-        _nodes(tree, counts[part], deviations[part].tolist(), split[part])
-        for part, tree in zip(parts, trees, strict=True)
-    ]
-
-
-def _estimated(
-    grown: Sequence[OpenNode], children: Sequence[Sequence[int]], cells: int, kept: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Estimated counts, shape (nodes, kept), and the deviations of their noise, shape (nodes,)."""
-    asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
     # Where a node was not asked its variance is infinite, so its zeros weigh nothing.
+    asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
     estimates, variances = least_squares(children, asked, np.array([open_node.variance for open_node in grown]))
-    return estimates[:, :kept], np.sqrt(variances)
+    fitted = []
+    for start, tree in zip(starts, trees, strict=False):
+        counts = estimates[start : start + len(tree), :kept]
+        deviations = np.sqrt(variances[start : start + len(tree)])
+        fitted.append(_nodes(tree, counts, deviations.tolist(), _keeps(tree, counts, deviations, certainty)))
+    return fitted
+
+
+def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray, certainty: float | None) -> np.ndarray:
+    """Returns which nodes keep their split, shape (nodes,)."""
+    children = [open_node.children for open_node in tree]
+    if certainty is None:
+        return np.array([bool(below) for below in children])
+    shares = class_shares(children, counts, deviations)
+    rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
+    return worth_keeping(children, rows * shares, certainty, shares=shares)
 
 
 def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:

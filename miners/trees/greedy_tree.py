@@ -15,7 +15,7 @@ from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import MAX_LEVELS, CutsByColumn, default_depth_note, multiway_splits
 from miners.growth.criteria import CRITERIA, require_criterion
-from miners.growth.fitted_nodes import calibrated_nodes, estimated_nodes, released_nodes
+from miners.growth.fitted_nodes import calibrated_nodes, released_nodes
 from miners.growth.frontier import OpenNode
 from miners.trees.strategy import Problem, SplitCandidate, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant, require_word
@@ -36,7 +36,6 @@ class GreedyStrategy(TreeStrategy):
         splits: For each attribute a split, or a family of which the mechanism picks a member.
         attributes: How many attributes a fit has; one fewer than ``splits`` where one of them is
             going to be the target.
-        certainty: C4.5's certainty factor; None where nothing is pruned.
         noise_factor: What the noise is multiplied with to say which nodes are large enough to be
             split; 0 splits all.
         typical_parts: Parts that a split makes on average.
@@ -45,7 +44,6 @@ class GreedyStrategy(TreeStrategy):
 
     splits: tuple[SplitCandidate, ...]
     attributes: int
-    certainty: float | None = None
 
     noise_factor: ClassVar[float] = 0.0
     disjoint_note: ClassVar[str] = "each path from the root to a leaf costs the total."
@@ -106,10 +104,6 @@ class GreedyStrategy(TreeStrategy):
     def _splits_last_level(self, rows: int) -> bool:
         """Whether nodes of the last level are still split, where so many rows split evenly."""
         return rows / self.typical_parts ** (self.recipe.depth - 1) >= self.threshold(OpenNode())
-
-    def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
-        """Returns the nodes of each fitted tree: consistent estimates, pruned."""
-        return [estimated_nodes(nodes, self.cells, self.problem.classes, self.certainty) for nodes in trees]
 
 
 class Published(GreedyStrategy):

@@ -20,7 +20,7 @@ from miners.budget.plan import count_scale, many
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
 from miners.fitted.node import Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of
-from miners.growth.fitted_nodes import estimated_forest
+from miners.growth.fitted_nodes import estimated_nodes
 from miners.growth.frontier import Level, OpenNode, ask_classes, ask_ends
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import Epsilon
@@ -69,6 +69,7 @@ class TreeStrategy(ABC):
         criterion: By what a split is judged.
         trees: How many trees grow together, each from a shard of its own; 1 for one tree on all
             rows.
+        certainty: C4.5's certainty factor; None where nothing is pruned.
         textbook: Whether splits are chosen by the exponential mechanism with its factor 2.
         spends_rest: See ``Recipe``.
     """
@@ -78,6 +79,7 @@ class TreeStrategy(ABC):
     depth: int
     criterion: str
     trees: int = 1
+    certainty: float | None = None
 
     textbook: ClassVar[bool] = False
     spends_rest: ClassVar[bool] = True
@@ -149,7 +151,7 @@ class TreeStrategy(ABC):
 
     def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
         """Returns the nodes of each fitted tree."""
-        return estimated_forest(trees, self.cells, self.problem.classes)
+        return estimated_nodes(trees, self.cells, self.problem.classes, self.certainty)
 
     # Questions
 
