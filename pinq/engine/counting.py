@@ -539,7 +539,7 @@ class CountRequest:
         levels = [*self.levels, *([] if self.split is None else [self.split])]
         axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
         axes += [] if self.measure is None else self.measure.inputs
-        return {axis.source for axis in axes}.union(*(step.sources for level in levels for step in level.steps))
+        return {axis.source for axis in (*axes, *(axis for level in levels for axis in level.axes))}
 
     def locate(self, rows: Rows, known: int = 1) -> Rows:
         """Takes rows from the ``known`` parts where they are to the parts before the last split."""
@@ -602,6 +602,7 @@ def count_request(
     # What is added up of a row is looked up in the cells in which it is added.
     summed = measure_of(measure, schema, [own for own, _ in joint])
     read = [*axes, *(axis for table in tables for axis in table.axes)]
+    read += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
     read += [] if summed is None else (axis for own in summed.cells for axis in own)
     _require_words(tables, axes, len(answer) if split is None else split.nodes)
     tabled = min(TABLED_CELLS, schema.max_rows // 4) if at_home else 0

@@ -200,6 +200,7 @@ def _moments(moments: Moments, schema: Schema) -> _MomentsOfRows:
 PLACES_AT_ONCE = 2**22  # of rows along the axes of a measure, however many these are
 # Up to this code, parts of a cut are looked up in a table within a core's cache; beyond, they are searched.
 TABLED_CODES = 2**17
+TABLES_BYTES = 2**24  # of a request's cuts: further ones are searched
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,11 +219,14 @@ class CodeTable:
     edges: np.ndarray
 
     @classmethod
-    def of_edges(cls, edges: Sequence[int] | np.ndarray) -> CodeTable:
-        """Numbers the intervals between edges; without an edge all codes are in one."""
+    def of_edges(cls, edges: Sequence[int] | np.ndarray, *, tabled: bool = True) -> CodeTable:
+        """Numbers the intervals between edges; without an edge all codes are in one.
+
+        Unless ``tabled`` they are searched.
+        """
         # Edges 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5. No edge makes 0.
         last = int(edges[-1]) if len(edges) else 0
-        if last >= TABLED_CODES:
+        if len(edges) == 1 or (len(edges) and not tabled) or last >= TABLED_CODES:
             return cls(None, np.array(edges, dtype=np.uint32))
         widths: np.ndarray = np.diff(np.array(edges, dtype=np.int64), prepend=0, append=last + 1)
         return cls(np.repeat(np.arange(len(widths), dtype=smallest(len(widths))), widths), np.zeros(0, dtype=np.uint32))
@@ -231,14 +235,16 @@ class CodeTable:
         """The place of each code."""
         if self.table is not None:
             return self.table.take(codes, mode="clip")
+        if len(self.edges) == 1:
+            return (codes >= self.edges[0]).view(np.uint8)
         places = np.searchsorted(self.edges, codes, side="right")
         return places.astype(smallest(len(self.edges) + 1))
 
 
 @lru_cache(maxsize=64)
-def _code_table(axis: Axis) -> CodeTable:
+def _code_table(axis: Axis, tabled: bool) -> CodeTable:
     if axis.thresholds is not None:
-        return CodeTable.of_edges(axis.thresholds)
+        return CodeTable.of_edges(axis.thresholds, tabled=tabled)
     parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]
     places = np.where(parts < 0, axis.size, parts).astype(smallest(axis.size + 1))
     return CodeTable(places, np.zeros(0, dtype=np.uint32))
@@ -246,7 +252,12 @@ def _code_table(axis: Axis) -> CodeTable:
 
 def code_tables(axes: Iterable[Axis]) -> dict[Axis, CodeTable]:
     """The tables of axes along which a code is not its own place; a row in no part is at ``axis.size``."""
-    return {axis: _code_table(axis) for axis in axes if axis.thresholds is not None or axis.lookup is not None}
+    tables, room = dict[Axis, CodeTable](), TABLES_BYTES
+    for axis in axes:
+        if axis not in tables and (axis.thresholds is not None or axis.lookup is not None):
+            tables[axis] = made = _code_table(axis, room > 0)
+            room -= 0 if made.table is None else made.table.nbytes
+    return tables
 
 
 class Rows:
@@ -301,12 +312,12 @@ class Rows:
             self._codes[source] = codes if self.picked is None else codes.take(self.picked)
         return self._codes[source]
 
-    def places(self, axis: Axis) -> np.ndarray:
-        """The place of each row along an axis, ``axis.size`` for none, shape (rows,)."""
-        if (axis,) in self.block.columns:
-            return self.codes((axis,))
-        codes = self.codes(axis.source)
-        if axis.lookup is None and axis.thresholds is None:
+    def places(self, axis: Axis, some: np.ndarray | None = None) -> np.ndarray:
+        """The place of each row along an axis, ``axis.size`` for none, shape (rows,); or of some, by number."""
+        known = (axis,) in self.block.columns
+        codes = self.codes((axis,) if known else axis.source)
+        codes = codes if some is None else codes.take(some)
+        if known or (axis.lookup is None and axis.thresholds is None):
             return codes
         return self.tables[axis](codes)
 
@@ -416,50 +427,8 @@ def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) 
 
 # What a part is in the arrays where a row is in none: sums with it stay below 0.
 NONE = np.iinfo(np.int32).min
-# Entries of one step's table of parts; what needs more takes several steps.
-MAX_VALUES = 2**20
 # Children of one level that are numbered by a table; where there are more, those asked for are searched.
 MAX_SLOTS = 2**22
-
-
-@dataclass(frozen=True, eq=False)
-class _Lookup:
-    """The tables for some of a level's partitions.
-
-    Attributes:
-        sources: The columns that they read.
-        ranks: For each, what codes are told apart; None where all are.
-        column: Which of ``sources`` each axis reads, shape (axes, partitions).
-        offset: Where each axis begins in ``values``, shape (axes, partitions).
-        values: The part of each code, times the axis' stride.
-    """
-
-    sources: tuple[Hashable, ...]
-    ranks: tuple[CodeTable | None, ...]
-    column: np.ndarray
-    offset: np.ndarray
-    values: np.ndarray
-
-    def parts(self, rows: Rows, kind: np.ndarray) -> np.ndarray:
-        """The part of each row by the partition ``kind`` of its node, negative for none."""
-        if not self.sources:
-            return np.zeros(len(kind), dtype=np.int64)
-        codes = [
-            rows.codes(source) if ranks is None else ranks(rows.codes(source))
-            for source, ranks in zip(self.sources, self.ranks, strict=True)
-        ]
-        count = len(kind)
-        if len(codes) > 1:
-            staged = np.empty((len(codes), count), dtype=np.result_type(*codes))
-            for line, column in zip(staged, codes, strict=True):
-                line[:] = column
-            flat, number = staged.ravel(), np.arange(count)
-        along = []
-        for column, offset in zip(self.column, self.offset, strict=True):
-            # Row 5 of a node that is split by source 2 of 1000 rows reads its code at 2 * 1000 + 5.
-            code = codes[0] if len(codes) == 1 else flat.take((column * count).take(kind) + number)
-            along.append(self.values.take(offset.take(kind) + code))
-        return along[0] if len(along) == 1 else np.stack(along).sum(axis=0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,7 +439,7 @@ class Descent:
         nodes: How many children there are.
         kind: The number of each node's partition, shape (parents,).
         first: The place of each node's first child, shape (parents,).
-        steps: For each partition the number of the step that has it, and the steps.
+        partitions: The axes of each partition; none where a node stays one part.
         children: What becomes of each place: the child's number, or -1 for one that was not asked
             for; None where all were.
         searched: The places that ``children`` are for, in order; None where they are for all, in
@@ -480,25 +449,28 @@ class Descent:
     nodes: int
     kind: np.ndarray
     first: np.ndarray
-    step_of: np.ndarray
-    steps: tuple[_Lookup, ...]
+    partitions: tuple[tuple[Axis, ...], ...]
     children: np.ndarray | None
     searched: np.ndarray | None
 
+    @property
+    def axes(self) -> Iterator[Axis]:
+        """Those of all partitions."""
+        return (axis for axes in self.partitions for axis in axes)
+
     def down(self, rows: Rows) -> np.ndarray:
         """The child of each row, -1 for none, shape (rows,)."""
-        node = rows.node
-        kind = self.kind.take(node)
-        if len(self.steps) == 1:
-            part = self.steps[0].parts(rows, kind)
+        if len(self.partitions) == 1:
+            part = _parts(rows, self.partitions[0], None)
         else:
-            part, which = np.empty(len(node), dtype=np.int64), self.step_of.take(kind)
-            for number, step in enumerate(self.steps):
-                # Where the tables take two steps, rows of nodes 0 and 2 may be looked up in the
-                # first and those of node 1 in the second.
-                mine = np.flatnonzero(which == number)
-                part[mine] = step.parts(rows.take(mine), kind.take(mine))
-        return self._children(self.first.take(node) + part, part)
+            # Rows at nodes of kinds 1 0 1 are taken in the order 1, 0 2: a stretch for each partition.
+            kind = self.kind.take(rows.node)
+            order, part = np.argsort(kind, kind="stable"), np.empty(len(kind), dtype=np.int64)
+            ends = np.bincount(kind, minlength=len(self.partitions)).cumsum()
+            for axes, mine in zip(self.partitions, np.split(order, ends[:-1]), strict=True):
+                if len(mine):
+                    part[mine] = _parts(rows, axes, mine)
+        return self._children(self.first.take(rows.node) + part, part)
 
     def _children(self, slot: np.ndarray, part: np.ndarray) -> np.ndarray:
         if self.children is None:
@@ -510,14 +482,27 @@ class Descent:
         return np.where((self.searched.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
 
 
+def _parts(rows: Rows, axes: tuple[Axis, ...], some: np.ndarray | None) -> np.ndarray:
+    """The part of each row, or of some, by one partition, negative for none."""
+    part = np.zeros(len(rows.node) if some is None else len(some), dtype=np.int64)
+    for axis in axes:
+        # By sex and by age below and from 30 on there are four parts: a man (1) of 40 (1) is in 1 * 2 + 1 = 3.
+        place = rows.places(axis, some)
+        part *= axis.size
+        part += place
+        if axis.slots > axis.size:
+            part[place == axis.size] = NONE
+    return part
+
+
 def split_level(partitions: Sequence[Partition | None]) -> Descent:
     """Makes a request's last level: node i becomes all parts of ``partitions[i]``.
 
     Where that is None it stays one part.
     """
-    kind, steps, sizes = _tables(partitions)
+    kind, axes, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
-    return Descent(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *steps, None, None)
+    return Descent(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), axes, None, None)
 
 
 def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Descent], np.ndarray]:
@@ -612,7 +597,7 @@ class _Trie:
 
 def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Descent:
     """Makes a level of which children with these indices are asked for, ``counts[i]`` of node i."""
-    kind, steps, sizes = _tables(partitions)
+    kind, axes, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
     first = 1 + ends - sizes.take(kind)
     places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
@@ -622,15 +607,15 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
         # are 1 and 0, places 2 and 3, and `children` is -1 -1 0 1 -1 -1.
         children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
         children[places] = np.arange(len(places))
-        return Descent(len(places), kind, _narrow(first), *steps, children, None)
+        return Descent(len(places), kind, _narrow(first), axes, children, None)
     order = np.argsort(places)
-    return Descent(len(places), kind, first, *steps, order, places[order])
+    return Descent(len(places), kind, first, axes, order, places[order])
 
 
-def _tables(
+def _distinct(
     partitions: Sequence[Partition | None],
-) -> tuple[np.ndarray, tuple[np.ndarray, tuple[_Lookup, ...]], np.ndarray]:
-    """The number of each node's partition among the distinct ones, their steps, and their sizes."""
+) -> tuple[np.ndarray, tuple[tuple[Axis, ...], ...], np.ndarray]:
+    """The number of each node's partition among the distinct ones, their axes, and their sizes."""
     # Nodes split by age, by sex and by age again: two distinct partitions, and `kind` is 0 1 0.
     numbers: dict[bytes, int] = {}
     distinct: list[Partition | None] = []
@@ -640,97 +625,11 @@ def _tables(
         kind[node] = numbers.setdefault(key, len(distinct))
         if kind[node] == len(distinct):
             distinct.append(partition)
-    axes = [() if partition is None else partition.axes for partition in distinct]
+    axes = tuple(() if partition is None else partition.axes for partition in distinct)
     sizes = np.array([1 if partition is None else partition.size for partition in distinct], dtype=np.int64)
-    return kind.astype(smallest(len(distinct))), _steps(axes), sizes
+    return kind.astype(smallest(len(distinct))), axes, sizes
 
 
 def _narrow(places: np.ndarray) -> np.ndarray:
     """Numbers in order, in half the memory where they fit: rows look them up at random."""
     return places.astype(np.int32) if places[-1] < 2**30 else places
-
-
-def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_Lookup, ...]]:
-    """Makes the steps that look up these partitions, and says which has which.
-
-    They are as few as their tables' size allows.
-    """
-    step_of, steps, low = np.empty(len(partitions), dtype=np.int64), list[_Lookup](), 0
-    while low < len(partitions):
-        high = len(partitions)
-        # Half as many at a time until the tables of those fit.
-        while high > low + 1 and _size(partitions[low:high]) > MAX_VALUES:
-            high = (low + high + 1) // 2
-        step_of[low:high] = len(steps)
-        steps.append(_step(partitions[low:high], low, len(partitions)))
-        low = high
-    return step_of, tuple(steps)
-
-
-def _columns(partitions: Sequence[tuple[Axis, ...]]) -> dict[Hashable, list[Axis]]:
-    """The axes on each column."""
-    axes_of: dict[Hashable, list[Axis]] = {}
-    for partition in partitions:
-        for axis in partition:
-            axes_of.setdefault(axis.source, []).append(axis)
-    return axes_of
-
-
-def _edges(axes: Sequence[Axis]) -> np.ndarray | None:
-    """Joins the thresholds of a column's axes; None unless all of them are cuts.
-
-    Only what lies between two thresholds is told apart.
-    """
-    if not all(axis.thresholds is not None for axis in axes):
-        return None
-    return np.unique(np.concatenate([np.array(axis.thresholds, dtype=np.int64) for axis in axes]))
-
-
-def _width(axes: Sequence[Axis], edges: np.ndarray | None) -> int:
-    """How many codes of a column are told apart."""
-    if edges is not None:
-        return len(edges) + 1
-    return max(axis.size if axis.lookup is None else len(axis.lookup) for axis in axes)
-
-
-def _size(partitions: Sequence[tuple[Axis, ...]]) -> int:
-    """About how many entries the table of these partitions has."""
-    return sum(len(axes) * _width(axes, _edges(axes)) for axes in _columns(partitions).values())
-
-
-def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Lookup:
-    """The tables of some partitions, numbered from ``low`` on, of ``count``."""
-    axes_of = _columns(partitions)
-    sources, most = list(axes_of), max(1, *map(len, partitions))
-    edges = [_edges(axes) for axes in axes_of.values()]
-    widths = [_width(axes, edge) for axes, edge in zip(axes_of.values(), edges, strict=True)]
-    column, offset = np.zeros((2, most, count), dtype=np.int64)
-    end = widths[0] if widths else 0
-    values = [np.zeros(end, dtype=np.int64)]  # where a partition has no axis: 0, whatever the code
-    known: dict[Hashable, int] = {}
-    # By sex (codes 0 and 1) and by age below and from 30 on there are four parts. The last axis has
-    # stride 1: ages give 0 and 1. Sex has stride 2: it gives 0 and 2. A man (1) of 40 is in part 2
-    # + 1 = 3. Axes with the same parts and stride share their stretch of `values`.
-    for number, partition in enumerate(partitions, start=low):
-        stride = 1
-        for position, axis in reversed(list(enumerate(partition))):
-            source = sources.index(axis.source)
-            key = (axis.identity, stride)
-            if key not in known:
-                known[key] = end
-                values.append(_parts(axis, edges[source], widths[source], stride))
-                end += widths[source]
-            column[position, number], offset[position, number] = source, known[key]
-            stride *= axis.size
-    ranks = tuple(None if thresholds is None else CodeTable.of_edges(thresholds) for thresholds in edges)
-    return _Lookup(tuple(sources), ranks, column, offset, np.concatenate(values).astype(np.int32))
-
-
-def _parts(axis: Axis, edges: np.ndarray | None, width: int, stride: int) -> np.ndarray:
-    """The part of each code that is told apart, times a stride; foreign codes have none."""
-    # The first code of an interval stands for all of it: edges 3 and 5 are asked at 0, 3 and 5.
-    codes = np.arange(width) if edges is None else np.concatenate([[0], edges])
-    if axis.lookup is not None:
-        codes = codes[: len(axis.lookup)]
-    parts = axis.parts_of(codes)
-    return np.where(parts < 0, NONE, parts * stride)

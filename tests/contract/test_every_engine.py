@@ -186,8 +186,8 @@ def _plain(table: Any) -> Any:
 
 @given(st.data())
 @settings(max_examples=60)
-def test_paths_down_in_many_small_steps(data: st.DataObject) -> None:
-    """Where tables of parts are too large to be made at once they are made in steps, and places are searched: the same parts."""
+def test_paths_down_are_searched_where_tables_are_large(data: st.DataObject) -> None:
+    """Parts of cuts, and places of children, are searched where a table of all would be large: the same parts."""
     schema = Policy(
         dataset="s",
         cap=1,
@@ -208,9 +208,8 @@ def test_paths_down_in_many_small_steps(data: st.DataObject) -> None:
         parts = parts.take(np.array(keep))
     block = RowBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)
     with pytest.MonkeyPatch.context() as small:
-        for name, limit in (("MAX_VALUES", 6), ("MAX_SLOTS", 2)):
+        for name, limit in (("TABLES_BYTES", 6), ("MAX_SLOTS", 2), ("TABLED_CODES", 20)):
             small.setattr(row_codes, name, limit)
-        small.setattr(row_codes, "TABLED_CODES", 3)
         found = count(block, count_request(parts, schema=schema)).tables()[0]
     assert np.array_equal(np.asarray(found), tabulate(parts, [], codes))
 
