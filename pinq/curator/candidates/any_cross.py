@@ -39,16 +39,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
         candidate.require_room(self._sizes, frame.classes[0].size)
         super().__init__(candidate, frame)
         self.table = frame.add_list(axes)
-
-    @property
-    def options(self) -> int:
-        """Its members."""
-        return len(self.candidate)
-
-    @property
-    def members(self) -> int:
-        """All of them."""
-        return len(self.candidate)
+        self.members = self.options = len(candidate)
 
     def cells(self, parts: int) -> int:
         """For each member: the rows are looked up in a table of its own."""
@@ -58,14 +49,10 @@ class AnyCrossScorer(Scorer[AnyCross]):
         rows = self.frame.schema.max_rows
         return parts * self.members * (SCORING + rows // 4 + min(cells, rows))
 
-    def flips(self, size: int) -> bool:
-        """Always."""
-        return True
-
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Each member as a run."""
         table = counted.listed(self.table)
-        numbers, single = np.arange(len(self.candidate), dtype=np.int64), np.ones(len(self.candidate), dtype=np.int64)
+        numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)
         runs = []
         for row in rows:
             mine = slice(None) if len(counted.parts) == 1 else table.parts == row

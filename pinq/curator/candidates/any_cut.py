@@ -8,6 +8,8 @@ so they score alike and are one run.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Occupation, Runs, Scorer, occupied
@@ -23,15 +25,15 @@ FLIP_CUTS = 256  # among more cuts of one column many score alike, and the two m
 class AnyCutScorer(Scorer[AnyCut]):
     """Scores all cuts at once, by sums of what is below each."""
 
+    most_flipped = FLIP_CUTS
+
     def __init__(self, candidate: AnyCut, frame: Frame) -> None:
         super().__init__(candidate, frame)
         self._column = frame.schema.numeric(candidate.column)
         self.table = frame.add_codes(candidate.column)
-
-    @property
-    def members(self) -> int:
-        """Its cuts; on a fine grid the gaps between rows."""
-        return min(self._column.codes, self.frame.schema.max_rows + 1) if self._is_fine else self._column.codes
+        self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are listed
+        gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
+        self.members = int(min(self._column.codes, gaps))
 
     def cells(self, parts: int) -> int:
         """Its cuts: one for each cell of the grid; on a fine one around each row of any part."""
@@ -40,18 +42,9 @@ class AnyCutScorer(Scorer[AnyCut]):
             cuts = min(cuts, 2 * parts + 2 * self.frame.schema.max_rows)
         return 4 * cuts * self.frame.width
 
-    def flips(self, size: int) -> bool:
-        """Where there are few cuts."""
-        return size <= FLIP_CUTS
-
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """The cuts within the interval that a part's own splits leave to it."""
         return self._every_gap(counted, rows) if self._is_fine else self._every_cut(counted, rows)
-
-    @property
-    def _is_fine(self) -> bool:
-        """Whether only occupied codes are listed."""
-        return self.frame.tables[self.table].form != "dense"
 
     def _every_cut(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Every cut as a run, from a table (rows, codes, measure)."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import Frame, Runs, Scorer, no_runs
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer
 from pinq.curator.counted import Counted
 from pinq.public.schema import Value
 from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
@@ -25,30 +25,18 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         super().__init__(candidate, frame)
         self._column = frame.schema.categorical(candidate.column)
         self.table = frame.add_codes(candidate.column)
+        self.members = min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
+        self.scratch = self.members * 2 * frame.width  # two sides of each
 
     @property
     def spec_bytes(self) -> int:
         """A member names every value of the column."""
         return super().spec_bytes + sum(16 + 12 * len(str(label)) for label in self._column.labels)
 
-    @property
-    def scratch(self) -> int:
-        """Two sides of each bipartition."""
-        return self.members * 2 * self.frame.width
-
-    @property
-    def members(self) -> int:
-        """As many bipartitions as there can be."""
-        return min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
-
     def cells(self, parts: int) -> int:
         """Its bipartitions: each is drawn, scored over the column's values, and may be chosen."""
         values = self._column.codes
         return parts * self.members * (DRAW + values // 3 + (values // 16 + 2) * self.frame.width)
-
-    def flips(self, size: int) -> bool:
-        """Always: there are at most ``MAX_GROUPINGS``."""
-        return True
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Each bipartition as a run; parts that have the same values left are scored together."""
@@ -56,7 +44,8 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         column = self._column
         left = [counted.part_list[row].values_left(self.candidate.column, column.codes) for row in rows]
         lefts = np.array(left).reshape(len(rows), column.codes)
-        runs = [no_runs()] * len(rows)
+        nothing = np.zeros(0, dtype=np.int64)
+        runs = [Runs(nothing, nothing, nothing, self._namer([]))] * len(rows)
         # Of three parts that have a b c, a c and a b c left, the first and the third are scored as
         # one array.
         for kept in np.unique(lefts, axis=0):

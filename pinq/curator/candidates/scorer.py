@@ -20,7 +20,7 @@ from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
-__all__ = ["SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
+__all__ = ["SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "occupied"]
 
 DENSE_CODES = 1024
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
@@ -54,16 +54,6 @@ class Runs:
     def spec(self, run: int, member: int) -> Spec:
         """The spec of a member of a run."""
         return self.name(int(self.first[run]) + member)
-
-
-def no_runs() -> Runs:
-    """A candidate without a member: the splits above the part leave none."""
-    nothing = np.zeros(0, dtype=np.int64)
-    return Runs(nothing, nothing, nothing, _nobody)
-
-
-def _nobody(number: int) -> Spec:
-    raise IndexError(number)
 
 
 class Frame:
@@ -152,7 +142,14 @@ class Scorer(ABC, Generic[C]):
         frame: What it shares with the others.
 
     Attributes:
+        is_family: Whether it stands for several specs.
         table: The position in ``frame.tables`` of what it needs.
+        members: Its members, at most, for one part; those of equal score beside each other count as
+            one.
+        options: How many candidates it counts as in a preview of the choice's error.
+        scratch: Cells of the largest array that scoring makes for a part beside its tables.
+        most_flipped: Of how many members at most one is chosen by permute-and-flip, where nothing
+            else is offered.
 
     Raises:
         QueryError: The candidate means nothing under the schema, or the score is not defined for
@@ -160,7 +157,11 @@ class Scorer(ABC, Generic[C]):
     """
 
     is_family: ClassVar[bool] = True
+    most_flipped: ClassVar[float] = math.inf
     table: int
+    members: int = 1
+    options: int = 1
+    scratch: int = 0
 
     def __init__(self, candidate: C, frame: Frame) -> None:
         self.candidate, self.frame = candidate, frame
@@ -169,35 +170,13 @@ class Scorer(ABC, Generic[C]):
             raise QueryError(f"{candidate!r} splits by the target `{target}` itself.")
 
     @property
-    def options(self) -> int:
-        """How many candidates this one counts as in a preview of the choice's error."""
-        return 1
-
-    @property
     def spec_bytes(self) -> int:
         """How long the text of a member's spec may be: as long as all that the candidate says."""
         return 128 + 12 * len(repr(self.candidate))
 
-    @property
-    def scratch(self) -> int:
-        """Cells of the largest array that scoring makes for a part beside its tables."""
-        return 0
-
-    @property
-    def members(self) -> int:
-        """Its members, at most, for one part; those of equal score beside each other count as one."""
-        return 1
-
     @abstractmethod
     def cells(self, parts: int) -> int:
         """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
-
-    @abstractmethod
-    def flips(self, size: int) -> bool:
-        """Whether a member is chosen by permute-and-flip where nothing else is offered.
-
-        ``size`` is how many members the part has.
-        """
 
     @abstractmethod
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:

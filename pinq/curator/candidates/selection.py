@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -176,9 +176,12 @@ class Selection:
     def _pick(self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction) -> dict[int, Spec | None]:
         """One choice for each row of the counted parts that has a list; None from an empty one."""
         offered = {row: listed for row, listed in lists.items() if listed}
-        has_family = any(scorer.is_family for listed in offered.values() for scorer in listed)
-        choose = self._choose_members if has_family else self._choose_splits
-        return dict.fromkeys(lists) | choose(counted, offered, epsilon / self.choices)
+        runs = _runs(counted, offered)
+        chosen = {
+            row: self._choose_one(counted, listed, [runs[scorer][row] for scorer in listed], epsilon / self.choices)
+            for row, listed in offered.items()
+        }
+        return dict.fromkeys(lists) | chosen
 
     @cached_property
     def _at_once(self) -> int:
@@ -191,57 +194,23 @@ class Selection:
         members = [RUNS_OBJECT + scorer.members for scorer in listed]
         return max(members) if self.each else sum(members)
 
-    def _choose_splits(
-        self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction
-    ) -> dict[int, Spec | None]:
-        """Chooses among plain candidates, each of which has one score for a part."""
-        scores: dict[AnyScorer, dict[int, int]] = {}
-        for scorer, rows in _users(lists).items():
-            counted.turn.check()
-            own = cast(SplitScorer, scorer).scores(counted, np.array(rows))
-            scores[scorer] = dict(zip(rows, own.tolist(), strict=True))
-        chosen: dict[int, Spec | None] = {}
-        for row, listed in lists.items():
-            counted.turn.check()
-            offered = np.array([scores[scorer][row] for scorer in listed])
-            winner = choose_evenly(offered, self.span, epsilon, textbook=self.textbook)
-            chosen[row] = cast(SplitScorer, listed[winner]).partition.spec
-        return chosen
-
-    def _choose_members(
-        self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction
-    ) -> dict[int, Spec | None]:
-        """Chooses among candidates of which some are families."""
-        runs = _runs(counted, lists)
-        return {
-            row: self._choose_one(counted, listed, [runs[scorer][row] for scorer in listed], epsilon)
-            for row, listed in lists.items()
-        }
-
     def _choose_one(self, counted: Counted, listed: Listed, scored: Sequence[Runs], epsilon: Fraction) -> Spec | None:
         """Chooses among the members of a part's candidates; None where it has none."""
         counted.turn.check()
-        offered = [own for own in scored if own.size]
+        offered = [own for own in scored if own.members.any()]
         if not offered:
             return None
-        alone = len(listed) == 1 and listed[0].flips(offered[0].size)
+        alone = len(listed) == 1 and offered[0].size <= listed[0].most_flipped
         if alone or not any(scorer.is_family for scorer in listed):
-            return self._flip(offered, epsilon)
-        run, member = choose_weighted(_joined(offered), self.span, epsilon)
+            # Members are numbered through: those of the first candidate's first run, of its second
+            # run, ..., of the second candidate.
+            members = np.concatenate([own.members for own in offered])
+            scores = np.concatenate([own.scores for own in offered]).repeat(members)
+            winner = choose_evenly(scores, self.span, epsilon, textbook=self.textbook)
+            run, member = _locate(members, winner)
+        else:
+            run, member = choose_weighted(_joined(offered), self.span, epsilon)
         candidate, run = _locate([len(own.scores) for own in offered], run)
-        return offered[candidate].spec(run, member)
-
-    def _flip(self, offered: Sequence[Runs], epsilon: Fraction) -> Spec:
-        """One of equally likely members.
-
-        Members are numbered through: those of the first candidate's first run, of its second run,
-        ..., of the second candidate. With runs of 2 and 3 members of the first and one of 4 of the
-        second, number 6 is the second candidate's member 1.
-        """
-        scores = np.concatenate([np.repeat(own.scores, own.members) for own in offered])
-        winner = choose_evenly(scores, self.span, epsilon, textbook=self.textbook)
-        candidate, winner = _locate([own.size for own in offered], winner)
-        run, member = _locate(offered[candidate].members, winner)
         return offered[candidate].spec(run, member)
 
 
@@ -256,21 +225,16 @@ def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook:
     return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
 
 
-def _users(lists: Mapping[int, Listed]) -> dict[AnyScorer, list[int]]:
-    """The rows of the counted parts that may choose each candidate."""
+def _runs(counted: Counted, lists: Mapping[int, Listed]) -> dict[AnyScorer, dict[int, Runs]]:
+    """Scores each candidate for each counted part that may choose it, by the part's row."""
     # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
     # b for all three, c for row 1.
     users: dict[AnyScorer, list[int]] = {}
     for row, listed in lists.items():
         for scorer in listed:
             users.setdefault(scorer, []).append(row)
-    return users
-
-
-def _runs(counted: Counted, lists: Mapping[int, Listed]) -> dict[AnyScorer, dict[int, Runs]]:
-    """Scores each candidate for each counted part that may choose it, by the part's row."""
     runs = {}
-    for scorer, rows in _users(lists).items():
+    for scorer, rows in users.items():
         counted.turn.check()
         runs[scorer] = dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True))
     return runs

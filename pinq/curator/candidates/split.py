@@ -33,18 +33,10 @@ class SplitScorer(Scorer[Spec]):
         codes = self.frame.schema.column(self._column).codes if self._shares else 0
         return parts * (self.partition.size * self.frame.width + min(codes, self.frame.schema.max_rows))
 
-    def flips(self, size: int) -> bool:
-        """A list of plain candidates is always chosen from by permute-and-flip."""
-        return True
-
-    def scores(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
-        """Its exact score for each of these parts, shape (rows,)."""
-        return self.frame.scores(self._cells(counted, rows))
-
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
-        scores = self.scores(counted, rows).reshape(-1, 1)
+        scores = self.frame.scores(self._cells(counted, rows)).reshape(-1, 1)
         return [Runs(score, single, single, lambda _: self.partition.spec) for score in scores]
 
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
