@@ -28,9 +28,9 @@ import logging
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from pinq.curator.rehearsal import Rehearsals
 from pinq.curator.verbs import prepare
@@ -47,33 +47,17 @@ from pinq.public.schema import Schema
 __all__ = ["Curator", "KeyLocks"]
 
 
-@dataclass
-class _Lock:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    users: int = 0
-
-
 class KeyLocks:
     """A lock for each key, kept while anybody holds it or waits for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._locks: dict[Hashable, _Lock] = {}
+        self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
 
-    @contextmanager
-    def take(self, key: Hashable) -> Iterator[None]:
-        """Waits until nobody else is inside with this key."""
+    def take(self, key: Hashable) -> threading.Lock:
+        """The lock of this key, for ``with``: a caller waits until nobody else is inside."""
         with self._guard:
-            held = self._locks.setdefault(key, _Lock())
-            held.users += 1
-        try:
-            with held.lock:
-                yield
-        finally:
-            with self._guard:
-                held.users -= 1
-                if not held.users:
-                    del self._locks[key]
+            return self._locks.setdefault(key, threading.Lock())
 
     def __len__(self) -> int:
         return len(self._locks)

@@ -363,11 +363,26 @@ class Derivatives(Expression):
 
     Attributes:
         target: The column that the model predicts.
+        points: Its score of a row, or a score for each class.
         unit: How many of a vector's whole units make a natural one: a row, or a grid cell.
     """
 
     target: str
+    points: Points | tuple[Points, ...]
     unit: int
+
+    @property
+    def scores(self) -> tuple[Points, ...]:
+        """The model's scores: one, or one for each class."""
+        return (self.points,) if isinstance(self.points, Points) else self.points
+
+    def columns(self) -> set[str]:
+        """The target, and the columns of the points."""
+        return {self.target}.union(*(points.columns() for points in self.scores))
+
+    def inner(self) -> tuple[Expression, ...]:
+        """The specs of all points."""
+        return tuple(spec for points in self.scores for spec in points.specs)
 
     @abstractmethod
     def width(self, schema: Schema) -> int:
@@ -435,14 +450,6 @@ class Logistic(Derivatives):
         object.__setattr__(self, "positive", (positive,) if single else tuple(positive))
         object.__setattr__(self, "limit", _limit(self.limit, 1.0))
 
-    def columns(self) -> set[str]:
-        """The target, and the columns of the points."""
-        return {self.target} | self.points.columns()
-
-    def inner(self) -> tuple[Expression, ...]:
-        """The specs of the points."""
-        return self.points.specs
-
     def width(self, schema: Schema) -> int:
         """Gradient and second derivative."""
         return 2
@@ -455,7 +462,7 @@ class Logistic(Derivatives):
         if not 0 < positive.sum() < column.codes:
             allowed = f"some values of `{self.target}`, and not all of them"
             raise QueryError(f"is {self.positive!r}", parameter="positive", allowed=allowed)
-        scores = RowScores.bind([self.points], schema)
+        scores = RowScores.bind(self.scores, schema)
         return LogisticVectors(scores, bind(Values(self.target), schema).axes[0], positive, int(self.limit * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
@@ -500,14 +507,6 @@ class Softmax(Derivatives):
         object.__setattr__(self, "points", tuple(self.points))
         object.__setattr__(self, "limit", _limit(self.limit, 3.0))
 
-    def columns(self) -> set[str]:
-        """The target, and the columns of the points."""
-        return {self.target}.union(*(points.columns() for points in self.points))
-
-    def inner(self) -> tuple[Expression, ...]:
-        """The specs of all points."""
-        return tuple(spec for points in self.points for spec in points.specs)
-
     def width(self, schema: Schema) -> int:
         """An entry or two for each class."""
         return len(self.points) * (1 + self.hessian)
@@ -524,7 +523,7 @@ class Softmax(Derivatives):
             raise QueryError(
                 f"Softmax of `{self.target}` makes {sums}; at most {MAX_WIDTH} are possible. Use Logistic."
             )
-        scores = RowScores.bind(self.points, schema)
+        scores = RowScores.bind(self.scores, schema)
         target = bind(Values(self.target), schema).axes[0]
         # Without second derivatives no vector is longer than 2: more would only be more noise.
         most = self.limit if self.hessian else min(self.limit, 2.0)
@@ -572,14 +571,6 @@ class Residuals(Derivatives):
         limit = _limit(self.limit, LARGEST_RESIDUAL)
         object.__setattr__(self, "limit", int(limit * POINTS) / POINTS)
 
-    def columns(self) -> set[str]:
-        """The target, and the columns of the points."""
-        return {self.target} | self.points.columns()
-
-    def inner(self) -> tuple[Expression, ...]:
-        """The specs of the points."""
-        return self.points.specs
-
     def width(self, schema: Schema) -> int:
         """Two bins, or the residual."""
         return 1 + self.rows
@@ -590,7 +581,7 @@ class Residuals(Derivatives):
         # A fine grid has too many cells to be split by each; here they are only read.
         target = Axis(self.target, column.codes, ())
         return ResidualVectors(
-            RowScores.bind([self.points], schema), target, column.cells, int(self.limit * POINTS), self.rows
+            RowScores.bind(self.scores, schema), target, column.cells, int(self.limit * POINTS), self.rows
         )
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:

@@ -249,13 +249,8 @@ class Policy(Declared):
     @property
     def padding_seconds(self) -> float:
         """The time bucket in seconds, 0 for none."""
-        if self.padding is None:
-            return 0.0
-        return (
-            int(self.padding.removesuffix("ms")) / 1000
-            if self.padding.endswith("ms")
-            else float(self.padding.removesuffix("s"))
-        )
+        written = self.padding or "0s"
+        return int(written.rstrip("ms")) / (1000 if written.endswith("ms") else 1)
 
     def unreviewed_fields(self) -> list[str]:
         """What still waits for the provider's word, e.g. ``columns.age.upper``."""

@@ -630,19 +630,9 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
         every = np.concatenate([masks, new[new.any(axis=1)]])
         # Draws 5, 3, 5, 9: the third is there already; those kept stay in the order drawn, so that
         # more draws change none.
-        _, first = np.unique(_numbers(every), return_index=True)
+        _, first = np.unique(every, axis=0, return_index=True)
         masks, drawn = every[np.sort(first)], drawn + more
     return masks[:MAX_GROUPINGS]
-
-
-def _numbers(octets: np.ndarray) -> np.ndarray:
-    """Returns a value for each row of octets, equal where rows are; up to eight make an integer."""
-    count, length = octets.shape
-    if length > 8:
-        return octets.view(f"V{length}").ravel()
-    padded = np.zeros((count, 8), dtype=np.uint8)
-    padded[:, :length] = octets
-    return padded.view(np.uint64).ravel()
 
 
 MAX_SEED = 2**64
@@ -651,16 +641,10 @@ MAX_CELLS = 2**62
 MAX_AXES = 32
 
 
-@dataclass(frozen=True)
-class Cross(Splitting):
-    """Every combination of the parts of several specs, as one partition."""
+class OfSpecs(Expression):
+    """What is said of several specs."""
 
-    specs: TupleOf[Values | Cuts | Groups | Calendar | Shards]
-    kind: Literal["cross"] = field(default="cross", repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "specs", tuple(self.specs))
-        require_kind(self.specs or (None,), Factor, "Cross takes Values, Cuts, Groups, Calendar or Shards.")
+    specs: tuple[Splitting, ...]
 
     def columns(self) -> set[str]:
         """The columns that its specs name."""
@@ -669,6 +653,18 @@ class Cross(Splitting):
     def named(self) -> int:
         """What its specs list."""
         return sum(spec.named() for spec in self.specs)
+
+
+@dataclass(frozen=True)
+class Cross(OfSpecs, Splitting):
+    """Every combination of the parts of several specs, as one partition."""
+
+    specs: TupleOf[Values | Cuts | Groups | Calendar | Shards]
+    kind: Literal["cross"] = field(default="cross", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(self.specs))
+        require_kind(self.specs or (None,), Factor, "Cross takes Values, Cuts, Groups, Calendar or Shards.")
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -730,7 +726,7 @@ class AnyGrouping(OfColumn, Expression):
 
 
 @dataclass(frozen=True)
-class AnyCross(Expression):
+class AnyCross(OfSpecs):
     """A family for ``exp_mech``: joint parts of every ``size`` of the specs, mass one in all.
 
     ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x
@@ -763,14 +759,6 @@ class AnyCross(Expression):
 
     def __len__(self) -> int:
         return math.comb(len(self.specs), self.size)
-
-    def columns(self) -> set[str]:
-        """The columns that its specs name."""
-        return set().union(*(spec.columns() for spec in self.specs))
-
-    def named(self) -> int:
-        """What its specs list."""
-        return sum(spec.named() for spec in self.specs)
 
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless its specs bind."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -66,17 +66,27 @@ class Gated:
 def session(in_memory: Callable[..., Any]) -> Any:
     session = in_memory(10)._session
     session._curator._engine = Gated(session._curator._engine)
+    session._curator._working = Counted()
     return session
 
 
+class Counted(KeyLocks):
+    """Says how many came for a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = threading.Semaphore(0)
+
+    def take(self, key: Hashable) -> threading.Lock:
+        lock = super().take(key)
+        self.came.release()
+        return lock
+
+
 def waiting(session: Any, users: int) -> None:
-    """Until so many are inside the curator with one request."""
-    locks = session._curator._working
-    for _ in range(1000 * WAIT):
-        if sum(one.users for one in list(locks._locks.values())) >= users:
-            return
-        threading.Event().wait(0.001)
-    raise AssertionError("they did not come")
+    """Until so many are inside the curator, or wait there."""
+    for _ in range(users):
+        assert session._curator._working.came.acquire(timeout=WAIT), "they did not come"
 
 
 def test_a_request_that_comes_twice_is_computed_once(session: Any) -> None:

@@ -222,12 +222,9 @@ class Occupation:
 
     def total(self) -> np.ndarray:
         """What all codes add up to, shape (measure,)."""
-        if self.classes is None:
-            return np.asarray(self.values.sum(axis=0))
-        total = np.zeros(self.classes, dtype=np.int64)
-        for start in range(0, len(self.places), CELLS_AT_ONCE):
-            piece = slice(start, start + CELLS_AT_ONCE)
-            np.add.at(total, (self.places[piece] - self.first) % self.classes, self.values[piece])
+        total = np.zeros(self.measures, dtype=np.int64)
+        for _, counts in self.pieces():
+            total += counts.sum(axis=0)
         return total
 
     def pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -242,7 +239,7 @@ class Occupation:
 
     def cells(self, axis: Axis) -> np.ndarray:
         """What is in each part of a split of the column, shape (parts, measure)."""
-        cells = np.zeros((axis.size, *self.total().shape), dtype=np.int64)
+        cells = np.zeros((axis.size, self.measures), dtype=np.int64)
         for codes, counts in self.pieces():
             cells += cells_by_codes(axis, codes, counts)
         return cells
