@@ -195,15 +195,21 @@ def _positions(order: Sequence[str], holder: str) -> list[int]:
 CardStrategyName = Literal["turns", "noisy_counts", "secure"]
 
 
-class HoldersCardMiner(HoldersMiner[CardFit], ScorecardMiner):
+@dataclass(kw_only=True, repr=False, eq=False)
+class HolderParameters:
+    """What a scorecard of several holders has beside the parameters of every one."""
+
+    strategy: CardStrategyName = "turns"
+    resume: bool = False
+
+
+class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
     """A scorecard's fit over several holders; what is fitted follows from the target.
 
     Attributes:
         holders_: Who took part, what it cost there, who was dropped.
     """
 
-    strategy: CardStrategyName
-    resume: bool
     holders_: Holders
     _noted_as = "holders"
     _made = "Scorecard"
@@ -340,8 +346,6 @@ class DPScorecard(HoldersCardMiner, Scorecard):
         DPScorecard(epsilon=0.5, strategy='secure')
     """
 
-    strategy: CardStrategyName = "turns"
-    resume: bool = False
     _other = "DPScorecardRegressor"
 
 
@@ -387,6 +391,4 @@ class DPScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
         DPScorecardRegressor(epsilon=0.5, strategy='secure')
     """
 
-    strategy: CardStrategyName = "turns"
-    resume: bool = False
     _other = "DPScorecard"

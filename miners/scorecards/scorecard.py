@@ -31,17 +31,23 @@ if TYPE_CHECKING:
 __all__ = ["Scorecard", "ScorecardRegressor"]
 
 
-class ScorecardMiner(HandleMiner[CardFit]):
+@dataclass(kw_only=True, repr=False, eq=False)
+class CardParameters:
+    """The parameters of every scorecard; ``Scorecard`` says what each is."""
+
+    epsilon: Loss = 1.0
+    steps: int | None = None
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, Sequence[float] | int] | None = None
+
+
+class ScorecardMiner(CardParameters, HandleMiner[CardFit]):
     """A miner whose fitted state is a ``Card``.
 
     Attributes:
         card_: The fitted ``Card``.
     """
 
-    epsilon: Loss
-    steps: int | None
-    attributes: Sequence[str] | None
-    cuts: Mapping[str, Sequence[float] | int] | None
     card_: Card
     _state = Card
 
@@ -241,10 +247,6 @@ class Scorecard(Classifier, ScorecardMiner):
         Scorecard(epsilon=0.5)
     """
 
-    epsilon: Loss = 1.0
-    steps: int | None = None
-    attributes: Sequence[str] | None = None
-    cuts: Mapping[str, Sequence[float] | int] | None = None
     _other = "ScorecardRegressor"
 
 
@@ -281,8 +283,4 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
         ScorecardRegressor(epsilon=2)
     """
 
-    epsilon: Loss = 1.0
-    steps: int | None = None
-    attributes: Sequence[str] | None = None
-    cuts: Mapping[str, Sequence[float] | int] | None = None
     _other = "Scorecard"

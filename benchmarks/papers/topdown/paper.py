@@ -43,7 +43,7 @@ class PaperTopDown(DPTopDown):
     def _best_first(self, problem: Problem) -> BestFirst:
         growth = super()._best_first(problem)
         decay = self.budget == "decay" if self.budget else growth.depth <= MAX_DECAYS
-        kind = BestFirst if self.strategy == "noisy_counts" else LocalChoice
+        kind = LocalChoice if self.strategy in MOVED else BestFirst
         return kind(**_values_of(growth) | {"decay": decay})
 
     def _turns(self, problem: Problem) -> InTurns:
