@@ -27,7 +27,7 @@ from pinq.engine.numbers import define_readings, moment_number
 from pinq.engine.sources import literal, quoted
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Column, Numeric, categorical_columns, numeric_columns
+from pinq.public.schema import Categorical, Column, Numeric
 
 __all__ = ["Encoder", "EncodingReport", "Losses", "RawColumns", "RawValue", "bound", "candidate_columns", "encode"]
 
@@ -216,7 +216,7 @@ class Encoder:
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""
         counts = []
-        for name, column in numeric_columns(self._policy.columns).items():
+        for name, column in self._policy.schema_.numeric_columns.items():
             value = _number(self._raw.values[name], column)
             beyond = f"{value} < {float(column.lower)!r} OR {value} > {float(column.upper)!r}"
             counts.append(f"count(*) FILTER ({beyond})")
@@ -285,13 +285,13 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumn
     numbers = {name: number for number, name in enumerate(policy.columns)}
     # NULL is both: a value that is missing gets the code for that, one that cannot be encoded none.
     values, codes = {}, {}
-    for name, numeric in numeric_columns(policy.columns).items():
+    for name, numeric in policy.schema_.numeric_columns.items():
         values[name] = _number(raw.values[name], numeric)
         codes[name] = _cell(values[name], numeric)
         if _counts_by_ones(raw.values[name].kind, numeric):
             values[name] = raw.values[name].value
             codes[name] = _whole_cell(values[name], numeric)
-    for name, categorical in categorical_columns(policy.columns).items():
+    for name, categorical in policy.schema_.categorical_columns.items():
         values[name] = raw.values[name].text
         codes[name] = _position(connection, numbers[name], values[name], categorical)
     return [
@@ -385,7 +385,7 @@ class Losses:
 
     def __init__(self, policy: Policy) -> None:
         self._columns = list(policy.columns)
-        self._numeric = list(numeric_columns(policy.columns))
+        self._numeric = list(policy.schema_.numeric_columns)
         self.numbers = np.zeros(2 + len(self._columns) + len(self._numeric), dtype=np.int64)
 
     def add(self, connection: duckdb.DuckDBPyConnection, encoder: Encoder, piece: str) -> None:

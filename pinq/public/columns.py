@@ -361,11 +361,6 @@ class Numeric(_Column):
         return max(CELL_TOLERANCE, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
 
     @cached_property
-    def _slack(self) -> Fraction:
-        """``tolerance``, exact."""
-        return Fraction(self.tolerance)
-
-    @cached_property
     def origin(self) -> Fraction:
         """The number that cell 0 stands for: its only whole number, or its middle."""
         return self.low + (self.width - 1 if self.integer else self.width) / 2
@@ -438,7 +433,7 @@ class Numeric(_Column):
         # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just
         # below it as well.
         # With cells of .1 from 0 on, a cut at .25 is one at .3: the cells 0 to 2 are below it.
-        return min(max(1, math.ceil((point - self.low) / self.width - self._slack)), self.cells - 1)
+        return min(max(1, math.ceil((point - self.low) / self.width - Fraction(self.tolerance))), self.cells - 1)
 
     @property
     def bounds(self) -> tuple[str, str]:

@@ -224,19 +224,13 @@ class RowScores:
         first = replace(terms[0], table=terms[0].table + self.base)
         return replace(self, terms=(first, *terms[1:]), base=np.zeros_like(self.base))
 
-    def of(self, places: Sequence[np.ndarray], rows: int) -> np.ndarray:
-        """The scores of rows, int64, shape (scores, rows).
+    def cells(self, places: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The cells of rows in the table of each term.
 
         Args:
             places: Each row's place along each of ``axes``, below ``axis.slots``: where an axis has
                 a slot more than parts, it is for rows in none.
-            rows: How many there are.
         """
-        alone = self.over(())
-        return alone.added(alone.cells(places), rows)
-
-    def cells(self, places: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The cells of rows in the table of each term, from their places along each of ``axes``."""
         remaining = iter(places)
         return [term.cells([next(remaining) for _ in term.axes]) for term in self.terms]
 

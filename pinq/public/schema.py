@@ -28,8 +28,6 @@ __all__ = [
     "PrivacyUnit",
     "Schema",
     "Value",
-    "categorical_columns",
-    "numeric_columns",
     "unit_text",
 ]
 
@@ -110,12 +108,12 @@ class Schema(Declared):
     @cached_property
     def numeric_columns(self) -> Mapping[str, Numeric]:
         """The columns of numbers; ``categorical_columns`` are all others."""
-        return numeric_columns(self.columns)
+        return {name: column for name, column in self.columns.items() if isinstance(column, Numeric)}
 
     @cached_property
     def categorical_columns(self) -> Mapping[str, Categorical]:
         """The columns with lists of values."""
-        return categorical_columns(self.columns)
+        return {name: column for name, column in self.columns.items() if isinstance(column, Categorical)}
 
     def column(self, name: object) -> Categorical | Numeric:
         """A declared column, else ``QueryError`` that lists the columns."""
@@ -204,13 +202,3 @@ class Schema(Declared):
 def unit_text(unit: PrivacyUnit | None) -> str:
     """``row``, or ``person_id (at most 3 rows)``."""
     return "row" if unit is None else f"{unit.column} (at most {unit.max_rows} rows each)"
-
-
-def numeric_columns(columns: Mapping[str, Column]) -> dict[str, Numeric]:
-    """The columns of numbers among some, in their order."""
-    return {name: column for name, column in columns.items() if isinstance(column, Numeric)}
-
-
-def categorical_columns(columns: Mapping[str, Column]) -> dict[str, Categorical]:
-    """The columns with lists of values among some, in their order."""
-    return {name: column for name, column in columns.items() if isinstance(column, Categorical)}

@@ -16,6 +16,7 @@ import numpy as np
 
 from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer
 from pinq.curator.counted import Counted
+from pinq.engine.tables import ListRequest
 from pinq.errors import QueryError
 from pinq.public.specs import AnyCross, bind
 
@@ -38,7 +39,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
         self._sizes = [axis.size for axis in axes]
         candidate.require_room(self._sizes, frame.classes[0].size)
         super().__init__(candidate, frame)
-        self.table = frame.add_list(axes)
+        self.table = frame.add(axes, ListRequest)
         self.members = self.options = len(candidate)
 
     def cells(self, parts: int) -> int:

@@ -100,14 +100,9 @@ class Frame:
         """Whether the splits of this column share a table."""
         return column in self._crowded
 
-    def add_table(self, axes: tuple[Axis, ...]) -> int:
+    def add(self, axes: tuple[Axis, ...], kind: type[TableRequest | ListRequest] = TableRequest) -> int:
         """Asks for a table over some axes and the classes; returns its position."""
-        self.tables.append(TableRequest((*axes, *self.classes)))
-        return len(self.tables) - 1
-
-    def add_list(self, axes: tuple[Axis, ...]) -> int:
-        """Asks for the occupied cells over some axes and the classes; returns its position."""
-        self.tables.append(ListRequest((*axes, *self.classes)))
+        self.tables.append(kind((*axes, *self.classes)))
         return len(self.tables) - 1
 
     def add_codes(self, name: str) -> int:

@@ -26,7 +26,7 @@ class SplitScorer(Scorer[Spec]):
         super().__init__(candidate, frame)
         self._column = self.partition.axes[0].column if len(self.partition.axes) == 1 else None
         self._shares = frame.is_crowded(self._column)
-        self.table = frame.add_codes(str(self._column)) if self._shares else frame.add_table(self.partition.axes)
+        self.table = frame.add_codes(str(self._column)) if self._shares else frame.add(self.partition.axes)
 
     def cells(self, parts: int) -> int:
         """Its cells, or the codes of its column where it shares their table."""

@@ -51,6 +51,12 @@ def vectors_of(loss: Any, *rows: tuple[int, ...]) -> np.ndarray:
     return loss.vectors(SCHEMA).of(list(np.array(rows).T)).T / loss.unit
 
 
+def summed(scores: RowScores, places: list[np.ndarray], rows: int) -> np.ndarray:
+    """The scores of rows, from their places along each axis."""
+    alone = scores.over(())
+    return alone.added(alone.cells(places), rows)
+
+
 def test_points_add_up() -> None:
     """A base and a number from each table; nothing from a spec that has no part for the row, whatever its number of axes."""
     groups = Points((Groups("a", (("u",),)), Cross((Groups("a", (("v",),)), Values("x")))), ((9,), tuple(range(11))))
@@ -58,7 +64,7 @@ def test_points_add_up() -> None:
     assert [axis.column for axis in scores.axes] == ["a", "x", "a", "a", "x"]
     # Rows: (u, x < 3), (v, 3 <= x < 6), (missing, missing); the last column but one is "v or not", the last one is x.
     places = [[0, 1, 2], [0, 1, 3], [0, 1, 1], [1, 0, 1], [2, 5, 10]]
-    found = scores.of([np.array(place) for place in places], 3)
+    found = summed(scores, [np.array(place) for place in places], 3)
     assert found.tolist() == [[-100 - 300 + 1, -100 + 40 + 2, -100 + 7 + 4], [9, 5, 0], [5, 5, 5]]
 
 
@@ -67,7 +73,7 @@ def test_specs_that_are_shared_are_read_once() -> None:
     twice = Points((Values("a"), Values("a")), ((1, 2, 3), (10, 20, 30)))
     scores = RowScores.bind([twice, POINTS], SCHEMA)
     assert [axis.column for axis in scores.axes] == ["a", "x"]
-    assert scores.of([np.array([2]), np.array([0])], 1).tolist() == [[33], [-100 + 7 + 1]]
+    assert summed(scores, [np.array([2]), np.array([0])], 1).tolist() == [[33], [-100 + 7 + 1]]
 
 
 def test_points_look_at_any_number_of_axes() -> None:
@@ -76,12 +82,12 @@ def test_points_look_at_any_number_of_axes() -> None:
     schema = Schema(max_rows=10, columns=columns)
     one_part = Points(tuple(Shards(1, key) for key in range(100)), ((1,),) * 100)
     scores = RowScores.bind([one_part], schema)
-    assert scores.of([np.zeros(3, dtype=np.uint8)] * 100, 3).tolist() == [[100] * 3]
+    assert summed(scores, [np.zeros(3, dtype=np.uint8)] * 100, 3).tolist() == [[100] * 3]
     few, many = (Cross(tuple(Groups(name, (("v",),)) for name in names)) for names in ([*columns][:12], columns))
     scores = RowScores.bind([Points((few,), ((7,),))], schema)
     places = np.zeros((12, 3), dtype=np.uint8)
     places[4, 1] = places[:, 2] = 1
-    assert scores.of([*places], 3).tolist() == [[7, 0, 0]]
+    assert summed(scores, [*places], 3).tolist() == [[7, 0, 0]]
     with pytest.raises(QueryError, match="make 16,777,216 numbers"):
         RowScores.bind([Points((many,), ((7,),))], schema)
 
