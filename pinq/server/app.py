@@ -45,7 +45,6 @@ def create_app(
     metrics_address: tuple[str, int, int] | None = None,
     provider_password: str | None = None,
     *,
-    private_certificate: bool = False,
     public_url: str = "",
     reload: Reload | None = None,
     listening: Callable[[], None] = lambda: None,
@@ -59,8 +58,6 @@ def create_app(
         metrics_address: Where Prometheus may ask: host, port, and how many ports from there on; None for nowhere.
         provider_password: The hash of the password that opens the provider's page
             (``login.hash_password``); None for no page.
-        private_certificate: Whether analysts need the provider's own certificate authority to
-            connect, which that page then says.
         public_url: Where analysts reach this server, as that page says; empty for its own address.
         reload: What SIGHUP asks; None for the policies alone.
         listening: Called once questions can be answered.
@@ -71,7 +68,7 @@ def create_app(
     routes: list[Route | Mount] = [*_analysts_routes(gate), *_probes(readiness)]
     if provider_password is not None:
         login = Login(provider_password)
-        page = create_page(datasets, login, gate.log, private_certificate=private_certificate, public_url=public_url)
+        page = create_page(datasets, login, gate.log, public_url)
         routes += [Route(PATH, _to_page), Mount(PATH, page)]
     app = Starlette(
         routes=routes,

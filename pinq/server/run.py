@@ -35,7 +35,7 @@ from pinq.server.log import RequestLog
 from pinq.server.page.login import read_password_file
 from pinq.server.reload import Reload
 
-__all__ = ["Start", "bind", "is_private", "require_secure"]
+__all__ = ["Start", "bind", "require_secure"]
 
 SHUTDOWN_SECONDS = 20  # then what runs is stopped
 KEEP_ALIVE_SECONDS = 30
@@ -131,7 +131,6 @@ class Start:
             # While one of several is replaced there is one more.
             self.metrics and (*self.metrics, 1 if self.workers == 1 else self.workers + 1),
             hashed,
-            private_certificate=is_private(self.tls_cert, self.tls_key),
             public_url=self.public_url,
             reload=reload,
             listening=listening,
@@ -294,29 +293,6 @@ def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
             f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted): {error.strerror or error}."
         ) from None
     return context
-
-
-def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
-    """Whether a client that trusts the system's authorities alone refuses a certificate.
-
-    The name in the certificate does not count.
-    """
-    if tls_cert is None or tls_key is None:
-        return False
-    own, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    own.load_cert_chain(tls_cert, tls_key, password="")
-    theirs.check_hostname = False
-    # Both shake hands in memory: what one writes, the other reads.
-    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server, client = own.wrap_bio(to_server, to_client, server_side=True), theirs.wrap_bio(to_client, to_server)
-    for side in (client, server) * 3:  # hello, perhaps another one, certificate, and what the client makes of it
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLCertVerificationError:
-            return True
-    return False
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -19,11 +19,9 @@ from pinq.cli.main import app
 from pinq.errors import PolicyError
 from pinq.provider.local import open_ledger
 from pinq.server.datasets import Datasets
-from pinq.server.run import is_private
 from tests.ports import free_port
 from tests.servers import (
     COLUMNS,
-    Certificate,
     ask,
     people,
     pinq_command,
@@ -154,12 +152,3 @@ def test_a_draft_in_a_folder_stops_nobody(tmp_path: Path) -> None:
     publish(tmp_path, "second", source="gone.parquet")
     with pytest.raises(PolicyError, match=re.escape(f"{draft}: There is no source")):
         Datasets.open([tmp_path])
-
-
-def test_a_certificate_of_ones_own_is_told_from_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whether a client with the system's authorities would take it."""
-    own = Certificate.make(tmp_path)
-    assert is_private(own.cert, own.key)
-    monkeypatch.setenv("SSL_CERT_FILE", str(own.authority))
-    assert not is_private(own.cert, own.key)
-    assert not is_private(None, None)

@@ -43,20 +43,16 @@ _log = logging.getLogger("pinq.server")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def create_page(
-    datasets: Datasets, login: Login, log: RequestLog, *, private_certificate: bool = False, public_url: str = ""
-) -> Starlette:
+def create_page(datasets: Datasets, login: Login, log: RequestLog, public_url: str) -> Starlette:
     """The page as an application of its own, to be mounted at ``PATH``.
 
     Args:
         datasets: What it shows and grants on.
         login: Who may.
         log: The provider's, for sign-ins and acts.
-        private_certificate: Whether analysts need the provider's own certificate authority to
-            connect.
         public_url: Where analysts reach the server; empty for its own address.
     """
-    page = _Page(datasets, login, log, private_certificate, public_url)
+    page = _Page(datasets, login, log, public_url)
     app = Starlette(
         routes=[
             Route("/style.css", _asset(STYLE, "text/css")),
@@ -78,11 +74,9 @@ def create_page(
 class _Page:
     """From requests to views and acts."""
 
-    def __init__(
-        self, datasets: Datasets, login: Login, log: RequestLog, private_certificate: bool, public_url: str
-    ) -> None:
+    def __init__(self, datasets: Datasets, login: Login, log: RequestLog, public_url: str) -> None:
         self._datasets, self._login, self._log = datasets, login, log
-        self._private, self._public_url = private_certificate, public_url.rstrip("/")
+        self._public_url = public_url.rstrip("/")
         self._views = Views(datasets)
 
     # What every request goes through
@@ -191,11 +185,7 @@ class _Page:
         """One analyst."""
         notice = session.notice(http.query_params.get("done", ""))
         name = self._named(http).name
-        # What this way in needs beside the address and the token, in Python's words.
-        if _secure(http):
-            extra = ', verify="cert.pem"' if self._private else ""
-        else:
-            extra = ", insecure_http=True"
+        extra = "" if _secure(http) else ", insecure_http=True"
         call = f'pinq.connect("{self._public_url or _root(http)}/{name}", token=...{extra})'
         return self._views.analyst(session, name, http.query_params.get("name", ""), notice, call)
 

@@ -47,27 +47,19 @@ def test_grant_shows_the_token_once(owner: Visitor, people: Dataset, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("root", "private", "call"),
+    ("root", "call"),
     [
-        ("https://stats.example", False, 'pinq.connect("https://stats.example/people", token=...)</code>.'),
-        (
-            "https://stats.example",
-            True,
-            'pinq.connect("https://stats.example/people", token=..., verify="cert.pem")</code>, where',
-        ),
+        ("https://stats.example", 'pinq.connect("https://stats.example/people", token=...)</code>.'),
         (
             "http://127.0.0.1:8443",
-            False,
             'pinq.connect("http://127.0.0.1:8443/people", token=..., insecure_http=True)</code>.',
         ),
     ],
 )
-def test_the_page_with_the_token_says_how_to_connect(
-    served: tuple[Any, Datasets], root: str, private: bool, call: str
-) -> None:
-    """With what this way in needs: the provider's own certificate, or plain HTTP by name."""
+def test_the_page_with_the_token_says_how_to_connect(served: tuple[Any, Datasets], root: str, call: str) -> None:
+    """With what this way in needs: plain HTTP by name."""
     with asyncio.Runner() as runner:
-        app = create_app(served[1], provider_password=HASHED, private_certificate=private)
+        app = create_app(served[1], provider_password=HASHED)
         visitor = Visitor(app, runner, root)
         visitor.sign_in()
         visitor.get("/datasets/people/token?analyst=ana")
