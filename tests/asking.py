@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that can be asked, by introspection: a spec, family or score that is added later is missed by no test."""
+"""Everything that can be asked, from the catalogues: a spec, family, loss or score that is added later is missed by no test."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -35,8 +33,10 @@ from pinq import (
     SquaredError,
     Values,
 )
+from pinq.public import derivatives, scores, specs
 from pinq.public.queries import Request, WireParts
 
+CATALOGUES = (specs.SPECS, specs.FAMILIES, derivatives.LOSSES, scores.SCORES)
 SPECS = [
     Values("job"),
     Cuts("age", (50,)),
@@ -75,19 +75,8 @@ ALONE = [ClassCount("income"), EnoughRows(1)]
 
 
 def kinds() -> set[type]:
-    """Every class of specs, families and scores: the dataclasses of pinq whose ``kind`` is a constant of the wire."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("pinq.")]
-    classes = {
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, type) and dataclasses.is_dataclass(value)
-    }
-    return {
-        one
-        for one in classes
-        if any(field.name == "kind" and str(field.type).startswith("Literal") for field in dataclasses.fields(one))
-    }
+    """Every class of specs, families, losses and scores."""
+    return {kind for catalogue in CATALOGUES for kind in catalogue.values()}
 
 
 def named(request: Request) -> set[str]:
@@ -112,15 +101,14 @@ def requests() -> Iterator[Request]:
     def made(verb: Any, **fields: Any) -> Request:
         return Request(id=f"asked-{next(number)}", verb=verb, epsilon="0.001", **fields)
 
-    specs: list[Any] = list(SPECS)
-    for spec in specs:
+    for spec in cast(list[Any], SPECS):
         below = WireParts(specs=(spec,), nodes=((0, 0, 0),), asked=((1, -1),))
         yield made("noisy_count", parts=below)
         yield made("noisy_sum", parts=below, column="age")
         yield made("noisy_avg", parts=below, column="age")
-        for derivatives in DERIVATIVES:
-            yield made("noisy_sum", parts=below, column=derivatives)
-            yield made("noisy_sum", column=derivatives, by=(spec, Values("sex")))
+        for loss in DERIVATIVES:
+            yield made("noisy_sum", parts=below, column=loss)
+            yield made("noisy_sum", column=loss, by=(spec, Values("sex")))
     for score in ALONE:
         yield made("exp_mech", score=score)
     for candidate, score in itertools.product([*SPECS, *FAMILIES], SCORES):

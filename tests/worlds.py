@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One generator for all tests: a seed gives a schema at its degenerate ends, a request of any kind, and rows that matter.
 
-Nothing is listed here by name that the package knows: kinds of columns come from ``Column``, questions are the leaves below
-``Question``, specs, families, scores and losses what their fields are annotated with. A new class is made from its fields' types;
+Nothing is listed here by name that the package knows: kinds of columns come from ``Column``, questions, specs, families, scores
+and losses from their catalogues. A new class is made from its fields' types;
 where a field means more than its type says (a column's name, a column's values), ``_Maker`` has a method of the field's name. So a
 new class is in without being named, and where it cannot be made so that it is answered, tests/assurance/test_outcomes.py says that.
 """
@@ -10,7 +10,6 @@ new class is in without being named, and where it cannot be made so that it is a
 from __future__ import annotations
 
 import inspect
-import itertools
 import random
 import types
 from abc import ABC
@@ -23,12 +22,13 @@ import numpy as np
 
 from pinq.curator.verbs import prepare
 from pinq.errors import QueryError
+from pinq.public.derivatives import LOSSES
 from pinq.public.parts import Part, PartSet
 from pinq.public.policy import Policy
-from pinq.public.queries import Question, Request, Verb, WireParts
+from pinq.public.queries import QUESTIONS, Request, Verb, WireParts
 from pinq.public.schema import Column, Schema
-from pinq.public.scores import AnyScore
-from pinq.public.specs import Candidate, Expression, Shards, Spec, bind
+from pinq.public.scores import SCORES
+from pinq.public.specs import FAMILIES, SPECS, Candidate, Expression, Shards, Spec, bind
 
 __all__ = ["COLUMN_KINDS", "KINDS", "QUESTIONS", "Case", "World", "cases_of", "codes_in"]
 
@@ -37,19 +37,14 @@ FEW_CODES = 4096  # columns with more are cut, not listed
 COLUMN_KINDS = get_args(get_args(Column)[0])
 
 
+KINDS: dict[str, type[Any]] = {**SPECS, **FAMILIES, **SCORES}
+
+
 @cache
-def leaves(kind: Any) -> tuple[type[Any], ...]:
-    """The classes below a class that can be made."""
-    below = tuple(itertools.chain.from_iterable(leaves(child) for child in kind.__subclasses__()))
-    is_whole = (
-        "__dataclass_fields__" in vars(kind) and not inspect.isabstract(kind) and not kind.__name__.startswith("_")
-    )
-    is_whole &= kind.__module__.startswith("pinq.")
-    return tuple(dict.fromkeys(((kind,) if is_whole else ()) + below))
+def made_of(hint: type[Any]) -> tuple[type[Any], ...]:
+    """The catalogues' classes that may stand for a class; itself where it is in none of them."""
+    return tuple(kind for kind in (*KINDS.values(), *LOSSES.values()) if issubclass(kind, hint)) or (hint,)
 
-
-QUESTIONS: tuple[type[Any], ...] = leaves(Question)
-KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (*get_args(Candidate), *get_args(AnyScore))}
 
 # A column's declaration at its ends. A kind of column that has none here fails by its name.
 YEARS = {"lower": "1999-12-30", "upper": "2003-05-05"}
@@ -259,7 +254,7 @@ class _Maker:
         if origin in (Union, types.UnionType) and not self._is_own(hint, name):
             return self.one(self.draw.choice(inner), name, known)
         if inspect.isclass(hint) and issubclass(hint, Expression | ABC):
-            return self.fitting(leaves(hint))
+            return self.fitting(made_of(hint))
         own = getattr(self, f"_{name}", None)
         if own is not None:
             return own(hint, known)

@@ -70,6 +70,8 @@ GUARDS = "tests/integration/test_guards.py"
 SAMPLERS = "tests/privacy/test_samplers_see_neighbours.py"
 OUTCOMES = "tests/privacy/test_outcomes.py"
 KNOWN = "tests/privacy/test_known_counterexamples.py"
+INTERVALS = "tests/unit/tables/test_intervals.py"
+TOPDOWN = "tests/unit/federated/test_topdown.py"
 
 FAULTS = (
     Fault(
@@ -330,6 +332,48 @@ FAULTS = (
         "QUALIFY {nth} <= {policy.bounded_unit.max_rows}",
         "QUALIFY {nth} <= 1000000",
         (ENGINES_ROWS, "tests/integration/test_engine.py"),
+    ),
+    Fault(
+        "0.0 and -0.0 are two persons",
+        "pinq/engine/encoding.py",
+        'number = f"CASE WHEN {value} = 0 THEN 0 ELSE {value} END" if kind in ("DOUBLE", "FLOAT") else value',
+        "number = value",
+        (ENGINES_ROWS,),
+    ),
+    Fault(
+        "a part of weekdays is cut as if it were its first days",
+        "pinq/public/specs.py",
+        "first, end = self._spans[:, part].tolist()",
+        "first, end = int(self._spans[0, part]), int(self._spans[0, part]) + 7",
+        (CURATOR,),
+    ),
+    Fault(
+        "gradients alone pay for second derivatives",
+        "pinq/public/derivatives.py",
+        "most = self.limit if self.hessian else min(self.limit, 2.0)",
+        "most = self.limit",
+        ("tests/unit/public/test_derivatives.py",),
+    ),
+    Fault(
+        "a crossing takes scores that count empty cells",
+        "pinq/curator/candidates/any_cross.py",
+        "if frame.scores(np.zeros((1, frame.classes[0].size), dtype=np.int64)).any():",
+        "if False:",
+        (SCORES,),
+    ),
+    Fault(
+        "an interval of a quantile has half its level",
+        "miners/tables/quantile_search.py",
+        "return half_width(self.weights, self.scales, level, times=self.times)",
+        "return half_width(self.weights, self.scales, level / 2, times=self.times)",
+        (INTERVALS,),
+    ),
+    Fault(
+        "lower levels of a federated tree get more than upper ones",
+        "miners/federated/topdown.py",
+        "weights = [2 ** (self.depth - 1 - level) if self.decay else 1",
+        "weights = [2**level if self.decay else 1",
+        (TOPDOWN,),
     ),
 )
 

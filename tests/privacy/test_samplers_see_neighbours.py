@@ -26,8 +26,11 @@ from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.scores import (
+    SCORES,
     AbsoluteError,
     Balance,
+    ClassCount,
+    EnoughRows,
     Gini,
     Gradient,
     InfoGain,
@@ -190,6 +193,11 @@ CHOSEN: dict[str, tuple[list[Any], Any]] = {
 }
 # How near the span the worst pair comes: of the mixed and the small lists it is not known, so they must only stay below.
 REACHED = {"cuts": 0.9, "groupings": 0.9, "a mixture": 0.9}
+
+
+def test_every_score_is_looked_at() -> None:
+    """A new score fails here until it is; votes and leaves have no candidates (tests/privacy/test_stopping.py)."""
+    assert {*(type(score) for _, score in CHOSEN.values()), ClassCount, EnoughRows} == set(SCORES.values())
 
 
 @pytest.mark.parametrize("name", CHOSEN)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinq.provider.policy_file import load_policy
+from pinq.public import scores
 from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plain_yaml import read_yaml
@@ -22,18 +23,7 @@ from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import (
-    AbsoluteError,
-    Balance,
-    ClassCount,
-    EnoughRows,
-    Gini,
-    Gradient,
-    InfoGain,
-    MaxClass,
-    MutualInformation,
-    SquaredError,
-)
+from pinq.public.scores import Balance, ClassCount, EnoughRows, Gradient, MutualInformation
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
 from pinq.public.wire import Description, History
 
@@ -260,11 +250,13 @@ DERIVATIVES = st.one_of(
     st.builds(Softmax, NAMES, st.lists(POINTS, max_size=3).map(tuple), st.booleans(), st.floats(0.1, 3)),
     st.builds(Residuals, NAMES, POINTS, st.floats(0.1, 30_000), st.booleans()),
 )
+# What is chosen among candidates, every score of a target alone included; what stands by itself has no candidates.
+ALONE: list[Any] = [ClassCount, EnoughRows]
 SCORES = st.one_of(
     st.builds(Balance, st.sampled_from([None, 0.25, "1/3"])),
     st.builds(Gradient, DERIVATIVES, st.floats(0, 2**40)),
     st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))),
-    *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, SquaredError, AbsoluteError)),
+    *(st.builds(score, NAMES) for score in scores.SCORES.values() if score not in (Balance, Gradient, *ALONE)),
 )
 ASKED = st.one_of(
     st.just({"verb": "noisy_count"}),
