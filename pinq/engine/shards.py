@@ -12,6 +12,7 @@ the same everywhere: a hash that a library calls its own need not.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -150,15 +151,15 @@ def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         columns: Whole numbers that it names.
     """
     batches = pa.table(dict(columns)).to_batches(max_chunksize=THREAD_ROWS)
-    with _database().cursor() as connection:
+    with _database(os.getpid()).cursor() as connection:
         connection.register("numbers", pa.Table.from_batches(batches))
         found = connection.execute(f"SELECT md5_number_lower({text}) AS hash FROM numbers").fetchnumpy()["hash"]
     return np.asarray(found)
 
 
 @cache
-def _database() -> duckdb.DuckDBPyConnection:
-    """A database of this process, which gives rows in their order; to open one takes longer than most hashes."""
+def _database(process: int) -> duckdb.DuckDBPyConnection:
+    """A process's own, which gives rows in their order; to open one takes longer than to hash a small table."""
     return duckdb.connect()
 
 
