@@ -129,6 +129,9 @@ class Turn:
         clock: Monotonic seconds.
         token: Digest of the token by which its analyst was let in, at which the charge looks again;
             empty for none.
+
+    Attributes:
+        end: The moment of its clock at which it ends.
     """
 
     def __init__(
@@ -139,16 +142,11 @@ class Turn:
         token: str = "",
     ) -> None:
         self.most, self.token, self._clock = most, token, clock
-        self._end = clock() + seconds
-
-    @property
-    def end(self) -> float:
-        """The moment of its clock at which it ends."""
-        return self._end
+        self.end = clock() + seconds
 
     def stop(self, moment: float = -math.inf) -> None:
         """Ends it at a moment of its clock, at once where that is past; never later than before."""
-        self._end = min(self._end, moment)
+        self.end = min(self.end, moment)
 
     def admit(self, units: int) -> None:
         """``TooHeavy`` where so many units of work are more than it may take."""
@@ -157,7 +155,7 @@ class Turn:
 
     def check(self) -> None:
         """``Stopped`` once it is over."""
-        if self._clock() >= self._end:
+        if self._clock() >= self.end:
             raise Stopped()
 
 
