@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from miners.fitted.route import UndeclaredValueWarning
     from miners.fitted.tree import Tree
     from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
+    from miners.synthesizer.synthesizer import Synthesizer
     from miners.trees.decision_forest import DPDecisionForest
     from miners.trees.diffp_c45 import DiffPC45
     from miners.trees.diffp_id3 import DiffPID3
@@ -55,6 +56,7 @@ __all__ = [
     "Scorecard",
     "ScorecardRegressor",
     "SuLQID3",
+    "Synthesizer",
     "Tree",
     "UndeclaredValueWarning",
     "recommend",
@@ -82,6 +84,7 @@ _HOMES = {
     "Scorecard": "miners.scorecards.scorecard",
     "ScorecardRegressor": "miners.scorecards.scorecard",
     "SuLQID3": "miners.trees.sulq_id3",
+    "Synthesizer": "miners.synthesizer.synthesizer",
     "Tree": "miners.fitted.tree",
     "UndeclaredValueWarning": "miners.fitted.route",
     "recommend": "miners.tuning.recommendation",

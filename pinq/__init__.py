@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pinq.public.scores import Gradient as Gradient
     from pinq.public.scores import InfoGain as InfoGain
     from pinq.public.scores import MaxClass as MaxClass
+    from pinq.public.scores import Misfit as Misfit
     from pinq.public.scores import MutualInformation as MutualInformation
     from pinq.public.scores import SquaredError as SquaredError
     from pinq.public.specs import AnyCross as AnyCross
@@ -103,6 +104,7 @@ _HOMES = {
         "Gradient",
         "InfoGain",
         "MaxClass",
+        "Misfit",
         "MutualInformation",
         "SquaredError",
     ),

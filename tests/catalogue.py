@@ -56,14 +56,16 @@ class Form:
 
     @property
     def learns(self) -> str:
-        """What comes out: ``classes``, ``means`` or ``distances``."""
+        """What comes out: ``classes``, ``means``, ``distances`` or ``rows``."""
         if not hasattr(self.kind, "predict"):
-            return "distances"
+            return "distances" if hasattr(self.kind, "pairwise") else "rows"
         return "means" if is_regressor(self.kind()) else "classes"
 
     def built(self, **params: Any) -> Any:
-        """A new miner of this form, small."""
+        """A new miner of this form, small. ``attributes`` are the columns of one that learns all of them."""
         known = self.kind().get_params()
+        if "attributes" in params and "attributes" not in known:
+            params["columns"] = params.pop("attributes")
         small = {name: value for name, value in SMALL.items() if name in known}
         return self.kind(**{**small, **self.choices, **params})
 

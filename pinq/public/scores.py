@@ -24,19 +24,19 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.checks import is_number, is_whole, require_kind
+from pinq.public.checks import TupleOf, is_number, is_whole, require_kind
 from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Cuts, Expression, Values
+from pinq.public.specs import Axis, Cuts, Expression, Spec, Splitting, Values, bind
 
 __all__ = [
     "ENTROPY_BITS",
@@ -51,6 +51,7 @@ __all__ = [
     "Gradient",
     "InfoGain",
     "MaxClass",
+    "Misfit",
     "MutualInformation",
     "Score",
     "SquaredError",
@@ -114,6 +115,10 @@ class Score(Expression):
 
     def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
         """``QueryError`` where the score is not defined for the cells of a candidate."""
+
+    def of_candidate(self, candidate: Expression) -> Score:
+        """The score of one candidate: itself, unless candidates are judged by numbers of their own."""
+        return self
 
 
 def over_last(combine: np.ufunc, values: np.ndarray) -> np.ndarray:
@@ -343,6 +348,7 @@ ABSOLUTE_ERROR_LEVELS = 2**8
 # of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
 PATH_LOSS = Fraction(2607, 1000)
 MOST_ROWS = 2**40
+MOST_EXPECTED = 2**44  # sixteenths of a row
 MAX_DEPTH = 64
 LIMB = 20  # bits of a number's lower part, where its square would pass 64 bits
 
@@ -566,6 +572,95 @@ class AbsoluteError(_OfNumbers):
         return -np.minimum(below, below[..., -1:] - below).sum(axis=(-1, -2))
 
 
+@dataclass(frozen=True)
+class Misfit(Score):
+    """How many rows a public model's table of a candidate is off: w (Σ_v |n_v - m_v| - a k).
+
+    n_v are the rows in part v of the candidate, m_v what the model expects there, a an allowance for
+    the noise that a table of k parts would have, and w a weight.
+
+    Attributes:
+        specs: The candidates that can be judged.
+        expected: For each of them what the model expects in each part, in sixteenths of a row.
+        allowance: a, in sixteenths of a row.
+        weights: w of each candidate in percent, 1 to 100; none for 100 each.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: sensitivity 1 row; not monotone, so the span is 2.
+        Why: a row moves one n_v by 1, and | |n + 1 - m| - |n - m| | <= 1; all else is public, and w is
+        at most 1. In sixteenths the change is at most 16 w, and the floor of a number that moves by at
+        most 16 moves by at most 16 (privacy.md 10).
+        Exact: integers. Held by: tests/contract/test_every_score.py, tests/privacy/test_sensitivity.py.
+
+    References:
+        McKenna et al. 2022, "AIM: An adaptive and iterative mechanism for differentially private
+        synthetic data", sec. 4 (the score).
+    """
+
+    specs: TupleOf[Spec]
+    expected: TupleOf[TupleOf[int]]
+    allowance: int = 0
+    weights: TupleOf[int] = ()
+    kind: Literal["misfit"] = field(default="misfit", repr=False)
+
+    measure = "rows"
+    monotone = False
+    unit = 16
+
+    def __post_init__(self) -> None:
+        for name in ("specs", "expected", "weights"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        require_kind(self.specs, Splitting, "`specs` of Misfit takes Values, Cuts, Groups, Calendar, Shards and Cross.")
+        if not len(self.specs) == len(self.expected) == len(self.weights or self.specs):
+            raise QueryError("Misfit needs a table of expected rows, and a weight or none, for each of its specs.")
+        if not all(is_whole(number, -MOST_EXPECTED, MOST_EXPECTED) for table in self.expected for number in table):
+            raise QueryError(
+                "holds something else", parameter="expected", allowed=f"whole numbers to {MOST_EXPECTED:,}"
+            )
+        if not is_whole(self.allowance, 0, MOST_EXPECTED) or not all(is_whole(own, 1, 100) for own in self.weights):
+            raise QueryError("`allowance` of Misfit is a whole number from 0, its `weights` are from 1 to 100.")
+
+    def columns(self) -> set[str]:
+        """Those of its specs."""
+        return set().union(*(spec.columns() for spec in self.specs))
+
+    def inner(self) -> tuple[Expression, ...]:
+        """Its specs."""
+        return self.specs
+
+    def targets(self) -> set[str]:
+        """None: a candidate splits by the columns that are judged."""
+        return set()
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless each table has a number for each part of its spec."""
+        for spec, table in zip(self.specs, self.expected, strict=True):
+            if (parts := bind(spec, schema).size) != len(table):
+                raise QueryError(f"{spec!r} has {parts:,} parts, and Misfit expects rows in {len(table):,}.")
+
+    def of_candidate(self, candidate: Expression) -> Misfit:
+        """The score of one of its specs alone. ``QueryError`` for any other candidate."""
+        if candidate.identity not in self._numbers:
+            raise QueryError(f"Misfit has no expected rows for {candidate!r}.")
+        number = self._numbers[candidate.identity]
+        weights = self.weights[number : number + 1]
+        return Misfit(self.specs[number : number + 1], self.expected[number : number + 1], self.allowance, weights)
+
+    @cached_property
+    def _numbers(self) -> dict[Hashable, int]:
+        return {spec.identity: number for number, spec in enumerate(self.specs)}
+
+    def sensitivity(self, schema: Schema) -> int:
+        return 16
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, 1) of the one spec that it has."""
+        # 3 and 5 rows where 2 and 4.5 are expected are off by 1.5 rows; with an allowance of half a row each
+        # by .5, which is 8 sixteenths.
+        off = np.abs(self.unit * table[..., 0] - np.array(self.expected[0])).sum(axis=-1)
+        return (self.weights or (100,))[0] * (off - self.allowance * table.shape[-2]) // 100
+
+
 # What an analyst writes as a score, and what is a question of its own: nothing is chosen among
 # candidates (pinq/public/queries.py).
 
@@ -629,6 +724,7 @@ AnyScore = (
     | AbsoluteError
     | MutualInformation
     | Gradient
+    | Misfit
     | EnoughRows
 )
 """Whatever can stand for ``score`` of ``exp_mech``."""

@@ -35,6 +35,7 @@ from pinq.public.scores import (
     Gradient,
     InfoGain,
     MaxClass,
+    Misfit,
     MutualInformation,
     SquaredError,
 )
@@ -172,6 +173,7 @@ def test_no_row_moves_numbers_by_more_than_the_noise_is_for(
 
 
 A, B = Values("a"), Values("b")
+MANY_ROWS = 10**6  # more than any part has
 CHOSEN: dict[str, tuple[list[Any], Any]] = {
     **{
         score.kind: ([A, B, Cuts("x", (50,))], score)
@@ -187,6 +189,7 @@ CHOSEN: dict[str, tuple[list[Any], Any]] = {
     "balance": ([A, Cuts("x", (50,))], Balance()),
     "balance of a quarter": ([A, Cuts("x", (50,))], Balance(0.25)),
     "gradient": ([A, B], Gradient(Logistic("y", ("n",), Points((Cuts("x", (50,)),), ((2048, -2048),))))),
+    "misfit": ([A, B], Misfit((A, B), ((0,) * 2, (16 * MANY_ROWS,) * 2))),
     "cuts": ([AnyCut("z")], MaxClass("y")),
     "groupings": ([AnyGrouping("g")], MaxClass("y")),
     "a mixture": ([AnyCut("z"), AnyGrouping("g"), Groups("g", (("u",), ("v", "w")))], MaxClass("y")),

@@ -33,6 +33,7 @@ from pinq.public.scores import (
     Gradient,
     InfoGain,
     MaxClass,
+    Misfit,
     MutualInformation,
     SquaredError,
 )
@@ -134,6 +135,14 @@ def test_a_choice_by_gradients_loses_its_epsilon() -> None:
     table = [[[5 * score.unit, 0], [0, 0]], [[-5 * score.unit, 0], [0, 0], [0, 0]]]
     neighbour = [[list(table[0][0] + vector), [0, 0]], [list(table[1][0] + vector), [0, 0], [0, 0]]]
     loses_exactly(score, schema_of(), [Values("a"), Values("b")], table, neighbour)
+
+
+def test_a_choice_by_misfit_loses_its_epsilon() -> None:
+    """The row comes where none was expected in a, and where one is missing in b: one candidate gets worse, one better."""
+    splits = (Values("a"), Values("b"))
+    score = Misfit(splits, ((0, 0), (96, 64, 0)), allowance=8, weights=(100, 100))
+    table = [[2, 0], [1, 1, 0]]
+    loses_exactly(score, schema_of(), list(splits), table, [[3, 0], [2, 1, 0]])
 
 
 def test_a_balanced_choice_loses_its_epsilon() -> None:

@@ -25,11 +25,12 @@ from pinq.public.scores import (
     Gradient,
     InfoGain,
     MaxClass,
+    Misfit,
     MutualInformation,
     SquaredError,
     monotone_step_table,
 )
-from pinq.public.specs import Values
+from pinq.public.specs import Cuts, Values
 
 ROWS = 8
 SHAPES = [(2, 2), (3, 2), (2, 3)]
@@ -72,6 +73,17 @@ def test_the_declared_spans_hold_and_are_attained(score: Any, attained: Any, sha
     schema = schema_of(classes=shape[1])
     found = search_sensitivity(score, schema, cells=shape[0], classes=shape[1])
     assert attained(schema) <= found.span <= score.span(schema)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("weights", [(), (50,)])
+def test_the_span_of_a_misfit_is_attained(shape: tuple[int, int], weights: tuple[int, ...]) -> None:
+    """A row more is one too many in a cell and one missing in another; half the weight, half the change."""
+    cells, classes = shape
+    schema = schema_of(classes=max(cells, classes))
+    score = Misfit((Cuts("x", tuple(range(1, cells))),), ((16 * ROWS // 2,) * cells,), 3, weights)
+    found = search_sensitivity(score, schema, cells=cells, classes=classes)
+    assert found.span == (16 if weights else 32) <= score.span(schema) == 32
 
 
 def test_the_points_of_a_gradient_are_part_of_the_search() -> None:

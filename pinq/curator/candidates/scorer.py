@@ -122,9 +122,9 @@ class Frame:
         """A table with the score's measure as its last axis."""
         return table[..., None] if self.score.measure == "rows" else table
 
-    def scores(self, table: np.ndarray) -> np.ndarray:
-        """The scores of tables (..., cells, measure), int64."""
-        return np.asarray(self.score.of(table, self.schema)).astype(np.int64, copy=False)
+    def scores(self, table: np.ndarray, score: Score | None = None) -> np.ndarray:
+        """The scores of tables (..., cells, measure), int64; by a candidate's own score, if it has one."""
+        return np.asarray((score or self.score).of(table, self.schema)).astype(np.int64, copy=False)
 
 
 class Scorer(ABC, Generic[C]):
@@ -160,6 +160,7 @@ class Scorer(ABC, Generic[C]):
 
     def __init__(self, candidate: C, frame: Frame) -> None:
         self.candidate, self.frame = candidate, frame
+        self.score = frame.score.of_candidate(candidate)
         candidate.check(frame.schema)
         for target in candidate.columns() & frame.score.targets():
             raise QueryError(f"{candidate!r} splits by the target `{target}` itself.")

@@ -36,7 +36,7 @@ class SplitScorer(Scorer[Spec]):
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
-        scores = self.frame.scores(self._cells(counted, rows)).reshape(-1, 1)
+        scores = self.frame.scores(self._cells(counted, rows), self.score).reshape(-1, 1)
         return [Runs(score, single, single, lambda _: self.partition.spec) for score in scores]
 
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:

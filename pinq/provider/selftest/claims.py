@@ -26,8 +26,8 @@ from pinq.provider.selftest.worlds import MADE_UP, PERSON, Pair, Row
 from pinq.public.derivatives import LARGEST_RESIDUAL, LOSSES, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Schema
-from pinq.public.scores import SCORES, Balance, ClassCount, EnoughRows, Gradient, MaxClass, MutualInformation
-from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, Groups, Shards, Spec, Values
+from pinq.public.scores import SCORES, Balance, ClassCount, EnoughRows, Gradient, MaxClass, Misfit, MutualInformation
+from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, Groups, Shards, Spec, Values, bind
 
 __all__ = ["EPSILON", "Claim", "claims_of", "flip_law"]
 
@@ -273,6 +273,13 @@ def _scores(schema: Schema) -> Iterator[_Line]:
     def balance(share: float | None, a: str, b: str) -> Question:
         return _choose([_split(schema, a), _split(schema, b)], Balance(share))
 
+    def misfit(a: str, b: str) -> Question:
+        # Nobody is expected in a, and ten rows more in b: the row that comes makes one worse, and the other better.
+        specs = _split(schema, a), _split(schema, b)
+        nobody, more = ([0] * bind(spec, schema).size for spec in specs)
+        more[:2] = [MANY * Misfit.unit] * 2
+        return _choose(specs, Misfit(specs, (tuple(nobody), tuple(more))))
+
     def check(score: Callable[[str], Any], y: str) -> None:
         score(y).check(schema)
 
@@ -289,6 +296,7 @@ def _scores(schema: Schema) -> Iterator[_Line]:
     yield _Line("exp_mech, balance", (str, str), even, (0, 0), partial(balance, None))
     quarter = [(0, 0), (-1, 0), (-1, 0), *[(-1, -1)] * 5]
     yield _Line("exp_mech, balance of a quarter", (str, str), quarter, (0, 0), partial(balance, 0.25))
+    yield _Line("exp_mech, misfit", (str, str), [(0, 0)] * MANY, (0, -1), misfit)
     votes = [(0,), (-1,)] * MANY
     yield _Line("exp_mech, class_count", (schema.categorical,), votes, (-1,), lambda y: _choose((), ClassCount(y)))
 

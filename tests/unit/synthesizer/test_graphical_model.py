@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graphical model's messages are exact, its fit follows its tables, and its rows follow the model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from miners.synthesizer.graphical_model import (
+    Columns,
+    GraphicalModel,
+    JunctionTree,
+    Measured,
+    total_rows,
+    tree_cells,
+)
+
+SIZES = (2, 3, 4, 2, 3)
+GROUPS: list[list[Columns]] = [
+    [(0,), (1,), (2,), (3,), (4,)],
+    [(0, 1), (1, 2), (2, 3), (3, 4)],
+    [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4)],
+    [(0, 1), (1, 2), (2, 3), (0, 3), (4,)],  # a ring, which needs a chord
+    [(0, 2, 4), (1, 3), (0, 1)],
+]
+
+
+def joint(potentials: dict[Columns, np.ndarray]) -> np.ndarray:
+    """The whole distribution, cell by cell: what messages must give, without them."""
+    table = np.zeros(SIZES)
+    for cell in itertools.product(*map(range, SIZES)):
+        table[cell] = math.exp(
+            sum(potential[tuple(cell[c] for c in columns)] for columns, potential in potentials.items())
+        )
+    return table
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_messages_give_what_the_whole_table_gives(groups: list[Columns]) -> None:
+    """Every pair's marginal, in a clique or not, and the normaliser."""
+    random = np.random.default_rng(1)
+    potentials = {columns: random.normal(0, 2, [SIZES[c] for c in columns]) for columns in groups}
+    whole = joint(potentials)
+    model = GraphicalModel(SIZES, 100.0, potentials)
+    assert model.tree.calibrated(potentials)[1] == pytest.approx(math.log(whole.sum()))
+    for pair in itertools.combinations(range(5), 2):
+        expected = whole.sum(axis=tuple(set(range(5)) - set(pair))) / whole.sum()
+        assert model.marginal(pair) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_what_two_cliques_share_lies_on_the_way_between(groups: list[Columns]) -> None:
+    """Else messages would count a column's evidence twice."""
+    tree = JunctionTree(SIZES, groups)
+    for column in range(5):
+        holding = {place for place, clique in enumerate(tree.cliques) if column in clique}
+        # Each holder but one has its parent among the holders: they are one piece of the tree.
+        assert len([place for place in holding if tree.parents[place] not in holding]) == 1
+    assert tree_cells(SIZES, groups) == sum(math.prod(SIZES[c] for c in clique) for clique in tree.cliques)
+
+
+def test_exact_tables_are_met() -> None:
+    """With next to no noise the fitted marginals are the tables."""
+    random = np.random.default_rng(2)
+    rows = random.integers(0, SIZES, (3000, 5))
+    rows[:, 1] = np.where(random.random(3000) < 0.7, rows[:, 0], rows[:, 1])
+    measured = [table_of(rows, (c,), 0.1) for c in range(5)] + [
+        table_of(rows, (0, 1), 0.1),
+        table_of(rows, (1, 2), 0.1),
+    ]
+    model = GraphicalModel.fitted(SIZES, measured)
+    assert model.rows == pytest.approx(3000)
+    for table in measured:
+        assert np.abs(model.marginal(table.columns).ravel() * 3000 - table.counts).max() < 3
+
+
+def test_a_noisy_table_weighs_little_beside_an_exact_one() -> None:
+    """Of two tables of a column the fit follows the one with less noise."""
+    good, bad = np.array([900.0, 100.0]), np.array([100.0, 900.0])
+    model = GraphicalModel.fitted((2,), [Measured((0,), good, 1.0), Measured((0,), bad, 50.0)])
+    assert model.marginal((0,))[0] == pytest.approx(0.9, abs=0.01)
+
+
+def test_negative_counts_are_fitted_by_few_rows() -> None:
+    """Noise takes cells below zero; the model stays finite and its shares above zero."""
+    measured = [Measured((0,), np.array([-30.0, 1030.0]), 20.0), Measured((1,), np.array([500.0, 520.0, -20.0]), 20.0)]
+    model = GraphicalModel.fitted((2, 3), [*measured, Measured((0, 1), np.array([-9.0, 3, -2, 498, 515, -12]), 20.0)])
+    shares = model.marginal((0, 1))
+    assert (shares >= 0).all()
+    assert shares.sum() == pytest.approx(1)
+    assert shares[0].sum() < 0.03
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 5000])
+def test_rows_follow_the_model(rows: int) -> None:
+    """Rounding costs about a row a cell, so a table of the rows is the model's to less than random rows were."""
+    random = np.random.default_rng(3)
+    potentials = {columns: random.normal(0, 1, [SIZES[c] for c in columns]) for columns in GROUPS[2]}
+    model = GraphicalModel(SIZES, 5000.0, potentials)
+    codes = model.sampled(rows, random)
+    assert codes.shape == (rows, 5)
+    assert (codes >= 0).all()
+    assert (codes < SIZES).all()
+    for columns in [(0,), (1,), (2, 3)]:
+        counts = table_of(codes, columns, 1.0).counts
+        expected = model.marginal(columns).ravel() * rows
+        assert np.abs(counts - expected).max() <= 3 + 2 * math.sqrt(rows) / 10
+
+
+def test_rows_are_counted_by_all_tables_together() -> None:
+    """The table of fewer cells tells more of their number."""
+    tables = [Measured((0,), np.array([60.0, 50.0]), 1.0), Measured((1,), np.full(8, 11.25), 1.0)]
+    assert total_rows(tables) == pytest.approx((110 / 2 + 90 / 8) / (1 / 2 + 1 / 8))
+
+
+def table_of(rows: np.ndarray, columns: Columns, deviation: float) -> Measured:
+    sizes = [SIZES[column] for column in columns]
+    numbers = (
+        np.ravel_multi_index(tuple(rows[:, column] for column in columns), sizes) if len(rows) else np.zeros(0, int)
+    )
+    return Measured(columns, np.bincount(numbers, minlength=math.prod(sizes)).astype(float), deviation)

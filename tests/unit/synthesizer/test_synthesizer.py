@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A synthesizer pays what it planned, keeps pairs that belong together, and says what it measured."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pinq
+from miners import Synthesizer
+from miners.synthesizer.synthetic_table import SyntheticTable
+from pinq import Cuts, Misfit, QueryError, Values
+
+ROWS = 4000
+
+
+def schema() -> pinq.Schema:
+    return pinq.Schema(
+        columns={
+            "sex": pinq.Categorical(values=("F", "M"), nullable=True),
+            "age": pinq.Numeric(lower=0, upper=99, integer=True, cuts=[20, 40, 60, 80]),
+            "height": pinq.Numeric(lower=1, upper=2.2, step=0.01),
+            "smokes": pinq.Categorical(values=(True, False)),
+            "since": pinq.Date(lower="2020-01-01", upper="2024-12-31"),
+        },
+        max_rows=8000,
+    )
+
+
+def rows() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    age = random.integers(18, 90, ROWS)
+    sex = np.where(random.random(ROWS) < 0.05, None, np.where(random.random(ROWS) < 0.5, "F", "M"))
+    smokes = random.random(ROWS) < np.where(age < 40, 0.6, 0.1)
+    height = np.where(sex == "F", 1.65, 1.78) + random.normal(0, 0.05, ROWS)
+    since = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 1800, ROWS), unit="D")
+    return pd.DataFrame({"sex": sex, "age": age, "height": height, "smokes": smokes, "since": since.date})
+
+
+@pytest.fixture(scope="module")
+def handle() -> pinq.PrivateQueryable:
+    return pinq.simulate(schema(), data=rows(), epsilon=100)
+
+
+@pytest.fixture(scope="module")
+def fitted(handle: pinq.PrivateQueryable) -> Synthesizer:
+    return Synthesizer(epsilon=4, random_state=1).fit(handle)
+
+
+def test_the_bill_is_the_plan(handle: pinq.PrivateQueryable) -> None:
+    """To the nano-epsilon, also where shares do not divide evenly."""
+    before = handle.budget.spent
+    miner = Synthesizer(epsilon=Fraction("0.700000007"), columns=["sex", "age", "smokes"], random_state=0)
+    assert miner.plan(handle.schema).total == Fraction("0.700000007")
+    assert miner.fit(handle).cost_ == handle.budget.spent - before == Fraction("0.700000007")
+
+
+def test_pairs_that_belong_together_stay_together(fitted: Synthesizer) -> None:
+    """The young smoke, and women are smaller, in synthetic rows as in private ones."""
+    made, private = fitted.sample(random_state=2), rows()
+    for frame in (made, private):
+        assert frame[frame.age < 40].smokes.mean() - frame[frame.age >= 40].smokes.mean() == pytest.approx(0.5, abs=0.1)
+    assert len(made) == pytest.approx(ROWS, abs=100)
+    tall = made[made.sex == "M"].height.mean() - made[made.sex == "F"].height.mean()
+    assert tall == pytest.approx(0.13, abs=0.05)
+
+
+def test_rows_have_the_schemas_own_values(fitted: Synthesizer) -> None:
+    """So the same program runs on them: types, bounds, missing values, the order of columns."""
+    made = fitted.sample(500, random_state=3)
+    assert list(made.columns) == list(schema().columns)
+    assert set(made.sex) == {"F", "M", None}
+    assert made.age.dtype.kind == "i"
+    assert made.age.between(0, 99).all()
+    assert made.height.between(1, 2.2).all()
+    assert set(made.smokes) == {True, False}
+    assert pinq.simulate(schema(), data=made, epsilon=10).noisy_count(epsilon=10) == pytest.approx(500, abs=20)
+    pd.testing.assert_frame_equal(made, fitted.sample(500, random_state=3))
+
+
+def test_a_measured_table_has_the_interval_of_its_noise(fitted: Synthesizer) -> None:
+    """And an inferred one says how far such tables are off."""
+    measured = fitted.model_.table("smokes", "age")
+    exact = rows().groupby(["smokes", pd.cut(rows().age, [-1, 19, 39, 59, 79, 99])], observed=False).size()
+    assert "measured" in measured.notes[0]
+    inside = [
+        low <= exact[label].iloc[number] <= high
+        for label in (True, False)
+        for number, (low, high) in enumerate(measured.frame[measured.frame.smokes == label][["low", "high"]].to_numpy())
+    ]
+    assert np.mean(inside) >= 0.8
+    assert measured.frame["value"].between(measured.frame["low"], measured.frame["high"]).all()
+    three = fitted.model_.table("sex", "age", "smokes")
+    assert three.frame["value"].sum() == pytest.approx(fitted.model_.model.rows)
+    assert "inferred" in three.notes[0]
+
+
+def test_estimates_of_filters(fitted: Synthesizer) -> None:
+    """Rows that meet conditions on several columns, missing values and open ends among them."""
+    private = rows()
+    assert fitted.model_.estimate(age=(None, 40), smokes=True) == pytest.approx(
+        ((private.age < 40) & private.smokes).sum(), abs=150
+    )
+    assert fitted.model_.estimate(sex=None) == pytest.approx(private.sex.isna().sum(), abs=80)
+    assert fitted.model_.estimate(sex=["F", "M", None]) == pytest.approx(fitted.model_.model.rows)
+    with pytest.raises(QueryError, match="declared values"):
+        fitted.model_.estimate(sex="X")
+    with pytest.raises(QueryError, match="columns"):
+        fitted.model_.table("weight")
+
+
+def test_what_is_stored_is_the_same_model(fitted: Synthesizer) -> None:
+    """Rows, tables and bill."""
+    again = Synthesizer.from_json(fitted.to_json())
+    assert again.cost_ == fitted.cost_
+    pd.testing.assert_frame_equal(again.sample(50, random_state=1), fitted.sample(50, random_state=1))
+    assert again.model_.export_text() == fitted.model_.export_text()
+    with pytest.raises(QueryError, match="stored synthesizer"):
+        SyntheticTable.from_dict({"format": "pinq-synthetic", "version": 1})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"columns": ["weight"]}, "weight"),
+        ({"random_state": -1}, "random_state"),
+        ({"epsilon": 1e-9}, "too little"),
+    ],
+)
+def test_wrong_parameters_cost_nothing(handle: pinq.PrivateQueryable, parameters: dict, message: str) -> None:
+    """Each is named."""
+    before = handle.budget.spent
+    with pytest.raises(QueryError, match=message):
+        Synthesizer(**{"epsilon": 1, **parameters}).fit(handle)
+    with pytest.raises(QueryError, match="did you mean 'height'"):
+        Synthesizer(epsilon=1).fit(handle, "weight")
+    assert handle.budget.spent == before
+
+
+def test_misfit_chooses_the_table_that_the_model_misses(handle: pinq.PrivateQueryable) -> None:
+    """A wrong expectation is found; the allowance and weights count; other candidates are refused."""
+    sex, smokes = Values("sex"), Values("smokes")
+    right = (tuple(16 * int(n) for n in np.rint(handle.partition(sex).noisy_count(epsilon=5))), (0, 16 * ROWS))
+    assert handle.exp_mech([sex, smokes], score=Misfit((sex, smokes), right), epsilon=2) == smokes
+    light = Misfit((sex, smokes), ((0, 0, 0), right[1]), weights=(100, 1))
+    assert handle.exp_mech([sex, smokes], score=light, epsilon=2) == sex
+    with pytest.raises(QueryError, match="no expected rows"):
+        handle.exp_mech([Cuts("age", (50,))], score=Misfit((sex,), right[:1]), epsilon=1)
+    with pytest.raises(QueryError, match="3 parts"):
+        handle.exp_mech([sex], score=Misfit((sex,), ((1, 2),)), epsilon=1)
+
+
+def test_one_column_is_counted_and_nothing_else(handle: pinq.PrivateQueryable) -> None:
+    """There is no pair to choose."""
+    alone = Synthesizer(epsilon=1, columns=["smokes"]).fit(handle)
+    assert alone.cost_ == 1
+    assert len(alone.model_.bought) == 1
+    assert alone.sample(10).columns.tolist() == ["smokes"]
