@@ -31,7 +31,6 @@ KEPT_LISTED_BYTES = 2**26
 KEPT_LOCATIONS = 4
 LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
-PIECE_ROWS = 2**16  # whose sums are computed together
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -213,16 +212,14 @@ class ArrayEngine:
             self._keep_location(
                 _Location(keys, [rows.over(own, {}) for rows, own in zip(located, encoded, strict=True)])
             )
-        divided = self._each(lambda rows: request.divide(rows.over(rows.block)), located)
+        divided = self._each(lambda rows: request.divide(rows.over(rows.block, request.places)), located)
         if measure is not None:
             return self._summed(request, divided, check)
         counts = Counts(request)
 
         def tally(share: Sequence[int]) -> dict[int, Table]:
             for rows in divided:
-                if check is not None:
-                    check()
-                counts.add(rows.over(rows.block, check=check), share)
+                counts.add(rows.over(rows.block, request.places), share, check)
             return counts.tables_of(share)
 
         counted: dict[int, Table] = {}
@@ -233,17 +230,14 @@ class ArrayEngine:
     def _summed(self, request: CountRequest, divided: Sequence[Rows], check: Callable[[], None] | None) -> list[Table]:
         """The tables of a measure: each thread adds up its own blocks, for all tables at once.
 
-        What is added up of a row is computed once, of a few rows at a time, in a core's cache. Whole
-        numbers add up to the same whichever thread has which block.
+        What is added up of a row is computed once. Whole numbers add up to the same whichever thread
+        has which block.
         """
 
         def tally(worker: int) -> Counts:
             counts = Counts(request)
             for rows in divided[worker::workers]:
-                for piece in rows.pieces(PIECE_ROWS):
-                    if check is not None:
-                        check()
-                    counts.add(piece)
+                counts.add(rows, check=check)
             return counts.condensed()
 
         # Each thread has tables of its own, as large as what is asked for.

@@ -18,7 +18,7 @@ all of them (``tables``). All numbers are integers; counts and sums are exact wh
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
@@ -468,6 +468,7 @@ PACKED_BYTES = 2**18
 # Of so many cells the occupied ones are counted as a table of all, 32 MiB, where that takes at most a byte for
 # each declared row: to sort rows takes 8 bytes each and five times as long.
 TABLED_CELLS = 2**23
+NUMBERS_AT_ONCE = 2**19  # that a measure reads of rows and makes of them: 4 MiB, in a core's cache
 TABLED_AT_ONCE = 2**25  # of all tables of a request: as many cells as a slice of dense ones has
 WHOLE: Mapping[bytes, int] = {b"": 0}
 """The whole table as the known part: where every row is at node 0."""
@@ -513,6 +514,12 @@ class CountRequest:
     def located(self) -> int:
         """How many there are before the last split."""
         return len(self.answer)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are added up together, so that memory does not grow with what is added up."""
+        numbers = 1 if self.measure is None else self.measure.packing.words + sum(map(len, self.measure.cells))
+        return max(1, NUMBERS_AT_ONCE // numbers)
 
     def shards(self) -> set[ShardSource]:
         """The shards that it reads, by the ``source`` of their axes."""
@@ -652,10 +659,17 @@ class Counts:
         self._tabled = 0
         self._open()
 
-    def add(self, rows: Rows, tallies: Iterable[int] | None = None) -> None:
-        """Takes rows that ``CountRequest.divide`` gave into all tallies, or those numbered."""
-        for number in range(len(self.tallies)) if tallies is None else tallies:
-            self.tallies[number].add(rows)
+    def add(self, rows: Rows, tallies: Iterable[int] | None = None, check: Callable[[], None] | None = None) -> None:
+        """Takes rows that ``CountRequest.divide`` gave into all tallies, or those numbered.
+
+        What ``check`` raises, which is called now and then, ends the work.
+        """
+        wanted = range(len(self.tallies)) if tallies is None else list(tallies)
+        for piece in rows.pieces(self._request.rows_at_once):
+            if check is not None:
+                check()
+            for number in wanted:
+                self.tallies[number].add(piece)
 
     def take(self, block: RowBlock) -> None:
         """Takes a block of rows of the whole table in; one of no rows too."""

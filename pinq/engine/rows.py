@@ -12,9 +12,9 @@ a few arrays that take a row from its node to that node's child::
 
     level 1: a row at node 1 with code 1 in `job` goes to  first[1] + part of `job` = 2 + 1 = 3
 
-All nodes of a level are looked up together, however many they are and by whatever columns they are
-split. The arrays know specs and schema, nothing of the rows; they can be pickled. They are finished
-before rows are read, and have an entry for each code: reading a row cannot fail.
+All nodes with one partition are looked up together, however many they are. The arrays know specs
+and schema, nothing of the rows; they can be pickled. They are finished before rows are read, and
+have an entry for each code: reading a row cannot fail.
 """
 
 from __future__ import annotations
@@ -197,7 +197,6 @@ def _moments(moments: Moments, schema: Schema) -> _MomentsOfRows:
     return _MomentsOfRows(moments, Axis(moments.column, column.codes, ()), column.null_code)
 
 
-PLACES_AT_ONCE = 2**22  # of rows along the axes of a measure, however many these are
 # Up to this code, parts of a cut are looked up in a table within a core's cache; beyond, they are searched.
 TABLED_CODES = 2**17
 TABLES_BYTES = 2**24  # of a request's cuts: further ones are searched
@@ -270,7 +269,6 @@ class Rows:
         nodes: How many nodes there are.
         tables: The tables of the axes along which they are looked up; see ``code_tables``.
         measure: What is added up of them.
-        check: Called now and then while that is computed; what it raises ends the work.
     """
 
     def __init__(
@@ -281,11 +279,9 @@ class Rows:
         nodes: int,
         tables: Mapping[Axis, CodeTable],
         measure: RowMeasure | None = None,
-        check: Callable[[], None] | None = None,
     ) -> None:
         self.block, self.picked, self.node, self.nodes = block, picked, node, nodes
         self.tables, self.measure = tables, measure
-        self._check = check
         self._codes: dict[Hashable, np.ndarray] = {}
         self._joint: dict[tuple[Axis, ...], np.ndarray] = {}
         self._words: np.ndarray | None = None
@@ -295,15 +291,9 @@ class Rows:
         """All rows of a block, at node 0."""
         return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1, tables)
 
-    def over(
-        self,
-        block: RowBlock,
-        tables: Mapping[Axis, CodeTable] | None = None,
-        check: Callable[[], None] | None = None,
-    ) -> Rows:
+    def over(self, block: RowBlock, tables: Mapping[Axis, CodeTable]) -> Rows:
         """The same rows, nothing looked up yet, of a block with other columns, along other axes."""
-        tables = self.tables if tables is None else tables
-        return Rows(block, self.picked, self.node, self.nodes, tables, self.measure, check)
+        return Rows(block, self.picked, self.node, self.nodes, tables, self.measure)
 
     def codes(self, source: Hashable) -> np.ndarray:
         """The codes of a column, shape (rows,)."""
@@ -352,23 +342,12 @@ class Rows:
     def words(self) -> np.ndarray | None:
         """What is added up of each row, packed, shape (words, rows); None to count rows."""
         if self._words is None and self.measure is not None:
-            self._words = self._words_by(self.measure)
+            self._words = self.measure.of([self.cells(axes) for axes in self.measure.cells])
         return self._words
-
-    def _words_by(self, measure: RowMeasure) -> np.ndarray:
-        """Computes them for some rows at a time, so that memory does not grow with the axes."""
-        rows, step = len(self.node), max(1, PLACES_AT_ONCE // max(1, sum(map(len, measure.cells))))
-        words = np.empty((measure.packing.words, rows), dtype=np.int64)
-        for start in range(0, rows, step):
-            if self._check is not None:
-                self._check()
-            piece = self if rows <= step else self.take(np.arange(start, min(start + step, rows)))
-            words[:, start : start + step] = measure.of([piece.cells(axes) for axes in measure.cells])
-        return words
 
     def pieces(self, rows: int) -> Iterator[Rows]:
         """The same rows, so many at a time, nothing looked up yet."""
-        for start in range(0, len(self.node), rows):
+        for start in range(0, max(1, len(self.node)), rows):
             part = slice(start, start + rows)
             block, picked = self.block, self.picked
             if picked is None:

@@ -35,7 +35,8 @@ from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
 from pinq.curator.work import COIN, NAMED, SHARD, UNIT, Stopped, Turn, checking_work
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
-from pinq.engine.rows import Rows, code_tables, measure_of
+from pinq.engine.counting import Counts, count_request
+from pinq.engine.rows import Rows
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
@@ -242,12 +243,11 @@ def test_noise_looks_at_the_turn_between_draws() -> None:
 @pytest.mark.parametrize("at_once", [1, 7, 2**22])
 def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are the same, each row is looked up once along each axis, and the turn is looked at in between."""
-    monkeypatch.setattr("pinq.engine.rows.PLACES_AT_ONCE", at_once)
+    monkeypatch.setattr("pinq.engine.counting.NUMBERS_AT_ONCE", at_once)
     schema = _curator(_frame(10), 1).schema
     points = Points((Values("sex"), Cuts("age", (30,))), ((-100, 50), (7, 90)))
     loss = Logistic("income", (">50K",), points).vectors(schema)
-    measure = measure_of(loss, schema)
-    assert measure is not None
+    request = count_request(PartSet([Block(Part())]), measure=loss, schema=schema)
     columns = {"sex": [0, 1] * 10, "age": [*range(20, 40)], "income": [1, 0, 0, 1] * 5}
     block = RowBlock({name: np.array(own, dtype=np.uint8) for name, own in columns.items()}, 20)
     looked, places = [], Rows.places
@@ -257,14 +257,13 @@ def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkey
         return places(rows, axis)
 
     monkeypatch.setattr(Rows, "places", counted)
-    measured, checks = Rows.of(block, code_tables(measure.inputs)).measured(measure), [0]
-    assert looked == []
-    words = measured.over(block, check=lambda: checks.append(1)).words()
-    assert words is not None
+    counts, checks = Counts(request), list[int]()
+    counts.add(request.divide(Rows.of(block, request.places)), check=lambda: checks.append(1))
     assert sum(looked) == 3 * 20
-    assert len(checks) - 1 == -(-20 // max(1, at_once // 3))
-    vectors = loss.of([places(measured, axis) for axis in measure.inputs])
-    assert np.array_equal(measure.packing.unpacked(words), vectors)
+    assert len(checks) == -(-20 // request.rows_at_once)
+    assert request.rows_at_once <= max(1, at_once // 3)
+    vectors = loss.of([places(Rows.of(block, request.places), axis) for axis in loss.inputs])
+    assert np.array_equal(np.asarray(counts.tables()[0])[0], vectors.sum(axis=1))
 
 
 def test_a_forged_shape_has_a_price_like_any_other() -> None:

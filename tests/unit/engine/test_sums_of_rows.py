@@ -68,7 +68,7 @@ def engine() -> Iterator[ArrayEngine]:
     ]
     with pytest.MonkeyPatch.context() as small:
         small.setattr(arrays, "BLOCK_ROWS", 1)
-        small.setattr(arrays, "PIECE_ROWS", 16)
+        small.setattr(counting, "NUMBERS_AT_ONCE", 64)
         small.setattr(counting, "SORTED_ROWS", 40)
         small.setattr(derivatives, "ROWS", (4,))
         small.setattr("os.cpu_count", lambda: 2)
