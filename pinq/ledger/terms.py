@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pinq.errors import NotAllowed, TooManyRequests
 from pinq.ledger.codec import Loss, Stored, Texts, Whole
 from pinq.ledger.composition import Costs
+from pinq.public.checks import first_of
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["EVENT_BYTES", "FREE", "STORED_BYTES", "VERBS", "Grant", "Terms", "no_grant", "now"]
@@ -170,6 +171,5 @@ class Grant:
 
 def no_grant(analyst: str, holders: list[str]) -> str:
     """That an analyst has no grant, and who has one."""
-    listed = ", ".join(holders[:12]) + (f" and {len(holders) - 12} more" if len(holders) > 12 else "")
     verb = "have" if len(holders) > 1 else "has"
-    return f"{analyst!r} has no grant; {listed or 'nobody'} {verb}. Use `pinq grant` first."
+    return f"{analyst!r} has no grant; {first_of(holders, 12) or 'nobody'} {verb}. Use `pinq grant` first."

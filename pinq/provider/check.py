@@ -19,6 +19,7 @@ from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
+from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import unit_text
@@ -186,7 +187,7 @@ def _problems(policy: Policy, counted: EncodingReport, unreviewed: tuple[str, ..
     """Yields what must change before the policy opens."""
     if unreviewed:
         values = _many(len(unreviewed), "value")
-        yield f"{values} guessed or read off the data and not reviewed: {_listed(unreviewed)}"
+        yield f"{values} guessed or read off the data and not reviewed: {first_of(unreviewed, 8)}"
     if counted.source_rows > policy.max_rows:
         rows = f"the source has {counted.source_rows:,} rows"
         yield f"{rows}, more than max_rows ({policy.max_rows:,}); declare a bound that holds"
@@ -200,7 +201,3 @@ def _problems(policy: Policy, counted: EncodingReport, unreviewed: tuple[str, ..
 
 def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

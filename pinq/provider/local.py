@@ -21,6 +21,7 @@ from pinq.provider.arguments import require_name
 from pinq.provider.claim import claims, ledger_url, masked
 from pinq.provider.history import history
 from pinq.provider.policy_file import load_policy
+from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
@@ -190,11 +191,10 @@ def guarding_ledger(
             if not before:
                 raise
             time.sleep(LOOK_SECONDS)  # the process that made the claim may be about to make the ledger
-    listed = ", ".join(map(str, before[:3])) + (f" and {len(before) - 3} more" if len(before) > 3 else "")
     raise LedgerError(
         f"There is no ledger {masked(url)}, though the source of {policy.dataset!r} has a claim that names it: it was "
         "moved or deleted. Put it back, or restore a backup (`pinq restore`). Or delete the claim "
-        f"({listed}) and accept that what was spent before no longer counts."
+        f"({first_of(before, 3)}) and accept that what was spent before no longer counts."
     )
 
 

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from pinq.engine.formulas import check_formulas
 from pinq.engine.lookups import with_lookups
 from pinq.errors import PolicyError, QueryError
+from pinq.public.checks import first_of
 from pinq.public.plain_yaml import read_yaml
 from pinq.public.policy import Policy
 
@@ -97,16 +98,11 @@ def _problems(error: ValidationError) -> str:
         text = _describe(problem, field)
         if text and field not in fields.setdefault(text, []):
             fields[text].append(field)
-    return "\n".join(f"  {_listed(alike)}: {text}" for text, alike in fields.items())
+    return "\n".join(f"  {first_of(alike, 3)}: {text}" for text, alike in fields.items())
 
 
 def _is_mapping(content: object) -> bool:
     return isinstance(content, dict)
-
-
-def _listed(fields: list[str]) -> str:
-    more = f" and {len(fields) - 3} more" if len(fields) > 3 else ""
-    return ", ".join(fields[:3]) + more
 
 
 # How the model's own branches are called, which the file does not know.

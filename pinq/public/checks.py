@@ -13,7 +13,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, TypeGuard, TypeVar
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TupleOf",
     "closest",
+    "first_of",
     "is_listing",
     "is_number",
     "is_whole",
@@ -109,6 +110,12 @@ def closest(name: str, names: Iterable[object]) -> str:
     compared = [wanted] if wanted in folded else list(islice(folded, MOST_COMPARED))
     matches = difflib.get_close_matches(wanted, compared, n=1, cutoff=CLOSE)
     return f" (did you mean {folded[matches[0]]!r}?)" if matches else ""
+
+
+def first_of(names: Sequence[object], most: int) -> str:
+    """Lists the first names, and how many there are beside: ``a, b and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 MAX_OPENINGS = 600_000  # the largest request of 8 MB has 540,000

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from pinq.errors import PolicyError
+from pinq.public.checks import first_of
 from pinq.public.declared import Declared, FiniteDecimal
 from pinq.public.dialect import Dialect
 from pinq.public.epsilon import is_exact, to_nano
@@ -261,10 +262,9 @@ class Policy(Declared):
         """Raises ``PolicyError`` while anything is unreviewed."""
         waiting = self.unreviewed_fields()
         if waiting:
-            listed = ", ".join(waiting[:8]) + (f" and {len(waiting) - 8} more" if len(waiting) > 8 else "")
             raise PolicyError(
                 f"The policy of {self.dataset!r} has values that were guessed or read off the data and that "
-                f"nobody reviewed: {listed}. "
+                f"nobody reviewed: {first_of(waiting, 8)}. "
                 "Put what is publicly known about each in its place (or confirm it) and delete its name from "
                 "`unreviewed`."
             )
