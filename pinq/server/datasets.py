@@ -96,9 +96,7 @@ class Dataset:
         return cls._of(loaded, ledger, engine, source, WorkMeter(processes=processes))
 
     @classmethod
-    def beside(
-        cls, policy: Policy, url: str, source: tuple[FileFacts, ...], meter: Meter, before: Dataset | None = None
-    ) -> Dataset:
+    def beside(cls, policy: Policy, url: str, source: tuple[FileFacts, ...], meter: Meter) -> Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
         Args:
@@ -106,30 +104,19 @@ class Dataset:
             url: Where its ledger is.
             source: The facts of its source's files, from before they were read there.
             meter: Counts analysts' work.
-            before: The dataset so far, of the same ledger, whose codes are kept where they would be
-                the same ones. It is retired.
 
         Raises:
-            PolicyError: The source cannot be read, or changed since. Then ``before`` stays.
+            PolicyError: The source cannot be read, or changed since.
         """
-        if before is not None and before._encodes(policy, source):
-            later = cls._of(policy, before.ledger, before.engine, source, meter, before)
-        else:
-            _require_same(policy, source)  # before it is encoded for nothing
-            ledger = (
-                Ledger(url, policy.dataset, create=False, heads=heads_folder()) if before is None else before.ledger
-            )
-            with ExitStack() as refused:
-                if before is None:
-                    refused.callback(ledger.close)
-                engine, _ = open_engine(policy, salt=ledger.salt)
-                refused.callback(engine.close)
-                _require_same(policy, source)
-                refused.pop_all()
-            later = cls._of(policy, ledger, engine, source, meter, before)
-        if before is not None:
-            before.close()
-        return later
+        _require_same(policy, source)  # before it is encoded for nothing
+        with ExitStack() as refused:
+            ledger = Ledger(url, policy.dataset, create=False, heads=heads_folder())
+            refused.callback(ledger.close)
+            engine, _ = open_engine(policy, salt=ledger.salt)
+            refused.callback(engine.close)
+            _require_same(policy, source)
+            refused.pop_all()
+        return cls._of(policy, ledger, engine, source, meter)
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.

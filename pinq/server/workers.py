@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -71,12 +71,19 @@ class Facts:
     Attributes:
         policy: Under which.
         url: Where its ledger is.
+        salt: That ledger's own, which tells it from another one in its place.
         source: The facts of its source's files when they were encoded.
     """
 
     policy: Policy
     url: str
+    salt: bytes = field(repr=False)
     source: tuple[FileFacts, ...]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Facts:
+        """Those of an open dataset."""
+        return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, dataset.source)
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,8 @@ class Task:
 
     Attributes:
         name: The dataset's.
-        facts: How the dataset is open; None where the worker has it open so.
-        closed: Names of datasets whose ledgers the server has open no more.
+        facts: How the dataset is open.
+        served: Names of all datasets that are served.
         token: Digest of the token.
         work: What to do with the body.
         body: As it came.
@@ -95,8 +102,8 @@ class Task:
     """
 
     name: str
-    facts: Facts | None
-    closed: frozenset[str]
+    facts: Facts
+    served: frozenset[str]
     token: str
     work: Work
     body: bytes
@@ -152,12 +159,12 @@ class _Process:
             return Outcome(visit.request, error=Failure.of(unexpected()))
 
     def _opened(self, task: Task) -> Dataset:
-        for name in self._datasets.keys() & task.closed:
-            self._datasets.pop(name).close()
-        facts, before = task.facts, self._datasets.get(task.name)
-        if facts is not None:
-            opened = Dataset.beside(facts.policy, facts.url, facts.source, self, before)
-            self._datasets[task.name] = opened
+        facts = task.facts
+        for name, opened in [*self._datasets.items()]:
+            if name not in task.served or (name == task.name and Facts.of(opened) != facts):
+                self._datasets.pop(name).close()
+        if task.name not in self._datasets:
+            self._datasets[task.name] = Dataset.beside(facts.policy, facts.url, facts.source, self)
         return self._datasets[task.name]
 
 
@@ -214,30 +221,21 @@ class Worker:
         self._log, self._pid = log, 0
         self._pool: ProcessPoolExecutor | None = None
         self._shared = _PROCESSES.RawArray("d", 2)
-        self._opened = dict[str, Dataset]()
         self.problem, self.ends = "", 0
 
     async def do(self, visit: Visit, work: Work, body: bytes, datasets: Datasets, look: Look) -> Outcome:
         """Does a request's work. ``BrokenProcessPool`` where the process ended at it."""
         dataset, turn = visit.opened[0], visit.turn
         pool, pipe = await self._started()
-        closed = frozenset(name for name, known in self._opened.items() if _ledger(datasets, name) is not known.ledger)
-        for name in closed:
-            del self._opened[name]
-        known = self._opened.get(dataset.name) is dataset
-        facts = None if known else Facts(dataset.policy, dataset.ledger.url, dataset.source)
-        task = Task(dataset.name, facts, closed, visit.token, work, body, turn.most, turn.end)
+        task = Task(dataset.name, Facts.of(dataset), frozenset(datasets), visit.token, work, body, turn.most, turn.end)
         self._shared[END] = turn.end
         loop = asyncio.get_running_loop()
         loop.add_reader(pipe.fileno(), _count, pipe, dataset.meter)
         try:
-            outcome: Outcome = await self._watched(pool.submit(_do, task), look)
+            return await self._watched(pool.submit(_do, task), look)
         finally:
             self.stop()
             loop.remove_reader(pipe.fileno())
-        if not isinstance(outcome.error, PolicyError):
-            self._opened[dataset.name] = dataset
-        return outcome
 
     async def ping(self) -> None:
         """Looks whether it does anything at all; its ``problem`` says."""
@@ -252,7 +250,6 @@ class Worker:
     def end(self) -> None:
         """Ends its process, which another one will replace; what runs there is broken off."""
         pool, self._pool = self._pool, None
-        self._opened.clear()
         if pool is not None:
             for process in multiprocessing.active_children():
                 if process.pid == self._pid:
@@ -290,11 +287,6 @@ class Worker:
             raise BrokenProcessPool from error
         self.problem = ""
         return result
-
-
-def _ledger(datasets: Datasets, name: str) -> object:
-    dataset = datasets.get(name)
-    return None if dataset is None else dataset.ledger
 
 
 def _count(pipe: Connection, meter: Meter) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.readiness import Readiness
 from pinq.server.replies import Visit, Work, begun
-from pinq.server.workers import Workers
+from pinq.server.workers import Facts, Workers
 from tests.servers import COLUMNS, people, publish, token_of
 
 QUERY = partial(replies.query, schema=None)
@@ -360,3 +361,12 @@ def test_workers_end_with_the_server(served: Served) -> None:
         served.there(QUERY, served.visit(), asked("one"))
     served.workers._closed = False
     served.workers = served.run(served._made())
+
+
+def test_a_worker_keeps_open_what_is_open_in_the_server(served: Served) -> None:
+    """How a dataset is open is the same there after it was sent, so it is encoded once."""
+    sent: Facts = pickle.loads(pickle.dumps(Facts.of(served.dataset)))
+    opened = Dataset.beside(sent.policy, sent.url, sent.source, served.dataset.meter)
+    assert Facts.of(opened) == sent
+    assert "salt" not in repr(sent)
+    opened.close()
