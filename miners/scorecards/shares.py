@@ -177,7 +177,9 @@ class Shares:
         choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
         base = BESIDE_TABLES if tables and starts else BASE
-        weights = [base] * looks + [each] * tables
+        # Looks may be of the same parts: at losses of their own they are different questions, and ``reuse``
+        # finds the answer of each.
+        weights = [base + look for look in range(looks)] + [each] * tables
         for choice, own in zip(choices, sums, strict=True):
             weights += [choice, own] if chooses else [choice + own]
         shares = spread(epsilon, weights)
