@@ -189,8 +189,8 @@ FAULTS = (
     Fault(
         "several choices for a part cost as much as one",
         "pinq/curator/candidates/selection.py",
-        "choose(counted, offered, epsilon / self.choices)",
-        "choose(counted, offered, epsilon)",
+        "[runs[scorer][row] for scorer in listed], epsilon / self.choices)",
+        "[runs[scorer][row] for scorer in listed], epsilon)",
         (SELECTIONS,),
     ),
     Fault(
