@@ -172,7 +172,10 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
         f"Numbers of {size.bits} bits in a field of {size.field_bits}.",
     ]
     if loaded.noise != "none":
-        lines += [f"Epsilon {loaded.epsilon}, also to any {loaded.trusted_noise} who pool the noise that they drew."]
+        lines += [
+            f"Epsilon {loaded.epsilon}, also to any {loaded.trusted_noise} who pool the noise that they drew.",
+            "It is paid a round at a time. A person with rows at several parties loses it once at each.",
+        ]
     plan = computation.plan(loaded)
     if plan:
         lines += ["", *plan.splitlines()]
@@ -196,8 +199,8 @@ def join(
 ) -> None:
     """Take part in a session.
 
-    The exit status is 0 with the result, or 1 with a reason and nothing opened that the progress
-    did not show.
+    The exit status is 0 with the result, or 1 with a reason and what it has cost. A session that
+    broke off goes on where it was when all parties run the same command again.
     """
     from pinq.provider.secure import join as take_part
     from pinq.public.secure_computation import Identity, secure_computation
@@ -223,7 +226,8 @@ def join(
     if output is None:
         typer.echo(text)
     else:
-        output.write_text(text + "\n", encoding="utf-8")
+        with open(output, "w", encoding="utf-8", opener=lambda file, flags: os.open(file, flags, 0o600)) as file:
+            file.write(text + "\n")  # a model may be exact: its owner's alone, as the ledger is
         typer.echo(printable(f"Wrote {output}."), err=True)
 
 

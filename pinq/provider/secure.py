@@ -35,6 +35,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from pinq.analyst.tokens import require_private
 from pinq.engine import Engine, Listed, ListRequest, open_engine
 from pinq.engine.sources import state_folder
 from pinq.errors import PinqError, PolicyError, QueryError, SessionError
@@ -203,9 +204,11 @@ def _require_identity(
     if member.certificate_der is None:
         raise SessionError("the session names no certificates, so TLS cannot be used.")
     try:
+        with open(identity.key, encoding="ascii") as key:
+            require_private(key, Path(identity.key), "the key")
         shown = computation.certificate(Path(identity.certificate).read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
-        raise SessionError(f"the certificate {identity.certificate} cannot be read: {error}.") from None
+        raise SessionError(f"the certificate {identity.certificate} or its key cannot be read: {error}.") from None
     if shown != member.certificate_der:
         raise SessionError(
             f"the certificate {identity.certificate} is not the one that the session names for {member.name}, "

@@ -126,13 +126,21 @@ def test_a_session_of_a_scorecard_hides_its_units(target: str, monkeypatch: pyte
         "target": target,
     }
     session = session_of("scorecard", [50] * 3, noise="discrete-laplace", epsilon="60", colluding=0, steps=2, **named)
+    used: list[Units] = []
+    units_of = Units.of
+
+    def noted(loss: Any, schema: Schema) -> Units:
+        used.append(units_of(loss, schema))
+        return used[-1]
+
+    monkeypatch.setattr(Units, "of", noted)
     nobody = hold(session.task, pd.DataFrame({"age": [0], "ill": ["no"], "x": [0]}).iloc[:0])
     outcome = run_simulation(session, [nobody] * 3)[0]
     assert outcome.scorecard is not None
     fit = outcome.scorecard._checked(session.schema_, target)
-    start, *steps = [opening.values for opening in outcome.opened if opening.what == "noisy sum"]
-    objective, card = fit.objective.start(np.array(start, dtype=float), 1 / float(fit.shares.base.exact))
-    units = Units.of(objective.loss(card), session.schema_)
+    looks = fit.objective.looks
+    steps = [opening.values for opening in outcome.opened if opening.what == "noisy sum"][looks:]
+    units = used[-1]
     for values, step in zip(steps, fit.shares.steps, strict=True):
         epsilon = float(step.sums.exact / units.sensitivity)
         assert len(values) == 1400

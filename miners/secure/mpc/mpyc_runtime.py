@@ -26,10 +26,20 @@ from typing import Protocol, TypeVar, overload
 import numpy as np
 
 from miners.secure.mpc.runtime import Connection, Runtime, Shares
-from pinq.errors import QueryError
+from pinq.errors import QueryError, SessionError
 from pinq.public.plugins import install_line
 
-__all__ = ["MPyCRuntime", "collecting_less", "field_bits", "install", "mpyc", "run_to_end", "simulate", "threshold_of"]
+__all__ = [
+    "MPyCRuntime",
+    "alone",
+    "collecting_less",
+    "field_bits",
+    "install",
+    "mpyc",
+    "run_to_end",
+    "simulate",
+    "threshold_of",
+]
 
 
 class FieldArray(Protocol):
@@ -365,6 +375,20 @@ def simulate(work: Callable[[Runtime], Awaitable[T]], bits: int) -> T:
 
     with _ONE_AT_A_TIME:
         return run_to_end(run(), loop=asyncio.new_event_loop)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Keeps other computations out of this process, which has one runtime of MPyC's.
+
+    ``SessionError`` where there is one.
+    """
+    if not _ONE_AT_A_TIME.acquire(blocking=False):
+        raise SessionError("another session computes in this process; join each from a process of its own.")
+    try:
+        yield
+    finally:
+        _ONE_AT_A_TIME.release()
 
 
 @contextmanager

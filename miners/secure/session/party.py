@@ -32,7 +32,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from miners.secure.mpc.mpyc_runtime import MPyCRuntime, collecting_less, install, mpyc, run_to_end, threshold_of
+from miners.secure.mpc.mpyc_runtime import MPyCRuntime, alone, collecting_less, install, mpyc, run_to_end, threshold_of
 from miners.secure.mpc.rounds import Rounds
 from miners.secure.session.connection import Peer, json_object
 from miners.secure.session.protocols import Outcome, Role
@@ -473,7 +473,8 @@ class _Run:
                 threshold = threshold_of(len(self._session.parties))
                 outcome = await self._role.run(SharedSums(joining.party, network.peers, threshold, growth.bits), rounds)
             else:
-                outcome = await self._role.run(await network.computing(growth.bits), rounds)
+                with alone():
+                    outcome = await self._role.run(await network.computing(growth.bits), rounds)
             seconds, processor = time.perf_counter() - began, time.process_time() - busy
             traffic = Traffic(sum(peer.nbytes_sent for peer in network.peers.values()), seconds, processor)
             self._booking.finish()
