@@ -39,7 +39,7 @@ from pinq.cli.main import main
 main()
 """
 OTHER_VERSION = """
-import miners.secure.session.party as party
+import miners.secure.session.network as party
 party.ARITHMETIC = 99
 from pinq.cli.main import main
 main()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.secure.processes import Unpaid
-from miners.secure.session.party import Network, run_party
+from miners.secure.session.network import Network
+from miners.secure.session.party import run_party
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.public.secure_computation import Booking, Holding, Identity, Joining

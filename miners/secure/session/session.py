@@ -22,7 +22,6 @@ from miners.secure.id3.sources import require_records
 from miners.secure.id3.task import Task
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
-from miners.secure.session.connection import json_object
 from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Growth, Summed
 from miners.secure.sums.joint import Joint, SumsMiner
 from pinq.errors import QueryError, SessionError
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import DPTopDown
 
-__all__ = ["MAX_ROWS", "Member", "Session", "first_certificate", "load_session"]
+__all__ = ["MAX_ROWS", "Member", "Session", "first_certificate", "json_object", "load_session"]
 
 MAX_ROWS = 2**33
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -431,3 +430,12 @@ def _problems(error: ValidationError) -> str:
 def _short(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def json_object(text: str | bytes) -> dict[str, object] | None:
+    """Reads a JSON object; None where the text is something else."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None

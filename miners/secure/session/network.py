@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Network`` connects a party with all others, by one TLS connection (``Peer``) for each pair.
+
+::
+
+    connect ── hello ── ready ── round ── round ── ... ── done
+         session, versions,      meet, charge, share, open, keep
+         kept rounds
+
+Nobody's share leaves before all are ready, and none of a round before that round is charged. A
+party is who holds the private key of the certificate that the session names for it; what it says of
+itself counts for nothing.
+
+Every wait ends: where a party is silent for the session's timeout, and where nobody comes further
+in that time. Further is a message of the computation that was waited for, or a round; words that say
+that a party lives are neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import json
+import secrets
+import ssl
+import struct
+from collections import Counter
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import cast
+
+from miners.secure.mpc.mpyc_runtime import MPyCRuntime, install
+from miners.secure.session.session import Session, json_object
+from pinq.errors import PinqError, SessionError
+from pinq.public.secure_computation import Identity
+
+__all__ = ["AGAIN", "Network", "Peer"]
+
+ARITHMETIC = 2  # changes with what parties send each other in a computation
+FAREWELL = 2.0  # seconds that a party with its result waits for the others to say that they have it
+CONTROL = -1  # MPyC labels a message by a hash of a tuple, which is never -1
+MAX_HELLO = 2**24  # bytes, a session and what its rounds opened
+MAX_FRAME = 2**30  # bytes, the shares of as many records as a session may have
+HEADER = struct.Struct("<qI")
+AGAIN = "All parties may start again, with the same session"
+LOST = {
+    "joining": "before the session was agreed; does it have this party's certificate, and this session?",
+    "running": "in the middle of the computation",
+}
+
+
+class Peer(asyncio.Protocol):
+    """The connection to one other party, with MPyC's ``send`` and ``receive``.
+
+    Args:
+        network: Hears of it.
+        expected: The party that was called; None where the other end called.
+
+    Attributes:
+        number: The party at the other end; -1 where it has not said so yet, None for nobody of this
+            session.
+        nbytes_sent: How much of the protocol was sent.
+        heard: When something arrived last, by the event loop's clock.
+    """
+
+    def __init__(self, network: Network, expected: int | None) -> None:
+        self._network, self.number, self.nbytes_sent = network, expected, 0
+        self._transport: asyncio.Transport
+        self._data = bytearray()
+        # By label: a message that nobody has asked for yet, or a future of whoever waits for it.
+        self._arrived: dict[int, bytes] = {}
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self.heard = asyncio.get_running_loop().time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self.number = self._network.identify(transport.get_extra_info("ssl_object"), self.number)
+        if self.number is None:
+            self._transport.abort()
+        elif self.number >= 0:
+            self._network.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._network.loop.time()
+        self._data += data
+        # Bytes come as the network cuts them: half a frame waits, and several are delivered at
+        # once.
+        received, start = self._data, 0
+        while len(received) - start >= HEADER.size:
+            label, size = HEADER.unpack_from(received, start)
+            if self.number is None or (self.number < 0 and size > MAX_HELLO):  # a stranger
+                self._transport.abort()
+                return
+            if size > (MAX_HELLO if self._network.stage == "joining" else MAX_FRAME):
+                text = f"{self._network.name(self.number)} announced a message of {size:,} bytes."
+                self._network.fail(SessionError(text))
+                return
+            end = start + HEADER.size + size
+            if len(received) < end:
+                break
+            self._deliver(label, bytes(received[start + HEADER.size : end]))
+            start = end
+        del received[:start]
+
+    def _deliver(self, label: int, payload: bytes) -> None:
+        if label == CONTROL:
+            self._network.heard(self, payload)
+            return
+        waiter = self._waiting.pop(label, None)
+        if waiter is None:
+            self._arrived[label] = payload
+        elif not waiter.done():
+            self._network.moved()
+            waiter.set_result(payload)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.number is not None:
+            self._network.lost(self)
+
+    def send(self, label: int, payload: bytes) -> None:
+        """Sends a message of the protocol."""
+        self._transport.write(HEADER.pack(label, len(payload)) + payload)
+        self.nbytes_sent += HEADER.size + len(payload)
+
+    def receive(self, label: int) -> bytes | asyncio.Future[bytes]:
+        """Returns the message of this label, or a future of it where it has not arrived."""
+        if label in self._arrived:
+            self._network.moved()
+            return self._arrived.pop(label)
+        self._waiting[label] = self._network.loop.create_future()
+        return self._waiting[label]
+
+    def tell(self, **message: object) -> None:
+        """Sends a message about the session; those do not count as traffic of the protocol."""
+        payload = json.dumps(message).encode()
+        self._transport.write(HEADER.pack(CONTROL, len(payload)) + payload)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._transport.close()
+
+
+def versions() -> dict[str, str]:
+    """Returns what must be the same at all parties: of the packages and of the arithmetic."""
+    found = {"arithmetic": str(ARITHMETIC)}
+    for name in ("pinq-miners", "mpyc"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+class Network:
+    """All connections of one party in one session.
+
+    Attributes:
+        stage: ``joining``, ``running`` or ``over``.
+        failure: What ended the session, once something has.
+        peers: The connection to each party that is connected.
+    """
+
+    def __init__(self, session: Session, party: int, identity: Identity | None, kept: list[str] | None = None) -> None:
+        self.session, self.party, self._identity = session, party, identity
+        self.loop = asyncio.get_running_loop()
+        self.stage = "joining"
+        self.failure: asyncio.Future[None] = self.loop.create_future()
+        self.peers: dict[int, Peer] = {}
+        # By kind of message, what each party told last.
+        self._messages: dict[str, dict[int, object]] = {}
+        self._news = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._nonce = secrets.token_hex(16)
+        self._last_error = ""
+        self._hello = {"text": session.text, "versions": versions(), "kept": kept or []}
+        self._steps, self._moved_at, self._meetings = 0, self.loop.time(), 0
+
+    @property
+    def others(self) -> list[int]:
+        """The numbers of the other parties."""
+        return [number for number in range(len(self.session.parties)) if number != self.party]
+
+    def name(self, number: int | None) -> str:
+        """Returns what a party is called in messages."""
+        if number is None or number < 0:
+            return "a party"
+        return f"party {number} ({self.session.parties[number].name})"
+
+    @property
+    def again(self) -> str:
+        """What to do after a failure."""
+        return f"{AGAIN}{': what was opened is kept, and costs nothing more' if self.session.nano else ''}."
+
+    # What connections report
+
+    def identify(self, tls: ssl.SSLObject | None, expected: int | None) -> int | None:
+        """Finds which party is at the other end, by its certificate; -1 and None as in ``Peer.number``."""
+        if tls is None:
+            return -1 if expected is None else expected
+        certificate = tls.getpeercert(binary_form=True)
+        matching = (number for number in self.others if self.session.parties[number].certificate_der == certificate)
+        number = next(matching, None)
+        return number if expected is None or number == expected else None
+
+    def connected(self, peer: Peer) -> None:
+        """Greets a party that is connected, unless it was already."""
+        number = peer.number
+        if number is None or number in self.peers:
+            peer.number = None
+            peer.close()
+            return
+        self.peers[number] = peer
+        peer.tell(hello=self._hello, nonce=self._nonce, party=self.party)
+        self._news.set()
+
+    def heard(self, peer: Peer, payload: bytes) -> None:
+        """Notes a message about the session; a stranger's connection is closed."""
+        message = json_object(payload)
+        if peer.number == -1:  # without TLS, on one machine, a party is who it says it is
+            claimed = (message or {}).get("party")
+            peer.number = claimed if isinstance(claimed, int) and claimed in self.others else None
+            self.connected(peer)
+        if peer.number is None:
+            return
+        if message is None:
+            self.fail(SessionError(f"{self.name(peer.number)} sent something that is no message."))
+            return
+        alive = message.pop("alive", None)
+        if alive is not None and alive != self._messages.setdefault("alive", {}).get(peer.number):
+            self._messages["alive"][peer.number] = alive
+            self._moved_at = self.loop.time()
+        for kind, value in message.items():
+            self._messages.setdefault(kind, {})[peer.number] = value
+        if "stop" in message and self.stage != "over":
+            self.fail(SessionError(f"{self.name(peer.number)} ended the session: {str(message['stop'])[:300]}"))
+        self._news.set()
+
+    def moved(self) -> None:
+        """Notes that this party came further."""
+        self._steps += 1
+        self._moved_at = self.loop.time()
+
+    def lost(self, peer: Peer) -> None:
+        """Ends the session where a party is gone before it was done."""
+        done = self._messages.get("done", {})
+        if self.stage == "over" or peer.number in done or self.peers.get(peer.number or 0) is not peer:
+            return
+        self.fail(SessionError(f"{self.name(peer.number)} is gone, {LOST[self.stage]}. {self.again}"))
+
+    def fail(self, error: PinqError) -> None:
+        """Ends the session; the first error counts."""
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    # The stages
+
+    async def join(self, wait: float, listen: str | None, progress: Callable[[str], None]) -> tuple[str, list[str]]:
+        """Connects to all parties and makes sure that all have the same session, and versions.
+
+        Returns what names this run, and what its rounds opened before.
+        """
+        await self._listen(listen)
+        progress(f"waiting for {len(self.others)} parties, at most {wait:g} s")
+        # Of three parties 0 calls 1 and 2, and 1 calls 2: each pair has one connection.
+        connecting = [self.loop.create_task(self._connect(number)) for number in self.others if number > self.party]
+        try:
+            async with asyncio.timeout(wait):
+                await asyncio.gather(*connecting)  # a connection may be heard on before its task knows of it
+                await self._all_told("hello")
+        except TimeoutError:
+            missing = ", ".join(self.name(number) for number in self.others if number not in self.peers)
+            raise SessionError(f"{missing or 'a party'} did not join within {wait:g} s.{self._last_error}") from None
+        finally:
+            for task in connecting:
+                task.cancel()
+        kept = self._common([self._compared(number) for number in self.others])
+        if self.session.nano:  # the same name whenever it is run
+            return self.session.digest, kept
+        # Fresh numbers of all parties: two runs of one exact session are known by different names.
+        nonces = sorted([self._nonce, *map(str, self._messages["nonce"].values())])
+        return hashlib.sha256("".join([self.session.digest, *nonces]).encode()).hexdigest(), []
+
+    async def _listen(self, address: str | None) -> None:
+        """Listens for the parties that are named before this one, which call it."""
+        if self.party == 0:
+            return
+        member, tls = self.session.parties[self.party], self._context(server=True)
+        # Without certificates nobody from elsewhere is listened to.
+        host = member.host if address is None and tls is None else address
+        try:
+            self._server = await self.loop.create_server(lambda: Peer(self, None), host, member.port, ssl=tls)
+        except OSError as error:
+            raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
+
+    def _compared(self, number: int) -> list[str]:
+        """Returns a party's kept rounds. ``SessionError`` where its session or a version is another."""
+        hello, name = self._messages["hello"][number], self.name(number)
+        theirs: dict[str, object] = hello if isinstance(hello, dict) else {"text": hello}
+        if theirs.get("text") != self.session.text:
+            raise SessionError(
+                f"{name} has another session: {self.session.difference(theirs.get('text'))}. "
+                "Nothing left any party. Agree on one file, and compare `pinq secure show`."
+            )
+        ours, others = versions(), theirs.get("versions")
+        others = others if isinstance(others, dict) else {}
+        for package in sorted(ours.keys() | others.keys()):
+            if ours.get(package) != others.get(package):
+                raise SessionError(
+                    f"{name} has {package} {others.get(package)}, this party {ours.get(package)}. Nothing left any "
+                    "party. Install the same versions everywhere."
+                )
+        kept = theirs.get("kept")
+        return [str(text) for text in kept] if isinstance(kept, list) else []
+
+    def _common(self, others: list[list[str]]) -> list[str]:
+        """Returns the longest of all parties' kept rounds, of which each other's must be the beginning."""
+        own = [str(text) for text in self._hello["kept"]]
+        longest = max([own, *others], key=len)
+        for number, kept in zip([self.party, *self.others], [own, *others], strict=True):
+            if kept != longest[: len(kept)]:
+                raise SessionError(
+                    f"{self.name(number)} kept other openings of this session than another party. "
+                    "Nothing left any party. Give the session another name to begin anew."
+                )
+        return longest
+
+    async def _connect(self, number: int) -> None:
+        """Calls a party until it answers."""
+        other = self.session.parties[number]
+        while True:
+            try:
+                tls = self._context(server=False, peer=number)
+                await self.loop.create_connection(
+                    lambda: Peer(self, number), other.host, other.port, ssl=tls, server_hostname="" if tls else None
+                )
+                return
+            except ssl.SSLCertVerificationError as error:
+                certificate = f"the certificate that the session names for {self.name(number)}"
+                text = f"who answers at {other.host}:{other.port} does not have {certificate}, or no longer"
+                self.fail(SessionError(f"{text} ({error.verify_message})."))
+                return
+            except (OSError, ssl.SSLError) as error:
+                self._last_error = f" At {other.host}:{other.port}: {type(error).__name__}."
+                await asyncio.sleep(0.1)
+
+    def _context(self, *, server: bool, peer: int | None = None) -> ssl.SSLContext | None:
+        """Trusts only the certificates that the session names; ``identify`` checks again whose."""
+        if self._identity is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            context.load_cert_chain(self._identity.certificate, self._identity.key)
+        except (OSError, ssl.SSLError) as error:
+            files = f"the certificate {self._identity.certificate} and the key {self._identity.key}"
+            raise SessionError(f"{files} cannot be used: {error}.") from None
+        for number in self.others if peer is None else [peer]:
+            context.load_verify_locations(cadata=self.session.parties[number].certificate_der)
+        return context
+
+    async def _all_told(self, kind: str) -> dict[int, object]:
+        """Waits until all other parties have sent this kind of message; returns what they sent."""
+        while not set(self.others) <= set(self._messages.get(kind, {})):
+            self._news.clear()
+            await self._news.wait()
+        return self._messages[kind]
+
+    def tell_all(self, **message: object) -> None:
+        """Sends a message about the session to all connected parties."""
+        for peer in self.peers.values():
+            with contextlib.suppress(Exception):
+                peer.tell(**message)
+
+    async def ready(self) -> None:
+        """Waits until all parties have said that they can pay."""
+        self.tell_all(ready=True)
+        await self._all_told("ready")
+        self.stage = "running"
+
+    async def meet(self, number: int, place: str) -> None:
+        """Waits until all parties are at the same place; see ``Company``."""
+        kind, self._meetings = f"at {self._meetings}", self._meetings + 1
+        self.tell_all(**{kind: place})
+        places = {self.party: place} | await self._all_told(kind)
+        del self._messages[kind]
+        self.moved()
+        (usual, _), *_ = Counter(map(str, places.values())).most_common()
+        apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != usual)
+        if apart:
+            raise SessionError(
+                f"in round {number + 1} {apart} asks another question than the others, or opened other values: do all "
+                "run the same version, on the same kind of machine? Nothing of this round left any party."
+            )
+
+    async def computing(self, bits: int) -> MPyCRuntime:
+        """Makes the runtime that compares, and exchanges its keys of common randomness."""
+        runtime = install(self.party, len(self.session.parties), bits=bits, connections=self.peers)
+        for number, peer in self.peers.items():
+            peer.tell(keys=[key.hex() for key in runtime.keys_for(number)])
+        await self._all_told("keys")
+        for number in self.others:
+            runtime.accept_keys(number, self._keys(number))
+        return runtime
+
+    def _keys(self, number: int) -> list[bytes]:
+        """Reads the keys that a party sent."""
+        sent = self._messages["keys"][number]
+        with contextlib.suppress(ValueError):
+            if isinstance(sent, list):
+                return [bytes.fromhex(str(key)) for key in sent]
+        raise SessionError(f"{self.name(number)} sent keys that are none.")
+
+    async def watch(self, timeout: float) -> None:
+        """Says now and then how far this party came; ends the session when another is silent, or nobody moves."""
+        while True:
+            # Four words within the time after which silence ends the session: a lost one or two end
+            # nothing.
+            await asyncio.sleep(timeout / 4)
+            gc.collect()
+            self.tell_all(alive=self._steps)
+            now = self.loop.time()
+            for number, peer in self.peers.items():
+                if now - peer.heard > timeout:
+                    self.fail(SessionError(f"{self.name(number)} was silent for {timeout:g} s. {self.again}"))
+            if now - self._moved_at > timeout:
+                came = {self.party: self._steps} | self._messages.get("alive", {})
+                steps = ", ".join(f"{self.name(number)} {step}" for number, step in sorted(came.items()))
+                text = f"nobody came further for {timeout:g} s; steps until then: {steps}"
+                self.fail(SessionError(f"{text}. Do all run the same version? {self.again}"))
+
+    async def finish(self, progress: Callable[[str], None]) -> None:
+        """Says that this party has its result, and who has not said so soon after."""
+        self.tell_all(done=True)
+        self.stage = "over"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                await self._all_told("done")
+        silent = [self.name(number) for number in self.others if number not in self._messages.get("done", {})]
+        if silent:
+            progress(f"{', '.join(silent)} did not say to have the result. {self.again}")
+
+    async def close(self, reason: str | None) -> None:
+        """Closes all connections; with a reason all others are told first."""
+        if reason is not None:
+            self.tell_all(stop=reason)
+            self.stage = "over"
+        if self._server is not None:
+            self._server.close()
+        for peer in self.peers.values():
+            with contextlib.suppress(Exception):
+                peer.close()
+        await asyncio.sleep(0.05)  # let the last messages leave
