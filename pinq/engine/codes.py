@@ -51,6 +51,11 @@ UNIT = "unit"
 UNIT_BYTES = 16
 
 
+def _numbers(codes: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Codes as they lie in memory. Arrow's own way takes pandas along, and is left for what lies in pieces."""
+    return np.from_dlpack(codes) if isinstance(codes, pa.Array) else codes.to_numpy()
+
+
 @dataclass(frozen=True, eq=False)
 class RowBlock:
     """Some rows of an encoded table. It can be pickled.
@@ -68,7 +73,7 @@ class RowBlock:
     def from_arrow(cls, encoded: pa.Table | pa.RecordBatch, schema: Schema) -> RowBlock:
         """Reads what ``encode`` made: columns ``c0``, ``c1``, ... are the schema's, in order."""
         columns: dict[Hashable, np.ndarray] = {
-            name: encoded[f"c{number}"].to_numpy() for number, name in enumerate(schema.columns)
+            name: _numbers(encoded[f"c{number}"]) for number, name in enumerate(schema.columns)
         }
         return cls(columns, encoded.num_rows)
 
