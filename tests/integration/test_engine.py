@@ -32,27 +32,6 @@ from tests.noted import noting
 WHOLE = PartSet([Block(Part())])
 
 
-def testnumbers_of_answers_do_not_overflow_the_codes(tiny_policy: Policy) -> None:
-    """Two hundred single parts before a histogram of two hundred: numbers beyond one byte are right, and no error depends on a row."""
-    values = [f"v{i}" for i in range(200)]
-    policy = Policy(
-        dataset="wide",
-        cap=1,
-        max_rows=999,
-        columns={"v": {"type": "categorical", "values": values}, "s": {"type": "categorical", "values": ["f", "m"]}},
-    )
-    engine = engine_over(policy, data=pd.DataFrame({"v": values * 2, "s": ["f"] * 200 + ["m"] * 200}), salt=b"")
-    by_value, by_sex = bind(Values("v"), policy.schema_), bind(Values("s"), policy.schema_)
-    women, men = WHOLE.split(by_sex)
-    parts = PartSet([*(Block(Part(women, by_value, i)) for i in range(200)), Block(men, by_value)])
-    assert engine.tabulate(parts)[0].tolist() == [1] * 400
-    partial = bind(Groups("v", (tuple(values[:150]),)), policy.schema_)
-    assert engine.tabulate(PartSet([*(Block(Part(women, by_value, i)) for i in range(200)), Block(men, partial)]))[
-        0
-    ].tolist() == [1] * 200 + [150]
-    engine.close()
-
-
 def test_an_empty_table_has_zeros(tiny_policy: Policy, frame: pd.DataFrame) -> None:
     """No rows, all parts: zeros of the right shape, shards included."""
     engine, report = open_engine(tiny_policy, data=frame.iloc[:0], salt=b"", report=True)
