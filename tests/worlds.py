@@ -38,6 +38,7 @@ COLUMN_KINDS = get_args(get_args(Column)[0])
 
 
 KINDS: dict[str, type[Any]] = {**SPECS, **FAMILIES, **SCORES}
+ASKED: tuple[type[Any], ...] = QUESTIONS
 
 
 @cache
@@ -190,7 +191,7 @@ class _Maker:
     def request(self) -> Request:
         """A request, as it is sent and received."""
         parts, count = self.parts()
-        question = self.draw.choices(QUESTIONS, [1 + len(fields(kind)) for kind in QUESTIONS])[0]
+        question = self.draw.choices(ASKED, [1 + len(fields(kind)) for kind in ASKED])[0]
         said: dict[str, Any] = {
             name: value for name, value in vars(self.made(question, {"parts": count})).items() if value is not None
         }
