@@ -38,7 +38,6 @@ COLUMN_KINDS = get_args(get_args(Column)[0])
 
 
 KINDS: dict[str, type[Any]] = {**SPECS, **FAMILIES, **SCORES}
-ASKED: tuple[type[Any], ...] = QUESTIONS
 
 
 @cache
@@ -191,7 +190,8 @@ class _Maker:
     def request(self) -> Request:
         """A request, as it is sent and received."""
         parts, count = self.parts()
-        question = self.draw.choices(ASKED, [1 + len(fields(kind)) for kind in ASKED])[0]
+        kinds: list[Any] = [*QUESTIONS]
+        question = self.draw.choices(kinds, [1 + len(fields(kind)) for kind in kinds])[0]
         said: dict[str, Any] = {
             name: value for name, value in vars(self.made(question, {"parts": count})).items() if value is not None
         }

@@ -301,7 +301,7 @@ class Stop(ChoiceQuestion):
 _BY_VERB: dict[str, type[Question]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
 _BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys(LOSSES.values(), SumDerivatives)
 _BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
-QUESTIONS = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
+QUESTIONS: tuple[type[Question], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
 """The one catalogue of questions."""
 UNSAID = {"column": None, "by": None, "score": None, "candidates": (), "which": (0,), "textbook": False, "each": None}
 """The fields by which requests differ, each with the value that says nothing."""
