@@ -99,7 +99,7 @@ def test_each_ledger_is_charged_for_a_noisy_model(tmp_path: Path, fields: dict[s
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"protocol": "sid3"}, "all records are shared"),
+        ({"protocol": "sid3"}, "level 0:"),
         ({"protocol": "topdown", "noise": "discrete-laplace", "epsilon": "9"}, "round 1:"),
     ],
     ids=["sid3", "topdown"],
