@@ -321,6 +321,11 @@ class _Maker:
             raise QueryError("too many to write down")
         return tuple(tuple(self._base(hint, known) for _ in range(size)) for size in sizes)
 
+    _expected = _tables
+
+    def _weights(self, hint: Any, known: dict[str, Any]) -> Any:
+        return self.draw.choice([(), tuple(self.draw.randint(1, 100) for _ in known["specs"])])
+
     def _base(self, hint: Any, known: dict[str, Any]) -> Any:
         return self.draw.choice([0, 5, -256, 2048, -2048, 4000, 2**40, -(2**40), self.draw.randint(-3000, 3000)])
 
@@ -341,6 +346,9 @@ class _Maker:
         )
 
     def _candidate(self, known: dict[str, Any]) -> Any:
+        """What a score lists itself, or anything."""
+        if listed := getattr(known["score"], "specs", ()):
+            return self.draw.choice(listed)
         for _ in range(TRIES):
             made = self.fitting(get_args(Candidate))
             if not made.columns() & known["score"].targets():
