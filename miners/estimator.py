@@ -20,7 +20,7 @@ from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
 from miners.parameters import Parameterised
 from pinq.errors import QueryError
-from pinq.public.checks import is_whole
+from pinq.public.checks import closest, is_whole
 from pinq.public.epsilon import Epsilon, Exact
 from pinq.public.schema import Schema, Value
 
@@ -42,6 +42,7 @@ __all__ = [
     "TreeFaces",
     "public_schema",
     "require_varied",
+    "require_word",
     "schema_of",
     "whole_number",
 ]
@@ -454,6 +455,15 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     if not is_whole(value, low, high):
         raise QueryError(f"is {value!r}", parameter=name, allowed=f"a whole number from {low} to {high}")
     return int(value)
+
+
+def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
+    """Raises ``QueryError`` unless a parameter is one of some words."""
+    if value in words:
+        return
+    near = closest(str(value), [word for word in words if word is not None])
+    listed = " or ".join(map(repr, words)) if len(words) == 2 else f"one of {', '.join(map(repr, words))}"
+    raise QueryError(f"is {value!r}{near}", parameter=name, allowed=listed)
 
 
 def require_varied(schema: Schema, target: str | None) -> None:

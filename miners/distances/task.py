@@ -29,11 +29,11 @@ import numpy as np
 from miners.budget.plan import Plan, PlanLine, count_scale, rows_text
 from miners.budget.recipe import spread
 from miners.distances.arithmetic import symmetric_uncertainty
-from miners.estimator import whole_number
+from miners.estimator import require_word, whole_number
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
 from pinq.public.accuracy import standard_deviation
-from pinq.public.checks import closest, is_listing
+from pinq.public.checks import is_listing
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.scores import ENTROPY_BITS, MutualInformation
@@ -159,14 +159,11 @@ def make_task(
     """
     total = Epsilon.of(epsilon)
     whole_number("k", k, 1, MAX_ATTRIBUTES)
-    if not isinstance(method, str) or method not in METHODS:
-        methods = ", ".join(repr(name) for name in METHODS)
-        problem = f"is {method!r}{closest(str(method), METHODS)}"
-        raise QueryError(problem, parameter="method", allowed=f"one of {methods}")
+    require_word("method", method, METHODS)
     share = Epsilon.of(h, name="h").exact
     if share >= 1:
         raise QueryError(f"is {h!r}", parameter="h", allowed="a share of the budget, greater than 0 and less than 1")
-    columns = multiway_splits(schema, None, attributes=attributes, cuts=_with_bins(schema, attributes, cuts))
+    columns = multiway_splits(schema, None, attributes=attributes, cuts=cuts, bins=BINS)
     splits = {split.column: split for split in columns}
     if not 2 <= len(splits) <= MAX_ATTRIBUTES:
         raise QueryError(
@@ -197,19 +194,6 @@ def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, 
         return total
     only_context = others == 1 if method == "mean_su" else size == others
     return ZERO if only_context else total * share.numerator // share.denominator
-
-
-def _with_bins(schema: Schema, attributes: Sequence[str] | None, cuts: CutsByColumn | None) -> CutsByColumn | None:
-    """Returns the caller's cuts, and ``BINS`` intervals for numeric columns without any cuts."""
-    if cuts is not None and not isinstance(cuts, Mapping):
-        return cuts  # `multiway_splits` refuses it
-    names = list(attributes) if is_listing(attributes) else list(schema.columns)
-    uncut = {
-        name: BINS
-        for name, column in schema.numeric_columns.items()
-        if name in names and not column.cuts and column.cells > 1
-    }
-    return uncut | dict(cuts or {})
 
 
 def _targets(

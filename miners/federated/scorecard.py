@@ -24,6 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from miners.budget.plan import many
+from miners.estimator import require_word
 from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally, pooled
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, resumes
 from miners.federated.holders_miner import Card as Holders
@@ -34,7 +35,6 @@ from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
 from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
-from miners.trees.tree_miner import require_word
 from pinq.errors import QueryError
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon

@@ -41,7 +41,7 @@ import numpy as np
 
 from miners.budget.plan import PlanLine, lost_votes
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
-from miners.estimator import TreeClassifier, require_varied, whole_number
+from miners.estimator import TreeClassifier, require_varied, require_word, whole_number
 from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally, pooled
 from miners.federated.growing import Answer, FederatedStrategy, HeldNode, Task, ask_leaves, branch, gather
 from miners.federated.holders_miner import DISJOINT, NEEDS, STRATEGIES, Card, HoldersMiner, StrategyName, resumes
@@ -53,7 +53,7 @@ from miners.growth.criteria import impurity_reduction, require_criterion, score_
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Problem, SplitCandidate, many
-from miners.trees.tree_miner import MAX_DEPTH, require_word
+from miners.trees.tree_miner import MAX_DEPTH
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema

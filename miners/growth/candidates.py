@@ -77,6 +77,7 @@ def multiway_splits(
     *,
     attributes: Sequence[str] | None,
     cuts: CutsByColumn | None,
+    bins: int = BINS,
 ) -> tuple[Values | Cuts, ...]:
     """The candidate splits, one for each attribute.
 
@@ -85,7 +86,8 @@ def multiway_splits(
         target: The column to predict, which is no attribute; None while it is not known.
         attributes: Names of columns; None for all but the target.
         cuts: For numeric attributes a list of cut points, or a number of intervals of equal width.
-            Without: the cuts that the policy declares for the column, else ``BINS`` intervals.
+            Without: the cuts that the policy declares for the column, else ``bins`` intervals.
+        bins: See there.
 
     Raises:
         QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
@@ -93,15 +95,15 @@ def multiway_splits(
     own_cuts = by_column("cuts", cuts, "names of numeric columns to cut points", schema.numeric)
     names = attribute_names(schema, target, attributes)
     require_attributes("cuts", own_cuts, names)
-    return tuple(_multiway(schema, name, own_cuts.get(name)) for name in names)
+    return tuple(_multiway(schema, name, own_cuts.get(name), bins) for name in names)
 
 
-def _multiway(schema: Schema, name: str, cutting: Sequence[CutPoint] | int | None) -> Values | Cuts:
+def _multiway(schema: Schema, name: str, cutting: Sequence[CutPoint] | int | None, bins: int) -> Values | Cuts:
     """Returns a column's split into many parts; ``cutting`` is what ``cuts`` says of it."""
     if name not in schema.numeric_columns:
         return Values(name)
     if cutting is None:
-        cutting = schema.numeric(name).declared_cuts or BINS
+        cutting = schema.numeric(name).declared_cuts or bins
     if is_whole(cutting):
         if not 2 <= cutting <= MAX_BINS:
             raise QueryError(f"`cuts` asks for {cutting} intervals of `{name}`; it must be 2 to {MAX_BINS:,}.")

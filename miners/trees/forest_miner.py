@@ -18,11 +18,11 @@ import numpy as np
 
 from miners.budget.plan import count_scale, lost_votes
 from miners.budget.recipe import Recipe, StepName, StepQuestion, spread
-from miners.estimator import whole_number
+from miners.estimator import require_word, whole_number
 from miners.growth.candidates import attribute_names, families
 from miners.growth.frontier import OpenNode
 from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
-from miners.trees.tree_miner import TreeMiner, require_word
+from miners.trees.tree_miner import TreeMiner
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon

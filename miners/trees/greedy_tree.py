@@ -11,14 +11,14 @@ from typing import ClassVar
 
 from miners.budget.plan import Plan, count_scale, lost_votes, rows_text
 from miners.budget.recipe import StepName
-from miners.estimator import TreeClassifier, whole_number
+from miners.estimator import TreeClassifier, require_word, whole_number
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import MAX_LEVELS, CutsByColumn, default_depth_note, multiway_splits
 from miners.growth.criteria import CRITERIA, require_criterion
 from miners.growth.fitted_nodes import calibrated_nodes, released_nodes
 from miners.growth.frontier import OpenNode
 from miners.trees.strategy import Problem, SplitCandidate, TreeStrategy, many, noise_of
-from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant, require_word
+from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
 

@@ -29,7 +29,6 @@ from miners.growth.frontier import grow
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError
-from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS
@@ -37,7 +36,7 @@ from pinq.public.specs import MAX_PARTS
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["MAX_DEPTH", "TreeMiner", "Variant", "require_word"]
+__all__ = ["MAX_DEPTH", "TreeMiner", "Variant"]
 
 MAX_DEPTH = 60
 PAPER_DEPTH = 5  # F&S 2010, sec. 5, on Adult; Consul & Williamson 2020
@@ -124,12 +123,3 @@ def _grown(strategy: TreeStrategy, handle: PrivateQueryable, target: str, shares
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
     """The line for one step of several recipes that are alike."""
     return steps[0].line(nodes, sum((step.cost for step in steps), ZERO))
-
-
-def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
-    """Raises ``QueryError`` unless a parameter is one of some words."""
-    if value in words:
-        return
-    near = closest(str(value), [word for word in words if word is not None])
-    listed = " or ".join(map(repr, words)) if len(words) == 2 else f"one of {', '.join(map(repr, words))}"
-    raise QueryError(f"is {value!r}{near}", parameter=name, allowed=listed)
