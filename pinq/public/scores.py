@@ -349,6 +349,7 @@ ABSOLUTE_ERROR_LEVELS = 2**8
 PATH_LOSS = Fraction(2607, 1000)
 MOST_ROWS = 2**40
 MOST_EXPECTED = 2**44  # sixteenths of a row
+MOST_OFF = 2**55  # sixteenths that a table can be off: times 100, and with all rows, it fits 64 bits
 MAX_DEPTH = 64
 LIMB = 20  # bits of a number's lower part, where its square would pass 64 bits
 
@@ -590,7 +591,8 @@ class Misfit(Score):
         Why: a row moves one n_v by 1, and | |n + 1 - m| - |n - m| | <= 1; all else is public, and w is
         at most 1. In sixteenths the change is at most 16 w, and the floor of a number that moves by at
         most 16 moves by at most 16 (privacy.md 10).
-        Exact: integers. Held by: tests/contract/test_every_score.py, tests/privacy/test_sensitivity.py.
+        Exact: integers, which the public bound ``MOST_OFF`` keeps within 64 bits. Held by:
+        tests/contract/test_every_score.py, tests/privacy/test_sensitivity.py.
 
     References:
         McKenna et al. 2022, "AIM: An adaptive and iterative mechanism for differentially private
@@ -619,6 +621,12 @@ class Misfit(Score):
             )
         if not is_whole(self.allowance, 0, MOST_EXPECTED) or not all(is_whole(own, 1, 100) for own in self.weights):
             raise QueryError("`allowance` of Misfit is a whole number from 0, its `weights` are from 1 to 100.")
+        # Beyond 64 bits numbers would wrap around, and one row could move a score from one end to the other.
+        if any(sum(map(abs, table)) + self.allowance * len(table) > MOST_OFF for table in self.expected):
+            raise QueryError(
+                f"the expected rows of a table, with an `allowance` for each of its parts, add up to {MOST_OFF:,} "
+                "sixteenths at most."
+            )
 
     def columns(self) -> set[str]:
         """Those of its specs."""

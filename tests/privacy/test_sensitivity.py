@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinq.errors import QueryError
 from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
 from pinq.public.derivatives import Logistic
 from pinq.public.points import Points
@@ -30,7 +31,7 @@ from pinq.public.scores import (
     SquaredError,
     monotone_step_table,
 )
-from pinq.public.specs import Cuts, Values
+from pinq.public.specs import Cuts, Shards, Values
 
 ROWS = 8
 SHAPES = [(2, 2), (3, 2), (2, 3)]
@@ -84,6 +85,25 @@ def test_the_span_of_a_misfit_is_attained(shape: tuple[int, int], weights: tuple
     score = Misfit((Cuts("x", tuple(range(1, cells))),), ((16 * ROWS // 2,) * cells,), 3, weights)
     found = search_sensitivity(score, schema, cells=cells, classes=classes)
     assert found.span == (16 if weights else 32) <= score.span(schema) == 32
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_row_moves_a_misfit_by_little_however_much_is_expected(*, allowed: bool) -> None:
+    """Numbers that wrap around would let one row move a score from one end of 64 bits to the other."""
+    parts, most = 6000, 2**63 // 100
+    each = (2**55 if allowed else most) // parts
+    # Without rows all but part 0 are off by `each`, and part 0 by what is left up to the bound: a row there adds 16.
+    expected = (each * (parts - 1) - (2**55 if allowed else most), *[each] * (parts - 1))
+    tables = np.zeros((2, parts, 1), dtype=np.int64)
+    tables[1, 0] = 1
+    for table, allowance in ((expected, 0), ((0,) * parts, each)):
+        if not allowed:
+            with pytest.raises(QueryError, match="at most"):
+                Misfit((Shards(parts),), (table,), allowance)
+            continue
+        score = Misfit((Shards(parts),), (table,), allowance)
+        before, after = map(int, score.of(tables, schema_of()))
+        assert after - before == score.sensitivity(schema_of())
 
 
 def test_the_points_of_a_gradient_are_part_of_the_search() -> None:
