@@ -42,6 +42,7 @@ from pinq.errors import PinqError, PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Charged, LoggedQuestion
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.log import Earlier
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
@@ -282,14 +283,17 @@ class _Booking:
         return {
             id_: record.epsilon.nano
             for id_, record in charges
-            if isinstance(record, Charged) and id_.startswith(prefix)
+            if isinstance(record, Charged)
+            and id_.startswith(prefix)
+            and record.question.session == self._session.digest
         }
 
     def kept(self) -> list[str]:
         """Returns what the rounds of earlier attempts opened."""
         kept: list[str] = []
         while self._session.nano:
-            opened = self._ledger.answer_of(self._analyst, self._id(len(kept)))[1]
+            earlier, opened = self._ledger.answer_of(self._analyst, self._id(len(kept)))
+            self._is_charged(len(kept), earlier)
             if opened is None:
                 break
             kept.append(opened)
@@ -318,18 +322,21 @@ class _Booking:
 
     def pay(self, number: int, nano: int, cells: int) -> None:
         """Charges a round, once."""
-        if self._session.nano and self._ledger.answer_of(self._analyst, self._id(number))[0] is None:
+        if self._session.nano:
             question = self._question(f"round {number + 1}, epsilon {Epsilon(nano)}")
-            self._ledger.charge(
-                self._analyst,
-                self._id(number),
-                self._demand,
-                Epsilon(nano),
-                question,
-                columns=self._columns,
-                answer_bytes=ROUND_BYTES + CELL_BYTES * cells,
-            )
-            self.charged += Epsilon(nano)
+            earlier = self._ledger.answer_of(self._analyst, self._id(number))[0]
+            if earlier is None:
+                earlier, _ = self._ledger.charge(
+                    self._analyst,
+                    self._id(number),
+                    self._demand,
+                    Epsilon(nano),
+                    question,
+                    columns=self._columns,
+                    answer_bytes=ROUND_BYTES + CELL_BYTES * cells,
+                )
+            if not self._is_charged(number, earlier):
+                self.charged += Epsilon(nano)
 
     def keep(self, number: int, opened: str) -> None:
         """Keeps what a round opened, once."""
@@ -339,6 +346,18 @@ class _Booking:
     def finish(self) -> None:
         """Forgets what the noise followed from: no round is opened again."""
         self._key.unlink(missing_ok=True)
+
+    def _is_charged(self, number: int, earlier: Earlier | None) -> bool:
+        """Whether a round has a charge; ``SessionError`` where its id paid for something else.
+
+        Analysts choose the ids of their questions, and a cheap one must not stand for a round.
+        """
+        if earlier is not None and earlier.question.session != self._session.digest:
+            raise SessionError(
+                f"{self._analyst!r} used the id of round {number + 1}, {self._id(number)}, for another question. "
+                "Nothing of this round left this party. Give the session another name to begin anew."
+            )
+        return earlier is not None
 
     def _id(self, number: int | str) -> str:
         return f"{self._session.digest[:32]}-{number}"

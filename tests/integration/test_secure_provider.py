@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import pinq
 from miners.secure import SecureID3, Session, load_session
 from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
 from pinq.ledger.terms import Terms
+from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.secure import join, require_fit
+from pinq.provider.secure import _Booking, join, require_fit
+from pinq.public.epsilon import Epsilon
+from pinq.public.queries import Request
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import Identity
 from tests.parties import COLUMNS, NAMES, Consortium, patients
@@ -112,6 +117,27 @@ def test_terms_count_what_a_column_is_derived_from(tmp_path: Path, parties: Cons
     token_of(file, "eve", 5, terms=Terms(columns=tuple(columns)))
     with pytest.raises(NotAllowed, match="ward"):
         join(session, "clinic", file, agree=session.digest, analyst="eve")
+
+
+def test_no_cheap_question_stands_for_a_round(tmp_path: Path) -> None:
+    """Analysts choose the ids of their questions; a round under an id that paid for another one would be free."""
+    noisy = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="1", depth=1)
+    policy = load_policy(noisy.policies[0])
+    token_of(noisy.policies[0], "eve", 2)
+    id_ = f"{noisy.session.digest[:32]}-1"
+    with pinq.open(noisy.policies[0], analyst="eve") as handle:
+        handle._session.ask(Request(id=id_, verb="noisy_count", epsilon="1e-9"))
+    with closing(open_ledger(policy)) as ledger:
+        booking = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+        booking.require_affordable()
+        assert booking.kept() == []
+        booking.pay(0, 10**8, 4)
+        booking.keep(0, "{}")
+        with pytest.raises(SessionError, match="for another question"):
+            booking.pay(1, 10**8, 4)
+        with pytest.raises(SessionError, match="for another question"):
+            booking.kept()
+        assert booking.charged == Epsilon(10**8)
 
 
 def test_the_certificate_must_be_this_partys(tmp_path: Path) -> None:
