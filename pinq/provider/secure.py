@@ -299,10 +299,19 @@ class _Booking:
             kept.append(opened)
         return kept
 
-    def noise_key(self) -> bytes:
-        """Reads what the noise of this run follows from; draws it where there is none."""
+    def noise_key(self, rounds: int) -> bytes:
+        """Reads what the noise of this run follows from; draws it where there is none.
+
+        ``SessionError`` where the round after so many was charged with another one: others may have seen it.
+        """
         if not self._session.nano:
             return b""
+        if not self._key.exists() and self._ledger.answer_of(self._analyst, self._id(rounds))[0] is not None:
+            raise SessionError(
+                f"round {rounds + 1} was charged, and what its noise followed from is not in {self._key.parent} any "
+                "more: opened again, it would have a second noise for one charge. Go on where the session began, or "
+                "give it another name to begin anew."
+            )
         self._key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self._key.exists():
             fresh = self._key.with_suffix(f".{os.getpid()}")

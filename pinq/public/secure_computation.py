@@ -137,8 +137,12 @@ class Booking(Protocol):
     def kept(self) -> list[str]:
         """Returns what the rounds of earlier attempts opened, from the first on; see ``keep``."""
 
-    def noise_key(self) -> bytes:
-        """Returns what this party's noise follows from, the same until the run is finished."""
+    def noise_key(self, rounds: int) -> bytes:
+        """Returns what this party's noise follows from, the same until the run is finished.
+
+        Args:
+            rounds: How many were opened before, and are kept at some party.
+        """
 
     def begin(self, run: str) -> None:
         """Hears that all parties agree on this run; logs it where nothing of it will be charged."""

@@ -140,6 +140,25 @@ def test_no_cheap_question_stands_for_a_round(tmp_path: Path) -> None:
         assert booking.charged == Epsilon(10**8)
 
 
+def test_a_charged_round_has_one_noise(tmp_path: Path) -> None:
+    """Without the key of its noise a round that others may have seen is not opened again; one that is kept is."""
+    noisy = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="1", depth=1)
+    policy = load_policy(noisy.policies[0])
+    token_of(noisy.policies[0], "eve", 2)
+    with closing(open_ledger(policy)) as ledger:
+
+        def booking() -> _Booking:
+            return _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+
+        key = booking().noise_key(0)
+        booking().pay(0, 10**8, 4)
+        assert booking().noise_key(0) == key
+        booking()._key.unlink()
+        with pytest.raises(SessionError, match="round 1 was charged"):
+            booking().noise_key(0)
+        assert booking().noise_key(1) != key  # another party kept the round
+
+
 def test_the_certificate_must_be_this_partys(tmp_path: Path) -> None:
     """Another party's certificate, or a file that has none, is told at once, not by all others after a while."""
     tls = Consortium(tmp_path, policy={"secure": "exact"})

@@ -24,7 +24,7 @@ class Unpaid:
     def kept(self) -> list[str]:
         return []
 
-    def noise_key(self) -> bytes:
+    def noise_key(self, rounds: int) -> bytes:
         return secrets.token_bytes(32)
 
     def begin(self, run: str) -> None: ...

@@ -125,7 +125,7 @@ class _Run:
             began, busy = time.perf_counter(), time.process_time()
             # Of other rows the noise is another one, so that two openings never show a difference.
             rows = hashlib.sha256(self._role.holding.codes.tobytes() + self._role.holding.counts.tobytes()).digest()
-            rounds = Rounds(self, kept, self._booking.noise_key() + rows)
+            rounds = Rounds(self, kept, self._booking.noise_key(len(kept)) + rows)
             if growth.summed:
                 threshold = threshold_of(len(self._session.parties))
                 outcome = await self._role.run(SharedSums(joining.party, network.peers, threshold, growth.bits), rounds)
