@@ -25,6 +25,7 @@ from pinq import (
     InfoGain,
     Logistic,
     MaxClass,
+    Misfit,
     MutualInformation,
     Points,
     Residuals,
@@ -70,6 +71,8 @@ SCORES = [
     SquaredError("age"),
     *(Gradient(cast(Any, loss)) for loss in DERIVATIVES),
 ]
+LISTED = Misfit((Values("job"),), ((16, 0, 32, 5),), 3, (50,))
+"""A score that lists its candidates."""
 ALONE = [ClassCount("income"), EnoughRows(1)]
 """Scores that take no candidates."""
 
@@ -111,5 +114,6 @@ def requests() -> Iterator[Request]:
             yield made("noisy_sum", column=loss, by=(spec, Values("sex")))
     for score in ALONE:
         yield made("exp_mech", score=score)
+    yield made("exp_mech", score=LISTED, candidates=(LISTED.specs,))
     for candidate, score in itertools.product([*SPECS, *FAMILIES], SCORES):
         yield made("exp_mech", score=score, candidates=((candidate,),))

@@ -616,9 +616,7 @@ class Misfit(Score):
         if not len(self.specs) == len(self.expected) == len(self.weights or self.specs):
             raise QueryError("Misfit needs a table of expected rows, and a weight or none, for each of its specs.")
         if not all(is_whole(number, -MOST_EXPECTED, MOST_EXPECTED) for table in self.expected for number in table):
-            raise QueryError(
-                "holds something else", parameter="expected", allowed=f"whole numbers to {MOST_EXPECTED:,}"
-            )
+            raise QueryError(f"the expected rows of Misfit are whole numbers of at most {MOST_EXPECTED:,} in size.")
         if not is_whole(self.allowance, 0, MOST_EXPECTED) or not all(is_whole(own, 1, 100) for own in self.weights):
             raise QueryError("`allowance` of Misfit is a whole number from 0, its `weights` are from 1 to 100.")
         # Beyond 64 bits numbers would wrap around, and one row could move a score from one end to the other.

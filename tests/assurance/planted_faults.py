@@ -364,8 +364,8 @@ FAULTS = (
     Fault(
         "an interval of a quantile has half its level",
         "miners/tables/quantile_search.py",
-        "return half_width(self.weights, self.scales, level, times=self.times)",
-        "return half_width(self.weights, self.scales, level / 2, times=self.times)",
+        "np.append(True, surplus <= half_width(weights, _scales(counted), level, times=times))",
+        "np.append(True, surplus <= half_width(weights, _scales(counted), level / 2, times=times))",
         (INTERVALS,),
     ),
     Fault(

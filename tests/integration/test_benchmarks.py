@@ -40,6 +40,7 @@ from benchmarks.papers.friedman_schuster.synthetic import FIGURES
 from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
 from benchmarks.speed.verbs import VERBS, Worker, in_turn
+from miners.tuning.synthetic import made_up_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.pauses import Pause
 
@@ -203,7 +204,7 @@ def test_the_same_run_meets_the_same_rows() -> None:
     names = ["J48-like, not private", "J48-like pruned, not private"]
     assert figure.measure(1000, 3, names) == figure.measure(1000, 3, names)
     assert figure.measure(1000, 3, names) != figure.measure(1000, 4, names)
-    assert figure.concept(3).tree == figure.concept(13).tree != figure.concept(4).tree
+    assert figure.rule(3) == figure.rule(13) != figure.rule(4)
 
 
 def test_the_corrected_test_is_students_but_for_its_variance() -> None:
@@ -217,8 +218,8 @@ def test_the_corrected_test_is_students_but_for_its_variance() -> None:
 
 def test_pruning_helps_the_exact_tree_where_classes_are_noisy() -> None:
     figure = FIGURES["fig4"]
-    concept = figure.concept(0)
-    rows = Rows(figure.schema(), "class", None, concept.sample(2000, noise=0.1, seed=1), concept.sample(4000, seed=2))  # type: ignore[arg-type]
+    rule = figure.rule(0)
+    rows = Rows(figure.schema(), "class", None, made_up_rows(rule, 2000, noise=0.1, seed=1), made_up_rows(rule, 4000, seed=2))  # type: ignore[arg-type]
     deep, pruned, exact = (
         exact_tree(pruned=prune, max_depth=depth)(rows, 0) for prune, depth in ((False, None), (True, None), (False, 1))
     )
@@ -273,7 +274,7 @@ def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None
     assert shortfall(tmp_path / "mine", tmp_path / "theirs") == ["Max 0.5 in fig2.csv, 0 of 3"]
 
 
-OF_ONE_RUN = ("growth.csv", "mapped.csv", "table-6.csv", "wire.csv")  # times and bytes
+OF_ONE_RUN = ("growth.csv", "mapped.csv", "table-6.csv", "wire.csv", "runs.csv")  # times, bytes, a line for each run
 OTHERWISE = ("errors.csv",)  # its column `runs` says it
 
 

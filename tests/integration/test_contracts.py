@@ -7,11 +7,9 @@ import importlib
 import pkgutil
 import subprocess
 import sys
-from functools import cached_property
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 import miners
 import pinq
@@ -60,15 +58,6 @@ def test_all_is_what_is_defined(name: str) -> None:
 def kinds(root: Any) -> set[Any]:
     """A class's subclasses, and theirs, of all modules that are imported."""
     return {kind for child in root.__subclasses__() for kind in {child, *kinds(child)}}
-
-
-def test_no_pydantic_model_keeps_what_it_computed_among_its_fields() -> None:
-    """Pydantic dumps, compares and copies ``__dict__``: what somebody looked at must not change what another side reads."""
-    for name in MODULES:
-        importlib.import_module(name)
-    ours = [kind for kind in kinds(BaseModel) if kind.__module__.split(".")[0] in ("pinq", "miners")]
-    assert len(ours) > 15
-    assert [kind.__name__ for kind in ours for value in vars(kind).values() if isinstance(value, cached_property)] == []
 
 
 def test_open_is_public_but_not_starred() -> None:

@@ -47,7 +47,7 @@ def schema_of(rows: int = ROWS, classes: int = 3) -> Schema:
     )
 
 
-# The span that a table of ROWS rows attains, of each score; Gradient and EnoughRows have tests of their own.
+# The span that a table of ROWS rows attains, of each score; Gradient, Misfit and EnoughRows have tests of their own.
 ATTAINED: dict[Any, Callable[[Schema], int]] = {
     InfoGain("y"): lambda s: int(monotone_step_table(ROWS)[1][-1]),
     MutualInformation("y"): lambda s: int(monotone_step_table(ROWS)[1][-1]),
@@ -64,7 +64,7 @@ ATTAINED: dict[Any, Callable[[Schema], int]] = {
 
 def test_every_score_has_a_worst_pair() -> None:
     """A new score fails here until it has one."""
-    assert {*map(type, ATTAINED), Gradient, EnoughRows} == set(SCORES.values())
+    assert {*map(type, ATTAINED), Gradient, Misfit, EnoughRows} == set(SCORES.values())
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -23,7 +23,7 @@ from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import Balance, ClassCount, EnoughRows, Gradient, MutualInformation
+from pinq.public.scores import Balance, ClassCount, EnoughRows, Gradient, Misfit, MutualInformation
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
 from pinq.public.wire import Description, History
 
@@ -255,8 +255,9 @@ ALONE: list[Any] = [ClassCount, EnoughRows]
 SCORES = st.one_of(
     st.builds(Balance, st.sampled_from([None, 0.25, "1/3"])),
     st.builds(Gradient, DERIVATIVES, st.floats(0, 2**40)),
+    st.builds(Misfit, st.tuples(st.builds(Values, NAMES)), st.just(((1, -2),)), st.integers(0, 99), st.just((50,))),
     st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))),
-    *(st.builds(score, NAMES) for score in scores.SCORES.values() if score not in (Balance, Gradient, *ALONE)),
+    *(st.builds(score, NAMES) for score in scores.SCORES.values() if score not in (Balance, Gradient, Misfit, *ALONE)),
 )
 ASKED = st.one_of(
     st.just({"verb": "noisy_count"}),

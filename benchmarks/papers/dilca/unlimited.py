@@ -29,9 +29,11 @@ def remembered(member_scores: MemberScores) -> MemberScores:
     known_scores: dict[Hashable, np.ndarray] = {}
 
     def scores(cross: Crossing, size: int, score: Callable[..., np.ndarray], check: Callable[[], None]) -> np.ndarray:
+        frame = getattr(score, "__self__", None)
+        if frame is None:  # no curator asks
+            return member_scores(cross, size, score, check)
         # The first rows tell tables apart: there are few, and to hash whole ones takes the time it saves.
         table = (cross.codes[:, :64].tobytes(), cross.codes.shape, cross.target[:64].tobytes(), cross.counts.tobytes())
-        frame = score.__self__  # type: ignore[attr-defined]
         key = (*table, cross.sizes, size, repr(frame.score), frame.schema.digest)
         if key not in known_scores:
             known_scores[key] = member_scores(cross, size, score, check)

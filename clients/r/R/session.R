@@ -2,6 +2,8 @@
 # session, so that a saved workspace holds no token.
 
 PROTOCOL <- "1"
+# What of the protocol this client can read: 2 has columns of dates.
+REVISION <- "2"
 OPENING <- 5 # seconds in which somebody must answer at all when a handle is opened
 sessions <- new.env(parent = emptyenv())
 
@@ -69,7 +71,7 @@ request_of <- function(session, method, path, body) {
   built <- httr2::request(paste0(session$root, session$path, path))
   built <- httr2::req_method(built, method)
   built <- httr2::req_headers(built,
-    Authorization = paste("Bearer", session$token), `Pinq-Protocol` = PROTOCOL, Accept = "application/json"
+    Authorization = paste("Bearer", session$token), `Pinq-Protocol` = PROTOCOL, `Pinq-Revision` = REVISION, Accept = "application/json"
   )
   if (!is.null(session$digest)) built <- httr2::req_headers(built, `Pinq-Schema` = session$digest)
   if (!is.null(body)) built <- httr2::req_body_raw(built, enc2utf8(body), "application/json")
