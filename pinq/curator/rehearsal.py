@@ -114,4 +114,6 @@ def _answers(question: Question, query: PreparedQuery, epsilon: Fraction) -> set
 
 
 def _summed(measure: Measure | None) -> tuple[object, ...]:
-    return (measure.column, measure.shift, measure.squares) if isinstance(measure, Moments) else (type(measure),)
+    if isinstance(measure, Moments):
+        return measure.column, measure.shift, measure.squares
+    return type(measure), 0 if measure is None else measure.width  # a loss with second derivatives has wider vectors

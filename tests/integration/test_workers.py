@@ -234,7 +234,7 @@ def test_a_worker_that_hangs_is_killed_and_the_request_answered(
         answer = asyncio.create_task(served.done(QUERY, served.visit(), asked("twelve")))
         while not answer.done():
             seen.append(served.workers.problem)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.002)
         return await answer
 
     assert Answer.from_json(served.run(ask())).id == "twelve"
