@@ -385,7 +385,9 @@ def test_a_group_without_rows_has_quantiles_within_bounds() -> None:
         frame = quantiles(handle, "age", by="sex", epsilon=1).frame
     empty = frame[frame.sex == "M"]
     assert empty["value"].between(0, 100).all()
-    assert (empty["low"].eq(0) & empty["high"].eq(100)).all()
+    assert (empty["low"] <= empty["value"]).all()
+    assert (empty["value"] <= empty["high"]).all()
+    assert (empty["high"] - empty["low"]).max() > 10  # noise alone says little
 
 
 def test_quantiles_are_values_that_many_rows_share() -> None:
