@@ -70,7 +70,7 @@ class Adult:
         boosted = HistGradientBoostingClassifier(
             max_iter=60, max_leaf_nodes=15, learning_rate=0.15, categorical_features=range(len(others)), random_state=0
         )
-        found = {}
+        found: dict[str, float] = {}
         for name, model, shape in (
             ("boosted", boosted, self._plain),
             ("logistic", LogisticRegression(max_iter=200), self._hot),

@@ -195,7 +195,9 @@ def test_every_way_to_a_score_gives_the_number_of_its_own_table(
     """By a plain split, a cut or grouping of a family, and a crossing, with empty cells or without: one number."""
     monkeypatch.setattr("pinq.curator.candidates.any_cross.DENSE_CELLS", 1)  # empty cells are left out
     schema, random = schema_of(), np.random.default_rng(5)
-    codes = {name: random.integers(0, column.codes, 9).astype(np.uint8) for name, column in schema.columns.items()}
+    codes: dict[Any, np.ndarray] = {
+        name: random.integers(0, column.codes, 9).astype(np.uint8) for name, column in schema.columns.items()
+    }
     for score in scores_of(kind, schema):
         (classes,) = bind(score.classes(schema), schema).axes
         free = [name for name in schema.columns if name not in score.columns()]

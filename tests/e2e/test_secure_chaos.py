@@ -58,7 +58,7 @@ def test_a_session_survives_its_parties(tmp_path: Path, kind: str) -> None:
         rng = random.Random(f"{kind} {number}")
         folder = tmp_path / str(number)
         folder.mkdir()
-        noise = {"noise": "discrete-laplace", "epsilon": "3", "timeout": TIMEOUT}
+        noise: dict[str, Any] = {"noise": "discrete-laplace", "epsilon": "3", "timeout": TIMEOUT}
         parties = Consortium(folder, **noise, **KINDS[kind])
         parties.grant(3)
         statuses: list[int | None] = [None]

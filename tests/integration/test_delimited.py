@@ -146,7 +146,7 @@ def test_dialects(content: bytes, dialect: dict[str, Any], want: list[list[str |
 
 
 def test_an_encoding_has_pythons_other_names_too() -> None:
-    assert Dialect(encoding="cp1252") == Dialect(encoding="windows-1252")
+    assert Dialect(encoding="cp1252") == Dialect(encoding="windows-1252")  # type: ignore[arg-type]
     assert Dialect(encoding="ISO-8859-1").encoding == "latin-1"  # type: ignore[arg-type]
 
 

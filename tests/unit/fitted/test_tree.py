@@ -327,8 +327,8 @@ def test_a_tree_that_was_stored_before_predicts_as_it_did() -> None:
 def test_classes_that_noise_hides_are_named() -> None:
     """Fewer rows than four deviations of their noise, or leaves whose answers do not add up to them."""
     cut = Cuts("age", (40,))
-    columns = {"age": Numeric(lower=0, upper=99, integer=True), "y": Categorical(values=("n", "p"))}
-    schema = Schema(columns=columns, max_rows=9)
+    age = Numeric(lower=0, upper=99, integer=True)
+    schema = Schema(columns={"age": age, "y": Categorical(values=("n", "p"))}, max_rows=9)
 
     def tree(noise: float, rare: float) -> Tree:
         leaves = [Node(counts=(500.0, own), counts_deviation=noise) for own in (0.0, rare)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ def schema() -> pinq.Schema:
             "age": pinq.Numeric(lower=0, upper=99, integer=True, cuts=[20, 40, 60, 80]),
             "height": pinq.Numeric(lower=1, upper=2.2, step=0.01),
             "smokes": pinq.Categorical(values=(True, False)),
-            "since": pinq.Date(lower="2020-01-01", upper="2024-12-31"),
+            "since": {"type": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
         },
         max_rows=8000,
     )
@@ -33,7 +34,7 @@ def schema() -> pinq.Schema:
 def rows() -> pd.DataFrame:
     random = np.random.default_rng(0)
     age = random.integers(18, 90, ROWS)
-    sex = np.where(random.random(ROWS) < 0.05, None, np.where(random.random(ROWS) < 0.5, "F", "M"))
+    sex = random.choice(np.array(["F", "M", None], dtype=object), ROWS, p=[0.475, 0.475, 0.05])
     smokes = random.random(ROWS) < np.where(age < 40, 0.6, 0.1)
     height = np.where(sex == "F", 1.65, 1.78) + random.normal(0, 0.05, ROWS)
     since = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 1800, ROWS), unit="D")
@@ -84,7 +85,7 @@ def test_rows_have_the_schemas_own_values(fitted: Synthesizer) -> None:
 def test_a_measured_table_has_the_interval_of_its_noise(fitted: Synthesizer) -> None:
     """And an inferred one says how far such tables are off."""
     measured = fitted.model_.table("smokes", "age")
-    exact = rows().groupby(["smokes", pd.cut(rows().age, [-1, 19, 39, 59, 79, 99])], observed=False).size()
+    exact: Any = rows().groupby(["smokes", pd.cut(rows().age, [-1, 19, 39, 59, 79, 99])], observed=False).size()
     assert "measured" in measured.notes[0]
     inside = [
         low <= exact[label].iloc[number] <= high
@@ -130,7 +131,7 @@ def test_what_is_stored_is_the_same_model(fitted: Synthesizer) -> None:
         ({"epsilon": 1e-9}, "too little"),
     ],
 )
-def test_wrong_parameters_cost_nothing(handle: pinq.PrivateQueryable, parameters: dict, message: str) -> None:
+def test_wrong_parameters_cost_nothing(handle: pinq.PrivateQueryable, parameters: dict[str, Any], message: str) -> None:
     """Each is named."""
     before = handle.budget.spent
     with pytest.raises(QueryError, match=message):
