@@ -308,8 +308,8 @@ class _Fit:
     """The dual of: stay close to independence and fit the tables, weighted by their noise.
 
     With shares y of deviation s, and r the ``RESISTANCE``, it minimises over corrections x of the log
-    potentials  log Z(x) - x·y + (r/2) Σ s²/s₀ x², whose gradient is  marginal(x) - y + r s²/s₀ x. s₀ is the least
-    deviation.
+    potentials  log Z(x) - x·y + (r/2) Σ s²/s₀ x²,  whose gradient is  marginal(x) - y + r s²/s₀ x.
+    s₀ is the least deviation.
     """
 
     def __init__(

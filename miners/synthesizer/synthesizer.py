@@ -313,7 +313,7 @@ class _Fitting:
     def _round(self, model: GraphicalModel, share: Epsilon, progress: float) -> tuple[GraphicalModel, bool]:
         """Buys the table that fits worst; returns the next model, and whether it taught more than noise."""
         choice, price = _divided(share)
-        offered = self._offered(model, price, progress) or self.purchase.pairs
+        offered = self._offered(model, price, progress) or self._known(model)
         noise = self.purchase.deviation(price) / math.sqrt(2)  # the mean size of Laplace noise
         pair = self._chosen(model, offered, choice, noise)
         before = model.marginal(pair) * model.rows
@@ -324,8 +324,8 @@ class _Fitting:
 
     def _offered(self, model: GraphicalModel, price: Epsilon, progress: float) -> list[Columns]:
         """The pairs that keep the junction tree small; at first smaller than at the end."""
-        # So no early choice takes all the room of later ones.
-        room = TREE_CELLS * (0.3 + 0.7 * progress)
+        # So no early choice takes all the room of later ones; a first pair fits, however many cells columns have.
+        room = sum(model.sizes) + TREE_CELLS * (0.3 + 0.7 * progress)
         known = [columns for columns in model.potentials if len(columns) > 1]
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
@@ -335,6 +335,10 @@ class _Fitting:
             if pair not in dear
             and (model.tree.home(pair) is not None or tree_cells(model.sizes, [*known, pair]) <= room)
         ]
+
+    def _known(self, model: GraphicalModel) -> list[Columns]:
+        """The pairs whose tables the junction tree holds already: to buy one again takes no more room."""
+        return [pair for pair in self.purchase.pairs if model.tree.home(pair) is not None]
 
     def _chosen(self, model: GraphicalModel, offered: Sequence[Columns], epsilon: Epsilon, noise: float) -> Columns:
         """The pair whose table the model misses most, by ``exp_mech``."""

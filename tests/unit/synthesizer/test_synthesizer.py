@@ -160,3 +160,14 @@ def test_one_column_is_counted_and_nothing_else(handle: pinq.PrivateQueryable) -
     assert alone.cost_ == 1
     assert len(alone.model_.bought) == 1
     assert alone.sample(10).columns.tolist() == ["smokes"]
+
+
+def test_columns_of_very_many_values_leave_room_for_pairs_of_others() -> None:
+    """What is paid for first must not take the room of the first round; and a fit ends with its epsilon spent."""
+    wide = pinq.Categorical(values=tuple(f"v{number}" for number in range(60_000)))
+    flag = pinq.Categorical(values=("n", "y"))
+    columns = {"a": wide, "b": wide, "c": flag, "d": flag}
+    with pinq.simulate(pinq.Schema(columns=columns, max_rows=1000), rows=100, epsilon=1) as handle:
+        fitted = Synthesizer(epsilon=1, random_state=0).fit(handle)
+    assert fitted.cost_ == 1
+    assert (2, 3) in [bought.columns for bought in fitted.model_.bought]
