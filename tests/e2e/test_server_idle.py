@@ -41,9 +41,12 @@ def connected(server: Server) -> ssl.SSLSocket:
 
 @pytest.mark.parametrize("header", [b"X: " + b"y" * 70_000])
 def test_headers_are_bounded(server: Server, header: bytes) -> None:
-    """More than 64 KiB are refused, and the connection ends."""
+    """More than 64 KiB without an end are refused, and the connection ends.
+
+    With an end that arrives in the same read they may be taken: what waits is bounded, not what is whole.
+    """
     with connected(server) as connection:
-        connection.sendall(REQUEST + header + b"\r\n\r\n")
+        connection.sendall(REQUEST + header)
         got = b""
         while piece := connection.recv(65536):
             got += piece

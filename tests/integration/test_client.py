@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import operator
 import pickle
+import time
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -53,7 +55,7 @@ def answered(_: httpx.Request) -> httpx.Response:
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A handle on a server that follows a script; the bodies that it was sent; no pause is slept."""
-    monkeypatch.setattr("pinq.analyst.client.time.sleep", lambda _: None)
+    monkeypatch.setattr("pinq.analyst.client.time", SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic))
 
     def make(script: Script, timeout: float = 60.0) -> tuple[Any, list[bytes]]:
         bodies: list[bytes] = []
@@ -153,7 +155,8 @@ def test_a_remote_handle_teaches_what_a_local_one_does(connect: Callable[..., An
 def test_patience_ends(connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """After ``timeout`` the last error is raised, and it says how to get an answer that was paid for."""
     clock = iter(range(0, 10**6, 7))
-    monkeypatch.setattr("pinq.analyst.client.time.monotonic", lambda: float(next(clock)))
+    ticking = SimpleNamespace(sleep=lambda _: None, monotonic=lambda: float(next(clock)))
+    monkeypatch.setattr("pinq.analyst.client.time", ticking)  # the module's alone: other threads keep their clock
     handle, bodies = connect([lost] * 99, timeout=60)
     with pytest.raises(pinq.Unavailable, match=r"within 60 s .*returns it at no further cost, with `reuse`"):
         handle.noisy_count(epsilon=0.1)

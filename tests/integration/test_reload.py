@@ -261,7 +261,13 @@ def test_a_request_keeps_no_codes_once_it_was_answered(datasets: Datasets, polic
             return {"type": "http.request", "body": body, "more_body": False}
 
         headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-length", str(len(body)).encode())]
-        scope: dict[str, Any] = {"type": "http", "method": "POST", "headers": headers, "path": "/", "client": ("127.0.0.1", 1)}
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": "POST",
+            "headers": headers,
+            "path": "/",
+            "client": ("127.0.0.1", 1),
+        }
         scope["path_params"] = {"dataset": "people"}
         response = await gate.run(HTTPRequest(scope, receive), "query", query, charges=True)
         return response.status_code
