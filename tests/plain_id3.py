@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from miners.secure.id3.task import Branch, Task
-from pinq.public.secure_computation import Holding
+from pinq.secure_computation import Holding
 
 __all__ = ["plain_id3", "plain_paths"]
 

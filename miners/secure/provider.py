@@ -17,7 +17,7 @@ from miners.secure.session.local import run_simulation
 from miners.secure.session.party import run_party
 from miners.secure.session.protocols import Outcome
 from miners.secure.session.session import Session, first_certificate, load_session
-from pinq.public.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
+from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
 
 __all__ = ["COMPUTATION", "MPyCComputation"]
 

@@ -17,7 +17,7 @@ from pinq.provider.report.markup import printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pinq.public.secure_computation import Holding, Learned, SecureComputation, SecureSession, SessionMember
+    from pinq.secure_computation import Holding, Learned, SecureComputation, SecureSession, SessionMember
 
 __all__ = ["secure"]
 
@@ -153,7 +153,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
 
     Every party compares the hash with the others, by telephone say.
     """
-    from pinq.public.secure_computation import secure_computation
+    from pinq.secure_computation import secure_computation
 
     computation = secure_computation()
     loaded = computation.load_session(session)
@@ -203,7 +203,7 @@ def join(
     broke off goes on where it was when all parties run the same command again.
     """
     from pinq.provider.secure import join as take_part
-    from pinq.public.secure_computation import Identity, secure_computation
+    from pinq.secure_computation import Identity, secure_computation
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
@@ -238,7 +238,7 @@ def try_(session: SessionFile, tables: Tables) -> None:
 
     The steps are the same; there is no network, no protection and no charge.
     """
-    from pinq.public.secure_computation import secure_computation
+    from pinq.secure_computation import secure_computation
 
     computation = secure_computation()
     loaded = computation.load_session(session)
@@ -260,7 +260,7 @@ def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, s
 
 def _drafted(fields: dict[str, object], members: list[Member], columns: object) -> dict[str, object]:
     """Returns a session file's content. ``QueryError`` where the fields cannot be a session."""
-    from pinq.public.secure_computation import secure_computation
+    from pinq.secure_computation import secure_computation
 
     # Certificates may not be there yet, so the check is made as if all were on one machine.
     nearby = [member | {"host": "localhost"} for member in members]

@@ -6,7 +6,7 @@
     fit ── affordable? ── encode ── agree ── charge, share, open, keep: a round at a time ── result
     policy  ledger        engine    hash     ledger  shares only
 
-The protocols themselves are a registered implementation's (``pinq.public.secure_computation``).
+The protocols themselves are a registered implementation's (``pinq.secure_computation``).
 
 Privacy:
     With noise, what a session opens is epsilon-DP for the rows of every party together, in the
@@ -49,7 +49,8 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema, Value
-from pinq.public.secure_computation import (
+from pinq.public.specs import Axis, Values, bind
+from pinq.secure_computation import (
     Holding,
     Identity,
     Joining,
@@ -59,7 +60,6 @@ from pinq.public.secure_computation import (
     Traffic,
     secure_computation,
 )
-from pinq.public.specs import Axis, Values, bind
 
 __all__ = ["Result", "join", "require_fit"]
 

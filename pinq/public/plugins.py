@@ -5,7 +5,7 @@ The provider's side and the miners may not import each other. What one needs of 
 entry point:
 
 - ``computation`` in the group ``pinq.secure``: a ``SecureComputation`` of
-  ``pinq.public.secure_computation``, for the command ``pinq secure``
+  ``pinq.secure_computation``, for the command ``pinq secure``
 - ``simulate`` in the group ``pinq.provider``: ``pinq.simulate``, for miners that try settings on
   made-up rows
 - ``miners`` in the group ``pinq.provider``: the package of that name, for audits that make a stored

@@ -30,8 +30,8 @@ from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
-from pinq.public.secure_computation import secure_computation
 from pinq.public.wire import STATUSES
+from pinq.secure_computation import secure_computation
 from tests.checkout import ROOT
 from tests.scripts import run_script
 

@@ -26,7 +26,7 @@ from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
-from pinq.public.secure_computation import secure_computation
+from pinq.secure_computation import secure_computation
 from tests.checkout import ROOT
 from tests.parties import COLUMNS, patients
 

@@ -15,7 +15,7 @@ from miners.secure.session.network import Network
 from miners.secure.session.party import run_party
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
-from pinq.public.secure_computation import Booking, Holding, Identity, Joining
+from pinq.secure_computation import Booking, Holding, Identity, Joining
 from tests.parties import NAMES, Consortium, certify
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ from pinq.provider.secure import _Booking, join, require_fit
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
-from pinq.public.secure_computation import Identity
+from pinq.secure_computation import Identity
 from tests.parties import COLUMNS, NAMES, Consortium, patients
 from tests.servers import publish, token_of
 

@@ -13,7 +13,7 @@ import numpy as np
 from miners.secure.session.party import run_party
 from miners.secure.session.protocols import Outcome
 from miners.secure.session.session import Session
-from pinq.public.secure_computation import Holding, Joining, Traffic
+from pinq.secure_computation import Holding, Joining, Traffic
 
 __all__ = ["Unpaid", "run_processes"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import QueryError
-from pinq.public.secure_computation import Holding
+from pinq.secure_computation import Holding
 
 __all__ = ["MAX_SHARED_BITS", "LocalTables", "Path", "Records", "Source", "require_records"]
 

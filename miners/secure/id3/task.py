@@ -16,8 +16,8 @@ from miners.fitted.tree import Tree
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
-from pinq.public.secure_computation import Holding
 from pinq.public.specs import Cuts, Values, bind
+from pinq.secure_computation import Holding
 
 __all__ = ["Branch", "Holding", "Table", "Task", "hold", "require_tables", "to_tree"]
 

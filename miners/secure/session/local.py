@@ -15,7 +15,7 @@ from miners.secure.mpc.mpyc_runtime import run_to_end, simulate
 from miners.secure.session.protocols import Outcome, Role
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
-from pinq.public.secure_computation import Holding
+from pinq.secure_computation import Holding
 
 __all__ = ["free_ports", "run_simulation"]
 

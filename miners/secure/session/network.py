@@ -34,7 +34,7 @@ from typing import cast
 from miners.secure.mpc.mpyc_runtime import MPyCRuntime, install
 from miners.secure.session.session import Session, json_object
 from pinq.errors import PinqError, SessionError
-from pinq.public.secure_computation import Identity
+from pinq.secure_computation import Identity
 
 __all__ = ["AGAIN", "Network", "Peer"]
 

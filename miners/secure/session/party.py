@@ -17,7 +17,7 @@ from miners.secure.session.protocols import Outcome, Role
 from miners.secure.session.session import Session
 from miners.secure.sums.shares import SharedSums
 from pinq.errors import PinqError, SessionError
-from pinq.public.secure_computation import Booking, Holding, Joining, Traffic
+from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
 __all__ = ["role_of", "run_party"]
 

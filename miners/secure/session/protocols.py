@@ -24,7 +24,7 @@ from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.rounds import Opened, Rounds
 from miners.secure.mpc.runtime import Runtime
 from miners.secure.sums.joint import Adder, Joint, SumsMiner, fit_jointly
-from pinq.public.secure_computation import Holding
+from pinq.secure_computation import Holding
 
 if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner

@@ -38,7 +38,7 @@ from miners.secure.sums.own_rows import OwnRows
 from miners.secure.sums.together import OwnTables, SecureFederation, Sum
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
-from pinq.public.secure_computation import Holding
+from pinq.secure_computation import Holding
 
 __all__ = ["Adder", "Joint", "SumsMiner", "fit_jointly"]
 

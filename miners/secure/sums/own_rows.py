@@ -16,8 +16,8 @@ from miners.fitted.route import encode
 from miners.secure.id3.task import Table, Task
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema
-from pinq.public.secure_computation import Holding
 from pinq.public.specs import Axis, Partition, bind
+from pinq.secure_computation import Holding
 
 __all__ = ["OwnRows"]
 
