@@ -32,9 +32,9 @@ from fractions import Fraction
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from pinq.curator.prepared import Noise, PreparedQuery
 from pinq.curator.rehearsal import Rehearsals
 from pinq.curator.verbs import prepare
-from pinq.curator.verbs.prepared import Noise, PreparedQuery
 from pinq.curator.work import MAX_WORK, Meter, Stopped, Turn, WorkMeter, checking_work, require_work
 from pinq.engine.tables import Engine
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, unspent

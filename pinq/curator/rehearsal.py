@@ -31,8 +31,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from pinq.curator.prepared import PreparedQuery
 from pinq.curator.verbs import prepare
-from pinq.curator.verbs.prepared import PreparedQuery
 from pinq.curator.work import Turn
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest

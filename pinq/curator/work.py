@@ -4,7 +4,9 @@
 Epsilon does not bound work: a choice among a hundred thousand families may be asked at the least
 epsilon there is. So work has a price of its own, in units of about a millisecond of one core. It is
 made in two steps: what checking a request takes follows from the request alone and is known before
-anything is bound to the schema; what counting and releasing take, from what was prepared.
+anything is bound to the schema (``checking_work``); what counting and releasing take, from what was
+prepared (``Priced``): cells for each part, looks at each row for each pass. What memory bears
+follows from the same numbers.
 
 ``Turn`` says how a request may run: with how much work, and until when. A worker looks at it
 between two steps (blocks of rows, slices of parts, candidates), so work ends soon after it is told
@@ -31,22 +33,26 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+from pinq.engine.shards import KEPT_SHARDS
+from pinq.engine.tables import ListRequest, Measure, TableRequest
 from pinq.errors import NotAllowed, QueryError, TooManyRequests
+from pinq.public.parts import PartSet
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_PARTS, Expression
+from pinq.public.specs import MAX_PARTS, Expression, Partition
 
 __all__ = [
-    "CELL",
-    "COIN",
+    "MAX_MEMBERS",
     "MAX_WORK",
-    "NOISE",
-    "PART",
-    "ROW",
-    "SHARD",
+    "MEMBER",
+    "NUMBER_BYTES",
+    "SCORING",
     "Meter",
+    "Priced",
     "Stopped",
     "TooHeavy",
     "Turn",
@@ -66,8 +72,16 @@ NAMED = 15_000  # a cut point, or a value of a group: to find its code, and to w
 ROW, CELL, NOISE = 8, 30, 20_000
 SHARD = 2_000  # to hash one row's coin with one key
 COIN = 5_000  # to make a row's coin, which numbers equal rows
+SCORING, MEMBER = 700, 133  # cells that take as long as scoring a candidate at least, or drawing a bipartition
 
 MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked at
+NUMBER_BYTES = 26  # of a number as text, with a comma
+
+# What memory bears. Cells of one part's tables, which are there together; of the parts of a slice; of
+# all parts, which are counted one slice after the other.
+MAX_TABLE_CELLS, SLICE_CELLS, MAX_REQUEST_CELLS = 2**26, 2**25, 2**32
+MAX_MEMBERS = 2**22  # of candidates, whose scores are there together
+MAX_SHARDINGS = 64  # each is a column of hashes of all rows
 
 
 def units(nanoseconds: int) -> int:
@@ -102,6 +116,90 @@ def require_work(price: int, limit: int) -> None:
             f"this would take {price:,} units of work, each about a millisecond of one core; the policy allows "
             f"{limit:,} for one request. Ask fewer parts or candidates, or coarser ones."
         )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Priced:
+    """What counting and releasing takes, by public facts.
+
+    Attributes:
+        parts: Whom it asks.
+        tables: What the engine is to count, for each part.
+        measure: What it is to sum up.
+        scratch: Cells of the largest array that the release makes beside the tables, for each part.
+        scored: Cells, about, that the release looks at for all parts beside its pass over the tables.
+        draws: Numbers that get noise, of each part.
+
+    Raises:
+        QueryError: Memory does not bear it.
+    """
+
+    parts: PartSet
+    tables: tuple[TableRequest | ListRequest, ...] = (TableRequest(),)
+    measure: Measure | None = None
+    scratch: int = 0
+    scored: int = 0
+    draws: int = 0
+
+    def __post_init__(self) -> None:
+        most = max(2 * self._cells, self.scratch)
+        if most > MAX_TABLE_CELLS:
+            raise QueryError(
+                f"each part needs tables of {most:,} cells; at most {MAX_TABLE_CELLS:,} are possible. "
+                "Ask for coarser ones."
+            )
+        if len(self.parts) * most > MAX_REQUEST_CELLS:
+            raise QueryError(
+                f"the request needs tables of {len(self.parts) * most:,} cells; at most {MAX_REQUEST_CELLS:,} are "
+                "possible. Ask fewer parts or coarser ones."
+            )
+        if self._shardings > MAX_SHARDINGS:
+            raise QueryError(
+                f"the request needs shards of {self._shardings:,} keys and counts; at most {MAX_SHARDINGS} are "
+                "possible. Ask fewer."
+            )
+
+    @cached_property
+    def _cells(self) -> int:
+        """Counts the cells of one part's tables.
+
+        The engine keeps one more along each axis, for rows in no part of it.
+        """
+        cells = [math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.form == "dense"]
+        return sum(cells) * (1 if self.measure is None else self.measure.width)
+
+    @cached_property
+    def partitions(self) -> set[Partition]:
+        """The partitions that lead to the parts."""
+        return self.parts.partitions()
+
+    @cached_property
+    def _shardings(self) -> int:
+        """Counts the different keys and counts of shards that are read, wherever they are named."""
+        axes = [axis for split in (*self.partitions, *self.tables) for axis in split.axes]
+        axes += [] if self.measure is None else self.measure.inputs
+        return len({axis.source for axis in axes if axis.shard_key is not None})
+
+    @cached_property
+    def step(self) -> int:
+        """How many parts are counted together: one at least."""
+        # The engine keeps the cells of one part more, for rows in none.
+        return max(1, SLICE_CELLS // max(1, self._cells, self.scratch) - 1)
+
+    def work(self, rows: int) -> int:
+        """Returns the units of work that it takes with so many declared rows."""
+        parts, tables = len(self.parts), len(self.tables)
+        # 300 parts three splits down, one table each, 100 at a time: three passes of 3 + 2 looks at
+        # each row, whatever its part. Each number of a measure is added to each table.
+        passes = -(-parts // self.step)
+        looks = 1 + max(block.part.depth for block in self.parts.blocks)
+        looks += tables if self.measure is None else self.measure.steps + self.measure.width * tables
+        # What the engine cannot keep from one slice to the next is hashed again. Whether others have the
+        # coins made already must not show: they count for each request.
+        hashed = self._shardings * (1 if self._shardings <= KEPT_SHARDS else passes)
+        for_a_row = ROW * passes * looks + SHARD * hashed + (COIN if hashed else 0)
+        for_a_part = CELL * self._cells + PART + NOISE * self.draws
+        return units(for_a_part * parts + CELL * self.scored + for_a_row * rows)
 
 
 class Stopped(Exception):

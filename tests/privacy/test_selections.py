@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.counted import Counted
+from pinq.curator.prepared import Counted
 from pinq.curator.verbs import prepare
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.derivatives import Logistic
@@ -172,7 +172,6 @@ def test_any_grouping_loses_its_epsilon() -> None:
 
 def test_what_is_held_at_a_time_changes_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
     """With memory for a single member each part chooses by itself: a mixed list is chosen from as it is with others."""
-    monkeypatch.setattr("pinq.curator.candidates.selection.HELD_MEMBERS", 1)
     listed: list[Any] = [Values("a"), AnyGrouping("b"), AnyGrouping("b", seed=1)]
     parts = PartSet([Block(Part())]).split(bind(Shards(2), schema_of(40)))
     of_one: list[Any] = [[[4, 0], [0, 3]], [[5, 0], [0, 3], [2, 2]]]
@@ -185,6 +184,7 @@ def test_what_is_held_at_a_time_changes_no_law(monkeypatch: pytest.MonkeyPatch) 
 
     def drawn(epsilon: Fraction, *, each: bool) -> np.ndarray:
         selection = Selection(schema_of(40), parts, MaxClass("y"), [listed], (0,), each=each)
+        monkeypatch.setattr("pinq.curator.candidates.selection.MAX_MEMBERS", 1)
         chosen = [spec for _ in range(1500) for spec in selection.choose(counted, epsilon)]
         return np.array([names.index(spec) for spec in chosen])
 

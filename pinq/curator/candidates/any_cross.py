@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer
-from pinq.curator.counted import Counted
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer
+from pinq.curator.prepared import Counted
+from pinq.curator.work import SCORING
 from pinq.engine.tables import ListRequest
 from pinq.errors import QueryError
 from pinq.public.specs import AnyCross, bind
@@ -41,14 +42,10 @@ class AnyCrossScorer(Scorer[AnyCross]):
         super().__init__(candidate, frame)
         self.table = frame.add(axes, ListRequest)
         self.members = self.options = len(candidate)
-
-    def cells(self, parts: int) -> int:
-        """For each member: the rows are looked up in a table of its own."""
-        # Pairs of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells. Four rows are looked
-        # up in the time of a cell.
-        cells = math.prod(sorted(self._sizes)[-self.candidate.size :]) * self.frame.width
-        rows = self.frame.schema.max_rows
-        return parts * self.members * (SCORING + rows // 4 + min(cells, rows))
+        # For each member the rows are looked up in a table of its own, four in the time of a cell. Pairs
+        # of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells.
+        cells, rows = math.prod(sorted(self._sizes)[-candidate.size :]) * frame.width, frame.schema.max_rows
+        self.member_cells = SCORING + rows // 4 + min(cells, rows)
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Each member as a run."""

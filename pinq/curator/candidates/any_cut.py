@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Occupation, Runs, Scorer, occupied
-from pinq.curator.counted import Counted
+from pinq.curator.prepared import Counted
 from pinq.public.parts import Part
 from pinq.public.specs import AnyCut, Cuts, Spec
 
@@ -33,14 +33,12 @@ class AnyCutScorer(Scorer[AnyCut]):
         self.table = frame.add_codes(candidate.column)
         self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are listed
         gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
-        self.members = int(min(self._column.codes, gaps))
+        self.members, self.member_cells = int(min(self._column.codes, gaps)), 4 * frame.width
 
     def cells(self, parts: int) -> int:
-        """Its cuts: one for each cell of the grid; on a fine one around each row of any part."""
-        cuts = parts * self._column.codes
-        if self._is_fine:  # disjoint parts have no more rows together than the table
-            cuts = min(cuts, 2 * parts + 2 * self.frame.schema.max_rows)
-        return 4 * cuts * self.frame.width
+        """Of a fine grid: disjoint parts have no more rows together than the table, each between two cuts."""
+        most = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
+        return min(super().cells(parts), most) if self._is_fine else super().cells(parts)
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """The cuts within the interval that a part's own splits leave to it."""

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer
-from pinq.curator.counted import Counted
+from pinq.curator.prepared import Counted
+from pinq.curator.work import MEMBER
 from pinq.public.schema import Value
 from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
 
 __all__ = ["AnyGroupingScorer"]
 
 BLOCK = 2**21  # entries of bipartitions that are widened at a time
-DRAW = 133  # cells that take as long as drawing a bipartition, to which a third of one comes for each value
 
 
 class AnyGroupingScorer(Scorer[AnyGrouping]):
@@ -27,16 +27,9 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.table = frame.add_codes(candidate.column)
         self.members = min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
         self.scratch = self.members * 2 * frame.width  # two sides of each
-
-    @property
-    def spec_bytes(self) -> int:
-        """A member names every value of the column."""
-        return super().spec_bytes + sum(16 + 12 * len(str(label)) for label in self._column.labels)
-
-    def cells(self, parts: int) -> int:
-        """Its bipartitions: each is drawn, scored over the column's values, and may be chosen."""
-        values = self._column.codes
-        return parts * self.members * (DRAW + values // 3 + (values // 16 + 2) * self.frame.width)
+        values = self._column.codes  # each bipartition is drawn, scored over them, and may be chosen
+        self.member_cells = MEMBER + values // 3 + (values // 16 + 2) * frame.width
+        self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Each bipartition as a run; parts that have the same values left are scored together."""

@@ -13,18 +13,17 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from pinq.curator.counted import Counted
+from pinq.curator.prepared import Counted
 from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
-__all__ = ["SCORING", "Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "occupied"]
+__all__ = ["Frame", "Occupation", "Runs", "Scorer", "cells_by_codes", "occupied"]
 
 DENSE_CODES = 1024
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
-SCORING = 700  # cells that take as long as scoring a candidate for a part does at least
 C = TypeVar("C", bound=Candidate)
 
 FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more share a table of the column's codes
@@ -141,6 +140,8 @@ class Scorer(ABC, Generic[C]):
         table: The position in ``frame.tables`` of what it needs.
         members: Its members, at most, for one part; those of equal score beside each other count as
             one.
+        member_cells: Cells, about, that scoring a member and choosing it look at.
+        spec_bytes: How long the text of a member's spec may be: as long as all that the candidate says.
         options: How many candidates it counts as in a preview of the choice's error.
         scratch: Cells of the largest array that scoring makes for a part beside its tables.
         most_flipped: Of how many members at most one is chosen by permute-and-flip, where nothing
@@ -155,6 +156,7 @@ class Scorer(ABC, Generic[C]):
     most_flipped: ClassVar[float] = math.inf
     table: int
     members: int = 1
+    member_cells: int
     options: int = 1
     scratch: int = 0
 
@@ -164,15 +166,11 @@ class Scorer(ABC, Generic[C]):
         candidate.check(frame.schema)
         for target in candidate.columns() & frame.score.targets():
             raise QueryError(f"{candidate!r} splits by the target `{target}` itself.")
+        self.spec_bytes = 128 + 12 * len(repr(candidate))
 
-    @property
-    def spec_bytes(self) -> int:
-        """How long the text of a member's spec may be: as long as all that the candidate says."""
-        return 128 + 12 * len(repr(self.candidate))
-
-    @abstractmethod
     def cells(self, parts: int) -> int:
         """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
+        return parts * self.members * self.member_cells
 
     @abstractmethod
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:

@@ -21,10 +21,11 @@ import numpy as np
 from pinq.curator.candidates.any_cross import AnyCrossScorer
 from pinq.curator.candidates.any_cut import AnyCutScorer
 from pinq.curator.candidates.any_grouping import AnyGroupingScorer
-from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer
 from pinq.curator.candidates.split import SplitScorer
-from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted
+from pinq.curator.prepared import Counted
+from pinq.curator.work import MAX_MEMBERS, SCORING
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
@@ -39,8 +40,6 @@ AnyScorer = Scorer[Any]
 Listed = Sequence[AnyScorer]
 """The candidates that a part chooses from."""
 
-MAX_MEMBERS = 2**22  # that several candidates of a list may have together: their scores are in memory
-HELD_MEMBERS = 2**19  # whose scores are in memory together, where several parts choose
 RUNS_OBJECT = 16  # members that take as much memory as a ``Runs`` itself
 
 SCORERS: dict[type, type[AnyScorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
@@ -124,7 +123,7 @@ class Selection:
         return max(scorer.spec_bytes for listed in self._listed for scorer in listed)
 
     @property
-    def scratch_cells(self) -> int:
+    def scratch(self) -> int:
         """Cells of the largest array that choosing makes for each part."""
         return max(scorer.scratch for listed in self._listed for scorer in listed)
 
@@ -186,8 +185,8 @@ class Selection:
     @cached_property
     def _at_once(self) -> int:
         """How many parts choose together: the scores of all their candidates are in memory."""
-        # Lists of 14 families of 4,096 members: 9 parts at a time.
-        return max(1, HELD_MEMBERS // max(map(self._members, self._listed)))
+        # Lists of 14 families of 4,096 members: 72 parts at a time.
+        return max(1, MAX_MEMBERS // max(map(self._members, self._listed)))
 
     def _members(self, listed: Listed) -> int:
         """Members of a list whose scores are in memory together, about."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer, cells_by_codes, occupied
-from pinq.curator.counted import Counted
+from pinq.curator.prepared import Counted
 from pinq.public.specs import Spec, bind
 
 __all__ = ["SplitScorer"]
@@ -27,11 +27,9 @@ class SplitScorer(Scorer[Spec]):
         self._column = self.partition.axes[0].column if len(self.partition.axes) == 1 else None
         self._shares = frame.is_crowded(self._column)
         self.table = frame.add_codes(str(self._column)) if self._shares else frame.add(self.partition.axes)
-
-    def cells(self, parts: int) -> int:
-        """Its cells, or the codes of its column where it shares their table."""
-        codes = self.frame.schema.column(self._column).codes if self._shares else 0
-        return parts * (self.partition.size * self.frame.width + min(codes, self.frame.schema.max_rows))
+        # Its cells, or the codes of its column where it shares their table.
+        codes = frame.schema.column(self._column).codes if self._shares else 0
+        self.member_cells = self.partition.size * frame.width + min(codes, frame.schema.max_rows)
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """One run of one member."""

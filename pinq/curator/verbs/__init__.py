@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How each question is answered: one file each, with one ``prepare``.
 
-``prepared.py`` says what that is; ``count.py`` is the shortest to read first. What is prepared
+``pinq/curator/prepared.py`` says what that is; ``count.py`` is the shortest to read first. What is prepared
 looks at public facts alone: it refuses what cannot be asked, and says what to tabulate, how exact
 an answer will be, and how exact tables become a noisy release. The curator charges between the two.
 
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pinq.curator.prepared import PreparedQuery
 from pinq.curator.verbs import average, choose, count, derivatives, stop, vote
 from pinq.curator.verbs import sum as total
-from pinq.curator.verbs.prepared import PreparedQuery
 from pinq.public.parts import PartSet
 from pinq.public.queries import Average, Choose, Count, Question, Stop, Sum, SumDerivatives, Vote
 from pinq.public.schema import Schema

@@ -13,8 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from pinq.curator.counted import Counted
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import Moments
 from pinq.public.parts import PartSet
 from pinq.public.queries import Average
@@ -56,7 +55,9 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
     what = about(f"noisy_avg of {question.column}", parts)
-    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column), draws=2)
+    return PreparedQuery(
+        parts=parts, about=what, noise=noise, release=release, measure=Moments(question.column), draws=2
+    )
 
 
 def _average_error(spread: float, max_rows: int, unit: str) -> str:

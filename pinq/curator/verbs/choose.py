@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.counted import Counted
-from pinq.curator.verbs.prepared import NUMBER_BYTES, Noise, PreparedQuery, Released, about
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about
+from pinq.curator.work import NUMBER_BYTES
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.queries import MAX_CANDIDATES, Choose
@@ -45,15 +45,15 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
     what = about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts)
     frame = selection.frame
     return PreparedQuery(
-        parts,
-        what,
-        noise,
-        release,
-        tuple(frame.tables),
-        frame.measure,
-        scratch=selection.scratch_cells,
+        parts=parts,
+        about=what,
+        noise=noise,
+        release=release,
+        tables=tuple(frame.tables),
+        measure=frame.measure,
+        scratch=selection.scratch,
         scored=selection.cells,
-        number_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
+        part_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
     )
 
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from pinq.curator.counted import Counted
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about
 from pinq.public.accuracy import laplace_interval
 from pinq.public.parts import PartSet
 from pinq.public.queries import Count
@@ -33,4 +32,4 @@ def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
         noisy = (counted.noisy(counted.array(), 1, epsilon) for counted in slices)
         return Released([count for counts in noisy for count in counts.tolist()])
 
-    return PreparedQuery(parts, about("noisy_count", parts), noise, release, draws=1)
+    return PreparedQuery(parts=parts, about=about("noisy_count", parts), noise=noise, release=release, draws=1)

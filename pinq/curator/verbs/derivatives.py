@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from pinq.curator.counted import Counted
-from pinq.curator.verbs.prepared import NUMBER_BYTES, Noise, PreparedQuery, Released, about
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about
+from pinq.curator.work import NUMBER_BYTES
 from pinq.engine.tables import TableRequest
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
@@ -59,5 +59,13 @@ def prepare(question: SumDerivatives, parts: PartSet, schema: Schema) -> Prepare
     tables = tuple(TableRequest(split.axes) for split in splits) or (TableRequest(),)
     by = [axis.column or "shards" for split in splits for axis in split.axes]
     what = f"noisy_sum of {question.column.kind} of {question.column.target}{' by ' if by else ''}{', '.join(by)}"
-    size = NUMBER_BYTES * numbers
-    return PreparedQuery(parts, about(what, parts), noise, release, tables, vectors, draws=numbers, number_bytes=size)
+    return PreparedQuery(
+        parts=parts,
+        about=about(what, parts),
+        noise=noise,
+        release=release,
+        tables=tables,
+        measure=vectors,
+        draws=numbers,
+        part_bytes=NUMBER_BYTES * numbers,
+    )

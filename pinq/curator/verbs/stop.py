@@ -17,9 +17,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import choose
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about
 from pinq.errors import QueryError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Stop
@@ -59,7 +58,7 @@ def prepare(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Released(splits_kept(parts, counts, score, epsilon))
 
     what = about(f"exp_mech by {score.kind}", parts)
-    return PreparedQuery(parts, what, noise, release, charged=beginnings(parts, score.above))
+    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, charged=beginnings(parts, score.above))
 
 
 def penalty(epsilon: Fraction) -> int:

@@ -15,8 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from pinq.curator.counted import Counted
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
@@ -86,4 +85,6 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Released(sums)
 
     what = about(f"noisy_sum of {question.column}", parts)
-    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column), draws=1)
+    return PreparedQuery(
+        parts=parts, about=what, noise=noise, release=release, measure=Moments(question.column), draws=1
+    )

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from pinq.curator.candidates.selection import choose_evenly
-from pinq.curator.counted import Counted
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about
 from pinq.curator.verbs.choose import within
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.engine.tables import TableRequest
 from pinq.public.parts import PartSet
 from pinq.public.queries import Vote
@@ -45,4 +44,5 @@ def prepare(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Released(chosen)
 
     classes = (TableRequest(bind(Values(score.target), schema).axes),)
-    return PreparedQuery(parts, about(f"exp_mech by {score.kind} of {score.target}", parts), noise, release, classes)
+    what = about(f"exp_mech by {score.kind} of {score.target}", parts)
+    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, tables=classes)

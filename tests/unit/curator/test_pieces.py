@@ -10,7 +10,7 @@ import pytest
 
 from pinq.curator.candidates import any_cut, scorer
 from pinq.curator.candidates.scorer import Frame, Occupation
-from pinq.curator.counted import Counted
+from pinq.curator.prepared import Counted
 from pinq.engine.tables import Sparse
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy

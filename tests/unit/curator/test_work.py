@@ -27,12 +27,11 @@ from pinq import (
     Softmax,
     Values,
 )
-from pinq.curator.candidates.scorer import SCORING
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import DRAWN_AT_ONCE, laplace
 from pinq.curator.monitor import Curator
-from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
-from pinq.curator.work import COIN, NAMED, SHARD, UNIT, Stopped, Turn, checking_work
+from pinq.curator.prepared import PreparedQuery
+from pinq.curator.work import COIN, MAX_SHARDINGS, NAMED, SCORING, SHARD, UNIT, Stopped, Turn, checking_work
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import Counts, count_request

@@ -270,7 +270,7 @@ def test_a_level_of_a_forest_is_one_request_or_two(variant: Any, requests: Any) 
 
 
 def test_a_level_too_large_for_memory_is_still_one_request(monkeypatch: Any) -> None:
-    monkeypatch.setattr("pinq.curator.counted.SLICE_CELLS", 1500)
+    monkeypatch.setattr("pinq.curator.work.SLICE_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
         one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, variant=variant, random_state=0).fit(
