@@ -73,6 +73,7 @@ class _Work(NamedTuple):
         question: What is asked.
         query: What to read, and what to release of it.
         epsilon: The loss that each part is asked at.
+        per_row: The loss that a single row may cause.
         noise: How exact the answer will be.
         checking: Units of work that it took so far.
         counting: Units of work that the answer will take.
@@ -81,6 +82,7 @@ class _Work(NamedTuple):
     question: Question
     query: PreparedQuery
     epsilon: Epsilon
+    per_row: Fraction
     noise: Noise
     checking: int
     counting: int
@@ -141,7 +143,7 @@ class Curator:
                 verb=request.verb,
                 about=work.query.about,
                 question=request.identity(self.schema.digest),
-                classes=request.question.facts().get("classes", ""),
+                classes=work.question.facts().get("classes", ""),
             )
             with self._working.take((analyst, request.id)):
                 turn.check()
@@ -175,7 +177,7 @@ class Curator:
     def _rehearse(self, analyst: str, request: Request, work: _Work, turn: Turn) -> None:
         """Refuses a request that fails on made-up rows, unless its answer is there already."""
         try:
-            self._rehearsals.require(work.question, work.query, work.epsilon.per_row(self.schema.distance), turn)
+            self._rehearsals.require(work.question, work.query, work.per_row, turn)
         except Stopped:
             raise
         except Exception:
@@ -231,7 +233,7 @@ class Curator:
     def _answer(self, request: Request, work: _Work, turn: Turn) -> Answer:
         query = work.query
         try:
-            released = query.release(query.count(self._engine, turn), work.epsilon.per_row(self.schema.distance))
+            released = query.release(query.count(self._engine, turn), work.per_row)
         except Stopped:
             _log.warning("request %s (%s) was stopped after its charge", request.id, query.about)
             raise EngineError() from None
@@ -258,8 +260,10 @@ class Curator:
         turn.admit(checking)
         turn.check()
         parts = request.parts.bind(self.schema)
-        if len(parts) == 0:
+        if not parts.size:
             raise QueryError("there are no parts to ask.")
         query = prepare(question, parts, self.schema)
-        noise = query.noise(epsilon.per_row(self.schema.distance))
-        return _Work(question, query, epsilon, noise, checking, query.work(self.schema.max_rows))
+        per_row = epsilon.per_row(self.schema.distance)
+        return _Work(
+            question, query, epsilon, per_row, query.noise(per_row), checking, query.work(self.schema.max_rows)
+        )

@@ -127,15 +127,15 @@ class PreparedQuery(Priced):
     def count(self, engine: Engine, turn: Turn, draws: int | None = None) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over; ``draws`` as in ``Counted``."""
         # Ten parts, four at a time: the slices begin at 0, 4 and 8, and the last one has two parts.
-        for start in range(0, len(self.parts), self.step):
-            end = min(start + self.step, len(self.parts))
-            some = self.parts if end - start == len(self.parts) else self.parts.take(np.arange(start, end))
+        for start in range(0, self.parts.size, self.step):
+            end = min(start + self.step, self.parts.size)
+            some = self.parts if end - start == self.parts.size else self.parts.take(np.arange(start, end))
             yield Counted(some, engine.tabulate(some, self.tables, self.measure, turn.check), start, turn, draws)
 
     @property
     def answer_bytes(self) -> int:
         """How long the answer's text may be, whatever the rows are."""
-        return NUMBER_BYTES * 20 + len(self.parts) * self.part_bytes
+        return NUMBER_BYTES * 20 + self.parts.size * self.part_bytes
 
     @property
     def demand(self) -> Demand:
@@ -145,7 +145,7 @@ class PreparedQuery(Priced):
 
 def about(what: str, parts: PartSet) -> str:
     """One line for the log: what is asked, and of which parts."""
-    where = str(parts.at(0)) if len(parts) == 1 else f"{len(parts):,} parts"
+    where = str(parts.at(0)) if parts.size == 1 else f"{parts.size:,} parts"
     splits = [block.partition for block in parts.blocks if block.partition is not None]
     if len(parts.blocks) == 1 and splits:
         names = [axis.column if axis.column is not None else "shards" for axis in splits[0].axes]

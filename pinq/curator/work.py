@@ -148,9 +148,9 @@ class Priced:
                 f"each part needs tables of {most:,} cells; at most {MAX_TABLE_CELLS:,} are possible. "
                 "Ask for coarser ones."
             )
-        if len(self.parts) * most > MAX_REQUEST_CELLS:
+        if self.parts.size * most > MAX_REQUEST_CELLS:
             raise QueryError(
-                f"the request needs tables of {len(self.parts) * most:,} cells; at most {MAX_REQUEST_CELLS:,} are "
+                f"the request needs tables of {self.parts.size * most:,} cells; at most {MAX_REQUEST_CELLS:,} are "
                 "possible. Ask fewer parts or coarser ones."
             )
         if self._shardings > MAX_SHARDINGS:
@@ -188,7 +188,7 @@ class Priced:
 
     def work(self, rows: int) -> int:
         """Returns the units of work that it takes with so many declared rows."""
-        parts, tables = len(self.parts), len(self.tables)
+        parts, tables = self.parts.size, len(self.tables)
         # 300 parts three splits down, one table each, 100 at a time: three passes of 3 + 2 looks at
         # each row, whatever its part. Each number of a measure is added to each table.
         passes = -(-parts // self.step)

@@ -22,8 +22,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from html import escape
-from typing import Annotated, Any, ClassVar, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -31,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, require_bounded
 from pinq.public.derivatives import LOSSES, AnyDerivatives
-from pinq.public.epsilon import MAX_EPSILON, NANO, show, to_nano
+from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon, show
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore, ClassCount, EnoughRows, Score
@@ -456,7 +457,7 @@ class Request(_Frozen):
     each: bool | None = None
     reuse: bool | None = None
 
-    @property
+    @cached_property
     def question(self) -> Question:
         """What is asked.
 
@@ -464,6 +465,12 @@ class Request(_Frozen):
         that it needs.
         """
         return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, whose question follows from its own fields."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("question", None)
+        return copied
 
     def columns(self) -> set[str]:
         """Every column that the request names: what a grant's terms are compared with."""
@@ -476,7 +483,7 @@ class Request(_Frozen):
         the question, for a charge for one meaning of "part 1" must not pay for another. The id and
         ``reuse`` do not belong to it, and one loss has one text here, however it was written.
         """
-        same = self.model_copy(update={"id": "-", "epsilon": show(to_nano(self.epsilon)), "reuse": None})
+        same = self.model_copy(update={"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None})
         return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:

@@ -85,7 +85,7 @@ class Schema(Declared):
                 )
         return columns
 
-    @property
+    @cached_property
     def distance(self) -> int:
         """Rows by which neighbouring tables differ: a charge is so many times what one row costs.
 
