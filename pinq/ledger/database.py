@@ -146,7 +146,6 @@ class Database(ABC):
         Raises:
             LedgerError: For whatever the database or its driver raises.
         """
-        self.require_same()
         try:
             try:
                 yield map(EventRow._make, self.begin(write, after))
@@ -214,6 +213,7 @@ class Database(ABC):
 
     def check(self) -> None:
         """``LedgerError`` where the database finds itself damaged."""
+        self.require_same()
         damage = self.damage()
         if damage:
             raise self.damaged(damage)

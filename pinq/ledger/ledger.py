@@ -33,7 +33,7 @@ from pinq.ledger.events import (
     TermsSet,
     TokenSet,
 )
-from pinq.ledger.log import Earlier, GivenAnswer, Line, Log, Transaction, open_database
+from pinq.ledger.log import Earlier, GivenAnswer, Line, Log, open_database
 from pinq.ledger.state import Account
 from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
@@ -81,10 +81,13 @@ class Ledger:
         """Makes the first event of a new log; checks whose log it is."""
         if self._log.seq == 0 and read_only:
             raise LedgerError(f"There is no ledger {self._database.where}: it has no events.")
+
+        def beginning(log: Log) -> None:
+            if log.seq == 0:
+                log.append(Created(1, dataset or "", secrets.token_hex(16)))
+
         if self._log.seq == 0:
-            with self._log.transaction() as writing:
-                if self._log.seq == 0:
-                    writing.append(Created(1, dataset or "", secrets.token_hex(16)))
+            self._log.run(beginning, write=True)
         if dataset is not None and self._log.state.dataset != dataset:
             owner = self._log.state.dataset
             raise LedgerError(
@@ -112,15 +115,15 @@ class Ledger:
 
     def accounts(self) -> dict[str, Account]:
         """Everybody whom the log names."""
-        return self._log.run(lambda reading: dict(reading.state.accounts))
+        return self._log.run(lambda log: dict(log.state.accounts))
 
     def grants(self) -> dict[str, Grant]:
         """Every analyst that was ever granted anything."""
-        return self._log.run(lambda reading: reading.state.grants)
+        return self._log.run(lambda log: log.state.grants)
 
     def holder(self, token: str) -> Grant | None:
         """The valid grant to which the token with this digest belongs."""
-        return self._log.run(lambda reading: reading.state.holder(token))
+        return self._log.run(lambda log: log.state.holder(token))
 
     def known_holder(self, token: str) -> Grant | None:
         """The same when the log was last read; reads nothing."""
@@ -137,7 +140,7 @@ class Ledger:
 
     def together(self) -> Together:
         """What all analysts spent, and the cap over them."""
-        return self._log.run(lambda reading: reading.state.together)
+        return self._log.run(lambda log: log.state.together)
 
     def joint(self) -> tuple[Epsilon, Epsilon]:
         """Spent by all together, as the cap counts it, and the cap."""
@@ -145,7 +148,7 @@ class Ledger:
 
     def grant_of(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``."""
-        return self._log.run(lambda reading: reading.state.valid(analyst))
+        return self._log.run(lambda log: log.state.valid(analyst))
 
     def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified.
@@ -168,7 +171,7 @@ class Ledger:
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
-        return self._log.run(lambda reading: reading.charge_of(analyst, request))
+        return self._log.run(lambda log: log.charge_of(analyst, request))
 
     def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
@@ -190,8 +193,7 @@ class Ledger:
 
         It commits what means nothing, as a charge would be committed, and costs as much.
         """
-        with self._log.transaction():
-            self._database.probe()
+        self._log.run(lambda log: log.database.probe(), write=True)
 
     @property
     def failure(self) -> str:
@@ -230,23 +232,23 @@ class Ledger:
                 granted.
         """
         policy = Declared(digest, cap, schema, rule)
-        with self._log.transaction(write=False) as reading:
-            if reading.state.due(policy, self.where, may_raise) is None:
-                return
-        with self._log.transaction() as writing:
-            due = writing.state.due(policy, self.where, may_raise)
+
+        def declaring(log: Log) -> None:
+            due = log.state.due(policy, self.where, may_raise)
             if due is not None:
-                writing.append(due, by=by)
+                log.append(due, by=by)
+
+        if self._log.run(lambda log: log.state.due(policy, self.where, may_raise)) is not None:
+            self._log.run(declaring, write=True)
 
     def foresee(self, cap: Epsilon, rule: CapRule) -> None:
         """Shows the log as it would stand once a policy with this cap is declared; logs nothing.
 
         Only what leaves less counts, as when an analyst opens the dataset.
         """
-        with self._log.transaction(write=False) as reading:
-            together = reading.state.together
-            together.cap = min(cap, together.cap)
-            together.rule = "sum" if "sum" in (rule, together.rule) else "union"
+        together = self.together()
+        together.cap = min(cap, together.cap)
+        together.rule = "sum" if "sum" in (rule, together.rule) else "union"
 
     def grant(
         self,
@@ -268,13 +270,16 @@ class Ledger:
             token: Digest of the bearer token (``tokens.digest``), empty for none.
             by: Whose act it is.
         """
-        with self._log.transaction() as writing:
-            earlier = writing.state.grant_of(analyst)
+
+        def granting(log: Log) -> None:
+            earlier = log.state.grant_of(analyst)
             if earlier is not None and not earlier.revoked:
                 raise LedgerError(
                     f"{analyst!r} already has a grant of epsilon {earlier.limit}. Use `pinq extend` to raise it."
                 )
-            writing.append(Granted(limit, expires, terms, token), analyst, by=by)
+            log.append(Granted(limit, expires, terms, token), analyst, by=by)
+
+        self._log.run(granting, write=True)
         return self._log.state.grants[analyst]
 
     def extend(
@@ -334,30 +339,31 @@ class Ledger:
         """
         asked = question.question if reuse else None
         if self._log.state.charged_as(analyst, request, asked)[1]:
-            found = self._log.run(lambda reading: self._found(reading, analyst, request, asked, token))
+            found = self._log.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[0] is not None:
                 return found
         # Room for the answer is taken with the charge: a request that was charged can be answered.
         # It is written down before: others wait while a transaction lasts.
         charged, text = Charged(epsilon, demand, question).reserving(answer_bytes + 2 * EVENT_BYTES)
 
-        def work(writing: Transaction) -> tuple[Found, PinqError | None]:
-            writing.state.require_token(token, analyst)  # a wrong one is not logged
+        def work(log: Log) -> tuple[Found, PinqError | None]:
+            log.state.require_token(token, analyst)  # a wrong one is not logged
             try:
-                grant = writing.state.valid(analyst)
-                earlier, payload = writing.charge_of(analyst, request, asked)
-                if earlier is None:
-                    writing.state.require(grant, question.verb, columns, demand, epsilon)
-                    writing.charge(grant, charged, analyst, request, text)
-                return (earlier, payload), None
+                grant = log.state.valid(analyst)
+                found = log.charge_of(analyst, request, asked)
+                if found[0] is None:
+                    log.state.require(grant, question.verb, columns, demand, epsilon)
+                    grant.require_room(charged.question.stored)
+                    log.append(charged, analyst, request, text=text)
+                return found, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
-                writing.refuse(error, analyst, request, question)
+                log.refuse(error, analyst, request, question)
                 return (None, None), error  # Raised here, it would undo the event just written.
 
         try:
             found, refusal = self._log.run(work, write=True)
         except LedgerError:  # another process may have answered it before nothing could be written any more
-            found = self._log.run(lambda reading: self._found(reading, analyst, request, asked, token))
+            found = self._log.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[1] is None:
                 raise
             return found
@@ -365,12 +371,12 @@ class Ledger:
             raise refusal
         return found
 
-    def _found(self, reading: Transaction, analyst: str, request: str, question: str | None, token: str) -> Found:
+    def _found(self, log: Log, analyst: str, request: str, question: str | None, token: str) -> Found:
         """What a valid analyst was charged and answered before, from a ledger that need not be writable."""
-        reading.state.require_token(token, analyst)
-        grant = reading.state.grant_of(analyst)
+        log.state.require_token(token, analyst)
+        grant = log.state.grant_of(analyst)
         valid = grant is not None and grant.valid
-        return reading.charge_of(analyst, request, question) if valid else (None, None)
+        return log.charge_of(analyst, request, question) if valid else (None, None)
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
         """Persists the answer of a charged request before it is sent.
@@ -378,25 +384,24 @@ class Ledger:
         Returns:
             The answer to send: the first one stays.
         """
-        return self._log.run(lambda writing: writing.answer(analyst, request, payload), write=True)
+        return self._log.run(lambda log: log.answer(analyst, request, payload), write=True)
 
     def log_session(self, analyst: str, request: str, question: LoggedQuestion, opens: Collection[str]) -> None:
         """Logs a computation among several parties: an exact one before, a charged one after it."""
-        with self._log.transaction() as writing:
-            writing.append(SessionLogged(question, tuple(opens)), analyst, request)
+        self._log.run(lambda log: log.append(SessionLogged(question, tuple(opens)), analyst, request), write=True)
 
     def authorise(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``, and the refusal is logged."""
         try:
             return self.grant_of(analyst)
         except NotAuthorised as error:
-            with self._log.transaction() as writing:
-                writing.append(Refused.of(error, LoggedQuestion(about="open")), analyst)
+            refused = Refused.of(error, LoggedQuestion(about="open"))
+            self._log.run(lambda log: log.append(refused, analyst), write=True)
             raise
 
     def is_paid(self, analyst: str, request: str, question: str) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
-        charge, _ = self._log.run(lambda reading: reading.charge_of(analyst, request, question))
+        charge, _ = self._log.run(lambda log: log.charge_of(analyst, request, question))
         return charge is not None
 
     def price(
@@ -412,17 +417,19 @@ class Ledger:
             NotAuthorised: No valid grant.
             NotAllowed: The grant's terms forbid it.
         """
-        with self._log.transaction(write=False) as reading:
-            grant = reading.state.valid(analyst)
+
+        def pricing(log: Log) -> tuple[Epsilon, Epsilon]:
+            grant = log.state.valid(analyst)
             grant.terms.require(verb, columns, epsilon)
-            return reading.state.price(grant, demand, epsilon)
+            return log.state.price(grant, demand, epsilon)
+
+        return self._log.run(pricing)
 
     def require(
         self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()
     ) -> None:
         """Raises what ``charge`` would refuse now; nothing is logged, and nothing spent."""
-        with self._log.transaction(write=False) as reading:
-            reading.state.require(reading.state.valid(analyst), verb, columns, demand, epsilon)
+        self._log.run(lambda log: log.state.require(log.state.valid(analyst), verb, columns, demand, epsilon))
 
     def close(self) -> None:
         """Closes the connections; in a forked process, whose parent has them, nothing."""
@@ -436,9 +443,12 @@ class Ledger:
 
     def _change(self, analyst: str, record: Record, by: Signature | None) -> Grant:
         """Changes a grant that there is; returns it as it then is."""
-        with self._log.transaction() as writing:
-            grants = writing.state.grants
+
+        def changing(log: Log) -> None:
+            grants = log.state.grants
             if analyst not in grants or grants[analyst].revoked:
                 raise LedgerError(no_grant(analyst, [name for name, grant in grants.items() if not grant.revoked]))
-            writing.append(record, analyst, by=by)
+            log.append(record, analyst, by=by)
+
+        self._log.run(changing, write=True)
         return self._log.state.grants[analyst]

@@ -23,15 +23,25 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pinq.errors import LedgerError, PinqError
 from pinq.ledger.codec import digest_of
 from pinq.ledger.database import AnswerSize, Database, EventRow, url_of
-from pinq.ledger.events import Answered, Charged, Event, LoggedQuestion, Record, Refused, Signature, UnknownEvent, read
-from pinq.ledger.events import text_of as text_of_record
+from pinq.ledger.events import (
+    Answered,
+    Charged,
+    Event,
+    LoggedQuestion,
+    Record,
+    Refused,
+    Signature,
+    UnknownEvent,
+    read,
+    text_of,
+)
 from pinq.ledger.postgresql import PostgreSQL
 from pinq.ledger.sqlite import SQLite
 from pinq.ledger.state import Account, LedgerState
-from pinq.ledger.terms import EVENT_BYTES, Grant, now
+from pinq.ledger.terms import EVENT_BYTES, now
 from pinq.public.epsilon import Epsilon
 
-__all__ = ["Earlier", "GivenAnswer", "Head", "Line", "Log", "Transaction", "open_database"]
+__all__ = ["Earlier", "GivenAnswer", "Head", "Line", "Log", "open_database"]
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -75,75 +85,6 @@ class Line(NamedTuple):
     answer: AnswerSize | None
 
 
-class Transaction:
-    """One transaction of a log: it begins with all events so far, and may append some.
-
-    Attributes:
-        state: What all events so far say, with those that are being appended.
-        appended: How many are being appended.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self.state, self.appended, self._log = log.state, 0, log
-
-    def append(
-        self,
-        record: Record,
-        analyst: str = "",
-        request: str = "",
-        *,
-        by: Signature | None = None,
-        answer: str | None = None,
-        text: str = "",
-    ) -> None:
-        """Adds an event, of which others hear after the commit.
-
-        Args:
-            record: What happened.
-            analyst: Whom it concerns.
-            request: Which of that analyst's requests.
-            by: Who signed it.
-            answer: The text of the answer that it logs.
-            text: The record as it is written; empty to write it here.
-        """
-        self.appended += 1
-        self._log.append(record, analyst, request, by, text or text_of_record(record, by), answer)
-
-    def charge(self, grant: Grant, charged: Charged, analyst: str, request: str, text: str) -> None:
-        """Adds a charge; ``NotAllowed`` where the grant has no room for it and its answer."""
-        grant.require_room(charged.question.stored)
-        self.append(charged, analyst, request, text=text)
-
-    def answer(self, analyst: str, request: str, payload: str) -> str:
-        """Adds the answer of a request that has none; returns the one that it has then."""
-        given = self.answer_of(analyst, request)
-        if given is None:
-            self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
-        return payload if given is None else given
-
-    def refuse(self, error: PinqError, analyst: str, request: str, question: LoggedQuestion) -> None:
-        """Adds a refusal, unless the analyst's grant has no room for it."""
-        grant = self.state.grant_of(analyst)
-        if grant is None or grant.has_room(EVENT_BYTES):
-            self.append(Refused.of(error, question), analyst, request)
-
-    def charge_of(self, analyst: str, request: str, question: str | None = None) -> tuple[Earlier | None, str | None]:
-        """Returns the charge of a request and its answer, each None where there is none.
-
-        With a question its last charge will do; an id that was charged stands for itself.
-        """
-        request, seq = self.state.charged_as(analyst, request, question)
-        charge = Earlier(request, self._log.record_at(seq, Charged).question) if seq else None
-        return charge, self.answer_of(analyst, request)
-
-    def answer_of(self, analyst: str, request: str) -> str | None:
-        """Returns the answer of a request; None where there is none."""
-        account = self.state.accounts.get(analyst)
-        if account is None or request not in account.answers:
-            return None
-        return self._log.answer_at(account.answers[request])
-
-
 class Job(Generic[T]):
     """Work that waits for a transaction, and then for its commit.
 
@@ -152,21 +93,21 @@ class Job(Generic[T]):
         done: Whether its transaction ended.
     """
 
-    def __init__(self, work: Callable[[Transaction], T], write: bool) -> None:
+    def __init__(self, work: Callable[[Log], T], write: bool) -> None:
         self.write, self.done = write, False
         self._work = work
         self._result: list[T] = []
         self._error: BaseException | None = None
 
-    def run(self, transaction: Transaction) -> None:
+    def run(self, log: Log) -> None:
         """Does the work; an error of ours that appended nothing concerns nobody else."""
         # A refusal to look something up spoils nothing for others of the transaction; an error
         # after an append would leave half of it, so all of it is undone.
-        before = transaction.appended
+        before = log.appended
         try:
-            self._result.append(self._work(transaction))
+            self._result.append(self._work(log))
         except PinqError as error:
-            if transaction.appended > before:
+            if log.appended > before:
                 raise
             self._error = error
 
@@ -192,6 +133,7 @@ class Log:
         state: What the events so far say.
         seq: How many there are, as far as this process knows.
         last: The hash of the last one.
+        appended: How many the transaction that runs has appended.
 
     Raises:
         LedgerError: Damaged, cut, rolled back, or written by a version that knows more kinds of
@@ -209,12 +151,12 @@ class Log:
         self._reset()
 
     def _reset(self) -> None:
-        self.seq, self.first, self.last, self.state = 0, "", "", LedgerState()
+        self.seq, self.first, self.last, self.state, self.appended = 0, "", "", LedgerState(), 0
 
     # Transactions
 
-    def run(self, work: Callable[[Transaction], T], *, write: bool = False) -> T:
-        """Does work in a transaction that it may share: what waits together, commits together.
+    def run(self, work: Callable[[Log], T], *, write: bool = False) -> T:
+        """Does work in a transaction of this log that it may share: what waits together, commits together.
 
         The first thread does the work of all that wait by then, in the order in which they came,
         readers first, and commits once; the others find theirs done. So many charges cost one
@@ -240,9 +182,9 @@ class Log:
         try:
             with self._held():
                 jobs = self._taken()
-                with self.transaction(write=jobs[-1].write) as transaction:
+                with self.transaction(write=jobs[-1].write):
                     for job in jobs:
-                        job.run(transaction)
+                        job.run(self)
         except BaseException as error:
             jobs = jobs or self._taken()
             known = error if isinstance(error, Exception) else self.database.unusable("it was interrupted")
@@ -264,22 +206,22 @@ class Log:
         return sorted(jobs, key=lambda job: job.write)
 
     @contextmanager
-    def transaction(self, *, write: bool = True) -> Iterator[Transaction]:
+    def transaction(self, *, write: bool = True) -> Iterator[Log]:
         """One transaction, up to date from its start.
 
         What is appended is applied at once, for what is appended next; where the commit fails, the
         log is read again from its start.
         """
         with self._held():
-            transaction = Transaction(self)
+            self.appended = 0
             try:
                 with self.database.transaction(write=write, after=max(1, self.seq)) as rows:
                     self._catch_up(rows)
-                    yield transaction
+                    yield self
                     if write:
                         self.database.commit()
             except BaseException:
-                if transaction.appended:
+                if self.appended:
                     self._reset()
                 raise
             if write:
@@ -336,8 +278,8 @@ class Log:
     def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """Returns an analyst's answers, by request id; each text is the one that was logged."""
 
-        def numbered(reading: Transaction) -> dict[str, int]:
-            account = reading.state.accounts.get(analyst)
+        def numbered(log: Log) -> dict[str, int]:
+            account = log.state.accounts.get(analyst)
             numbers = {} if account is None else account.answers
             return dict(numbers) if requests is None else {id: numbers[id] for id in requests if id in numbers}
 
@@ -384,20 +326,74 @@ class Log:
         # the hundred events behind them are read afterwards.
         wanted = slice(start, start + most)
 
-        def numbered(reading: Transaction) -> tuple[Account, list[int], list[int]]:
-            account = reading.state.accounts.get(analyst) or Account(analyst, reading.state.together)
+        def numbered(log: Log) -> tuple[Account, list[int], list[int]]:
+            account = log.state.accounts.get(analyst) or Account(analyst, log.state.together)
             return account, account.lines[wanted].tolist(), account.totals[wanted].tolist()
 
         return self.run(numbered)
 
-    def answer_at(self, seq: int) -> str:
-        """Returns the text of the answer that an event logged, within a transaction."""
-        answered = self.record_at(seq, Answered)
-        texts = [row.payload for row in self.database.answers([seq])]
+    # Within a transaction
+
+    def charge_of(self, analyst: str, request: str, question: str | None = None) -> tuple[Earlier | None, str | None]:
+        """Returns the charge of a request and its answer, each None where there is none.
+
+        With a question its last charge will do; an id that was charged stands for itself.
+        """
+        request, seq = self.state.charged_as(analyst, request, question)
+        charge = Earlier(request, self._record_at(seq, Charged).question) if seq else None
+        return charge, self.answer_of(analyst, request)
+
+    def answer_of(self, analyst: str, request: str) -> str | None:
+        """Returns the answer of a request; None where there is none."""
+        account = self.state.accounts.get(analyst)
+        if account is None or request not in account.answers:
+            return None
+        seq = account.answers[request]
+        answered, texts = self._record_at(seq, Answered), [row.payload for row in self.database.answers([seq])]
         return self._intact(seq, answered.payload, texts[0] if texts else None)
 
-    def record_at(self, seq: int, kind: type[R]) -> R:
-        """Returns the record of an event, within a transaction; its place in the chain is verified."""
+    def answer(self, analyst: str, request: str, payload: str) -> str:
+        """Adds the answer of a request that has none; returns the one that it has then."""
+        given = self.answer_of(analyst, request)
+        if given is None:
+            self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
+        return payload if given is None else given
+
+    def refuse(self, error: PinqError, analyst: str, request: str, question: LoggedQuestion) -> None:
+        """Adds a refusal, unless the analyst's grant has no room for it."""
+        grant = self.state.grant_of(analyst)
+        if grant is None or grant.has_room(EVENT_BYTES):
+            self.append(Refused.of(error, question), analyst, request)
+
+    def append(
+        self,
+        record: Record,
+        analyst: str = "",
+        request: str = "",
+        *,
+        by: Signature | None = None,
+        answer: str | None = None,
+        text: str = "",
+    ) -> None:
+        """Adds an event, of which others hear after the commit.
+
+        Args:
+            record: What happened.
+            analyst: Whom it concerns.
+            request: Which of that analyst's requests.
+            by: Who signed it.
+            answer: The text of the answer that it logs.
+            text: The record as it is written; empty to write it here.
+        """
+        text = text or text_of(record, by)
+        seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
+        chained = _chain(self.last, seq, at, record.kind, analyst, request, text)
+        self.appended += 1
+        self._apply(Event(seq, at, analyst, request, record, chained, by))
+        self.database.append(EventRow(seq, at, record.kind, analyst, request, text, chained), answer)
+
+    def _record_at(self, seq: int, kind: type[R]) -> R:
+        """Returns the record of an event; its place in the chain is verified."""
         before, row = self.database.numbered([seq - 1, seq])
         record = self._verified(row, seq, before.hash).record
         assert isinstance(record, kind)  # the fold numbered it
@@ -442,15 +438,6 @@ class Log:
         )
 
     # The chain
-
-    def append(
-        self, record: Record, analyst: str, request: str, by: Signature | None, text: str, answer: str | None
-    ) -> None:
-        """Applies an event at the end of the chain, and hands it to the database."""
-        seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
-        chained = _chain(self.last, seq, at, record.kind, analyst, request, text)
-        self._apply(Event(seq, at, analyst, request, record, chained, by))
-        self.database.append(EventRow(seq, at, record.kind, analyst, request, text, chained), answer)
 
     def _catch_up(self, rows: Iterator[EventRow]) -> None:
         """Applies events that this process has not seen, verifying the chain.

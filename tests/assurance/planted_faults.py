@@ -147,8 +147,8 @@ FAULTS = (
     Fault(
         "a replaced row, and a person's many rows, count as one row that comes",
         "pinq/curator/monitor.py",
-        "released = query.release(query.count(self._engine, turn), work.epsilon.per_row(self.schema.distance))",
-        "released = query.release(query.count(self._engine, turn), work.epsilon.per_row(1))",
+        "per_row = epsilon.per_row(self.schema.distance)",
+        "per_row = epsilon.per_row(1)",
         (HANDLES,),
     ),
     Fault(
