@@ -13,7 +13,7 @@ import typer
 
 from pinq.cli.base import AsJson, argument, console, guarded, option, print_json
 from pinq.errors import QueryError
-from pinq.provider.report.markup import printable
+from pinq.public.checks import printable
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

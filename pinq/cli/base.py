@@ -16,7 +16,7 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from pinq.errors import PinqError
-from pinq.provider.report.markup import printable
+from pinq.public.checks import printable
 from pinq.public.plugins import extra_of, install_line
 
 if TYPE_CHECKING:

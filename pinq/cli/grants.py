@@ -22,7 +22,8 @@ from pinq.cli.base import (
     print_json,
 )
 from pinq.errors import LedgerError
-from pinq.provider.report.markup import printable, when
+from pinq.provider.report.markup import when
+from pinq.public.checks import printable
 
 if TYPE_CHECKING:
     from pinq.ledger.events import Signature

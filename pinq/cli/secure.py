@@ -12,7 +12,7 @@ import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json
 from pinq.errors import QueryError
-from pinq.provider.report.markup import printable
+from pinq.public.checks import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,8 +23,7 @@ from pinq.engine import ColumnProfile, Lines, count_rows, date_range, largest_gr
 from pinq.engine.sources import source_dialect
 from pinq.errors import InternalError, PolicyError
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.markup import printable
-from pinq.public.checks import closest, text_of
+from pinq.public.checks import closest, printable, text_of
 from pinq.public.columns import REAL_CELLS, round_up
 from pinq.public.dates import DAY, write_moment
 from pinq.public.dialect import Dialect

@@ -13,19 +13,14 @@ from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING
 
+from pinq.public.checks import printable
+
 if TYPE_CHECKING:
     from pinq.public.epsilon import Epsilon
 
-__all__ = ["Html", "amount", "bar", "element", "escaped", "joined", "printable", "when"]
+__all__ = ["Html", "amount", "bar", "element", "escaped", "joined", "when"]
 
 EMPTY = frozenset({"line", "path", "rect"})  # elements of a picture that are written without an end
-
-
-def printable(text: str) -> str:
-    """Shows each character that does not print (controls, marks of direction) as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def when(moment: str | datetime) -> str:

@@ -24,7 +24,8 @@ from pinq.provider.grants import promised
 from pinq.provider.report import html as audit_html
 from pinq.provider.report.audit import Audit, Replay
 from pinq.provider.report.chart import chart_of_all, charts_of_each
-from pinq.provider.report.markup import Html, element, joined, printable, when
+from pinq.provider.report.markup import Html, element, joined, when
+from pinq.public.checks import printable
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset, Datasets
