@@ -114,7 +114,7 @@ class HandleMiner(Miner[W], Generic[W]):
             total, warnings = self._total(work), self._warnings(work, None)
             if reuse is False:
                 self._rehearse(work, handle)
-            asked, certificate = begin_fit(self, handle, total, warnings, reuse=reuse)
+            asked, certificate = begin_fit(self, handle, target, total, warnings, reuse=reuse)
         with Bill(handle) as bill, catch_warnings():
             if warnings:  # one word is enough
                 simplefilter("ignore", FitWarning)

@@ -83,7 +83,7 @@ def patient(session: Session) -> Callable[[Request], Answer]:
 
 
 def begin_fit(
-    miner: object, handle: PrivateQueryable, total: Epsilon, hopes: Sequence[str], *, reuse: bool
+    miner: object, handle: PrivateQueryable, target: object, total: Epsilon, hopes: Sequence[str], *, reuse: bool
 ) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
     """Refuses a fit that cannot be paid, warns of what can be hoped for.
 
@@ -93,6 +93,7 @@ def begin_fit(
     Args:
         miner: What is going to be fitted.
         handle: On what.
+        target: What is to be predicted, for the log; None for nothing.
         total: What all questions cost.
         hopes: What ``plan`` would warn of.
         reuse: Whether answers that were paid for will do.
@@ -112,7 +113,8 @@ def begin_fit(
     elif getattr(miner, "random_state", 0) is None:
         hopes = [*hopes, UNSEEDED]
     warn_before_fit(miner, handle, total, hopes, reuse=reuse, stacklevel=4)
-    handle = handle.through(patient)
+    act = f"miners.{type(miner).__name__}.fit"
+    handle = handle.named(act if target is None else f"{act} of {target}").through(patient)
     return recording(reusing(handle, require) if reuse else handle)
 
 

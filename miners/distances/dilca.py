@@ -142,7 +142,7 @@ class DPDilca(Learned):
         with unspent():
             task = self._task(public_schema(handle), target)
             hopes = self.plan(task.schema, target).warnings
-            asked_handle, certificate = begin_fit(self, handle, task.total, hopes, reuse=reuse)
+            asked_handle, certificate = begin_fit(self, handle, target, task.total, hopes, reuse=reuse)
         with Bill(handle) as bill:
             contexts, tables = select(asked_handle, task)
             if task.table_epsilon:

@@ -52,7 +52,8 @@ from pinq.public.specs import Cuts, Spec, Values
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.queries import Budget
+    from pinq.analyst.session import Session
+    from pinq.public.queries import Answer, Budget, Request
 
     Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
@@ -196,6 +197,7 @@ class CountSource(Protocol):
         dropped: Who was left behind.
         rounds: How often somebody waited for answers.
         requests: How many requests each holder was sent.
+        naming: What lets holders' logs have the questions under a name; None for nothing.
     """
 
     abilities: frozenset[Ability]
@@ -203,6 +205,7 @@ class CountSource(Protocol):
     dropped: list[Dropped]
     rounds: int
     requests: dict[str, int]
+    naming: Callable[[Session], Callable[[Request], Answer]] | None = None
 
     @property
     def holders(self) -> list[str]:
@@ -542,7 +545,10 @@ class Federation(CountSource):
         """
         if not self.holders:
             raise QueryError("all holders of this federation were dropped; make a new one with handles that answer.")
-        return FederatedParts(self, {name: self._handles[name].parts() for name in self.holders})
+        asked = {name: self._handles[name] for name in self.holders}
+        if self.naming is not None:
+            asked = {name: handle.through(self.naming) for name, handle in asked.items()}
+        return FederatedParts(self, {name: handle.parts() for name, handle in asked.items()})
 
     def budgets(self) -> dict[str, Budget | None]:
         """Each holder's budget, dropped ones included; None where the holder does not say."""

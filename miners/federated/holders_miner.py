@@ -18,6 +18,7 @@ from miners.federated.federation import Ability, CountSource, Dropped, Federatio
 from miners.handle_miner import Miner
 from miners.trees.strategy import many
 from pinq.analyst.reuse import reusing
+from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
@@ -114,8 +115,10 @@ class Card:
 
 
 @contextmanager
-def _billed(source: CountSource) -> Iterator[Callable[[str, str], Card]]:
+def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Card]]:
     """Watches what each holder charges inside a ``with`` block; yields what makes the card.
+
+    Inside, the holders' logs have the questions under the act's name.
 
     An error of the block that says nothing of it itself gets a note of what was spent until then.
     """
@@ -131,6 +134,7 @@ def _billed(source: CountSource) -> Iterator[Callable[[str, str], Card]]:
         asked = {name: sent - requests[name] for name, sent in source.requests.items()}
         return Card(strategy, spent(), tuple(source.dropped), source.rounds - rounds, asked, model)
 
+    source.naming = naming(act)
     try:
         yield card
     except HolderFailed:  # which says it itself
@@ -139,6 +143,8 @@ def _billed(source: CountSource) -> Iterator[Callable[[str, str], Card]]:
         error.charged = None  # of one holder's request; the note is about all
         error.add_note(f"Spent by the whole fit until then: {spent_text(spent())}.")
         raise
+    finally:
+        source.naming = None
 
 
 def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
@@ -199,7 +205,7 @@ class HoldersMiner(Miner[W], Generic[W]):
                 source.each_handle(partial(self._rehearse, work))
                 source.each(lambda budget: require_budget(budget, total, name=f"{type(self).__name__}.fit"))
                 warn_before_fit(self, handle, total, self._warnings(work, None))
-        with _billed(source) as bill:
+        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill:
             model = self._learned_from(source, work, resume)
         card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)

@@ -181,7 +181,7 @@ class Synthesizer(Learned):
         with unspent():
             purchase = self._checked(public_schema(handle), target)
             warnings = self._warnings(purchase, None)
-            asked, certificate = begin_fit(self, handle, purchase.total, warnings, reuse=reuse)
+            asked, certificate = begin_fit(self, handle, target, purchase.total, warnings, reuse=reuse)
         with Bill(handle) as bill:
             model = _Fitting(purchase, asked, np.random.default_rng(self.random_state)).learned()
         remember_fit(self, handle, certificate())

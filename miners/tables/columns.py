@@ -8,7 +8,7 @@ of ``where(h, sex="Male")`` and of ``where(h, sex="Female")`` costs the larger o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +27,7 @@ __all__ = [
     "Column",
     "Columns",
     "cells_left",
+    "columns_named",
     "count_line",
     "counts_between",
     "divided",
@@ -193,6 +194,16 @@ def specs_of(schema: Schema, columns: Columns) -> list[Spec]:
 def specs_by(schema: Schema, by: Columns | None) -> list[Spec]:
     """Returns the specs that make the groups of a table; none where all of it is one."""
     return [] if by is None else specs_of(schema, by)
+
+
+def columns_named(schema: Schema, value: object) -> list[str]:
+    """Lists the declared columns in a call's arguments, each once."""
+    if isinstance(value, str):
+        return [value] if value in schema.columns else []
+    if isinstance(value, Splitting):
+        return sorted(value.columns())
+    inner = value if isinstance(value, (list, tuple, Mapping)) else ()  # of `statistics` the keys
+    return list(dict.fromkeys(name for each in inner for name in columns_named(schema, each)))
 
 
 def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:

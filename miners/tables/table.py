@@ -27,9 +27,10 @@ import pandas as pd
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, PlanLine
 from miners.fitted.theme import BLUE, INK, RED, colour, panels, pyplot, shorten, write_cells
-from miners.tables.columns import ALL, required_handle
+from miners.tables.columns import ALL, columns_named, required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
+from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import optional
 
@@ -44,6 +45,7 @@ P = ParamSpec("P")
 Picture = Literal["bars", "heat", "boxes", "panels"]
 NUMBERS = ("value", "low", "high")
 SHOWN_ROWS = 200
+MOST_NAMED = 8  # columns of a table that the log's name for it lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +194,10 @@ class TableFunction(Generic[P]):
 
     def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Table:
         """Asks, and returns the table."""
-        draft = self._draft(required_handle(handle), *args, **kwargs)
+        act = f"tables.{self._draft.__name__}"
+        columns = first_of(columns_named(required_handle(handle).schema, (*args, *kwargs.values())), MOST_NAMED)
+        handle = handle.named(f"{act} of {columns}" if columns else act)
+        draft = self._draft(handle, *args, **kwargs)
         if draft.total and not kwargs.get("reuse"):
             require_budget(handle, Epsilon.of(draft.total), name=self._draft.__name__)
         return draft.answer()

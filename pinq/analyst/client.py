@@ -27,6 +27,7 @@ from pinq.errors import PinqError, QueryError, Unavailable, unspent
 from pinq.public.checks import is_number
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.wire import (
+    NAMED,
     PROTOCOL,
     PROTOCOL_HEADER,
     REVISION,
@@ -37,6 +38,7 @@ from pinq.public.wire import (
     History,
     WireBudget,
     WirePreview,
+    revision_of,
 )
 
 __all__ = ["RemoteSession", "connect"]
@@ -103,7 +105,9 @@ class RemoteSession:
             base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None
         )
         try:
-            described = self._read(self._send("GET", "", opening=True), Description)
+            opened = self._send("GET", "", opening=True)
+            self._revision = revision_of(opened.headers)
+            described = self._read(opened, Description)
             self.name, self.analyst, self.schema = described.dataset, described.analyst, described.columns
             if self.schema.digest != described.digest:
                 raise Unavailable(
@@ -116,6 +120,8 @@ class RemoteSession:
 
     def ask(self, request: Request) -> Answer:
         """The server's answer, once: retries carry the same request id."""
+        if self._revision < NAMED:  # it would not know an act
+            request = request.model_copy(update={"act": None})
         return self._read(self._send("POST", "/query", _text(request)), Answer)
 
     def preview(self, request: Request) -> Preview:

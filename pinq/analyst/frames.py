@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from pinq.public.parts import PartSet
-from pinq.public.queries import Asked
+from pinq.public.queries import Act, Asked
 
 __all__ = ["NUMBERS", "History", "answer_html", "keys_of", "with_axes"]
 
 SHOWN_ROWS = 20  # of a table in a notebook
+SHOWN = ["at", "asked", "epsilon", "spent", "outcome", "answer"]
 NUMBERS = ("value", "low", "high", "scale", "epsilon")  # columns of every answer
 AXES = ("cell", "entry")  # of the sums of a loss, below the parts
 NARROWEST = 12  # characters of a question or an answer on a small terminal
@@ -71,32 +72,70 @@ def answer_html(title: str, frame: pd.DataFrame) -> str:
 
 
 class History(pd.DataFrame):
-    """A row for each charge and refusal, oldest first; what is computed from it is a plain frame.
+    """A row for each charge and refusal, oldest first, printed by acts; what is computed from it is a plain frame.
 
     Columns: ``at`` (datetime64, UTC), ``asked``, ``epsilon`` and ``spent`` (float64; no epsilon
-    where the request was refused), ``outcome``, ``answer``.
+    where the request was refused), ``outcome``, ``answer``; and ``act``, what the question belongs
+    to as it was told, and ``run``, which tells acts of one name apart.
     """
 
     @classmethod
     def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
         """Builds the frame of lines of the log, each with its answer in the schema's values."""
-        rows = [(line.at, line.about, line.epsilon, line.spent, line.outcome, answer) for line, answer in lines]
-        frame = cls(rows, columns=["at", "asked", "epsilon", "spent", "outcome", "answer"], dtype=object)
+        rows = [
+            (line.at, line.about, line.epsilon, line.spent, line.outcome, answer, *_told(line.act))
+            for line, answer in lines
+        ]
+        frame = cls(rows, columns=[*SHOWN, "act", "run"], dtype=object)
         at = pd.to_datetime(frame["at"], utc=True, format="ISO8601", errors="coerce")
         return cls(frame.assign(at=at.dt.as_unit("ms")).astype({"epsilon": "float64", "spent": "float64"}))
 
+    def acts(self) -> pd.DataFrame:
+        """Sums up the questions of each act in one row: what they cost together, and the total after the last.
+
+        A question that belongs to none has its own row, with its answer.
+        """
+        # What a question cost is by how much the total grew; the first one of all costs what it was asked at.
+        cost = self["spent"].diff().fillna(self["epsilon"]).fillna(0.0)
+        numbered = pd.Series(np.arange(len(self)), index=self.index, dtype=object)
+        act = self["run"].where(self["act"] != "", numbered)
+        grouped = pd.DataFrame(self).assign(cost=cost).groupby(act, sort=False)
+        return pd.DataFrame([_summed(questions) for _, questions in grouped], columns=SHOWN)
+
     def __repr__(self) -> str:
-        """Writes the frame as wide as the terminal, no column left out.
+        """Writes the acts as wide as the terminal, no column left out.
 
         Long questions and answers are cut.
         """
         # A terminal of 120 columns leaves 58: 38 for questions and 19 for answers.
         room = get_terminal_size((120, 24)).columns - FIXED
         widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
-        short = {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}
+        acts = self.acts()
+        short = {name: [_short(value, widths.get(str(name))) for value in acts[name]] for name in SHOWN}
         rows = {name: pd.get_option(f"display.{name}") for name in ("max_rows", "min_rows")}
-        text: str = pd.DataFrame(short, index=self.index).to_string(**rows)
-        return text
+        return pd.DataFrame(short).to_string(**rows) + self._note
+
+    def _repr_html_(self) -> str:
+        return f"{self.acts().to_html(na_rep='')}<p>{escape(self._note)}</p>"
+
+    @property
+    def _note(self) -> str:
+        return f"\n{len(self):,} questions; pd.DataFrame(h.history()) shows each." if any(self["act"]) else ""
+
+
+def _summed(questions: pd.DataFrame) -> list[object]:
+    """Returns the row of one act, or of a question that belongs to none."""
+    first, last = questions.iloc[0], questions.iloc[-1]
+    if not first["act"]:
+        return [first[name] for name in SHOWN]
+    counts = questions["outcome"].value_counts(sort=False)
+    outcome = first["outcome"] if len(counts) == 1 else ", ".join(f"{n} {name}" for name, n in counts.items())
+    asked = f"{first['act']} ({len(questions)} {'question' if len(questions) == 1 else 'questions'})"
+    return [first["at"], asked, round(float(questions["cost"].sum()), 9), last["spent"], outcome, None]
+
+
+def _told(act: Act | None) -> tuple[str, str]:
+    return ("", "") if act is None else (act.name, act.run)
 
 
 def _short(value: object, width: int | None) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
-from pinq.analyst.session import Session, Through
+from pinq.analyst.session import Session, Through, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.derivatives import Derivatives
@@ -441,8 +441,9 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
 
         Returns:
             Columns ``at`` (datetime64, UTC), ``asked``, ``epsilon`` (float64, missing for a
-            refusal), ``spent`` (float64, the total after it), ``outcome`` and ``answer``.
-            ``budget`` has the total as an exact fraction.
+            refusal), ``spent`` (float64, the total after it), ``outcome``, ``answer``, ``act`` and
+            ``run``. It prints a row for each act, as ``history().acts()`` has it. ``budget`` has
+            the total as an exact fraction.
         """
         from pinq.analyst.frames import History
 
@@ -480,6 +481,18 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         """Returns a handle on this part whose questions are asked by a function that is made of the session."""
         session = cast(Session, Through(self._session, asking(self._session)))
         return PrivateQueryable(session, self._parts.at(0))
+
+    @unspent()
+    def named(self, act: str) -> PrivateQueryable:
+        """Returns a handle on this part whose questions the log shows together, under a name.
+
+        Tables, fits and SQL name themselves; a name given here stands before theirs. The log says
+        that it was told. It changes no answer, cost or refusal.
+
+        Args:
+            act: Any text, for people: ``"report of March"``. The log keeps its first 200 characters.
+        """
+        return self.through(naming(act))
 
     def close(self) -> None:
         """Lets go of what stands behind the handle; also at the end of a ``with`` block."""

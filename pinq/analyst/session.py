@@ -11,10 +11,10 @@ from fractions import Fraction
 from typing import Any, NoReturn, Protocol
 
 from pinq.errors import QueryError
-from pinq.public.queries import Answer, Asked, Budget, Preview, Request
+from pinq.public.queries import Act, Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["Closed", "Session", "Through"]
+__all__ = ["Closed", "Session", "Through", "naming"]
 
 
 class Session(Protocol):
@@ -67,3 +67,17 @@ class Through:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
+
+
+def naming(name: str) -> Callable[[Session], Callable[[Request], Answer]]:
+    """Returns what makes of a session a function that asks its questions as parts of one act."""
+    begun = Act.begun(name)
+
+    def through(session: Session) -> Callable[[Request], Answer]:
+        def ask(request: Request) -> Answer:
+            act = begun if request.act is None else request.act.within(begun)
+            return session.ask(request.model_copy(update={"act": act}))
+
+        return ask
+
+    return through

@@ -40,6 +40,9 @@ def audit(
     model: Annotated[
         Path | None, option("--model", metavar="FILE", help="With --certificate: the model, as JSON.")
     ] = None,
+    questions: Annotated[
+        bool, typer.Option("--questions", help="List each question, not the acts that analysts' programs name.")
+    ] = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
@@ -66,10 +69,10 @@ def audit(
         forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
     )
     report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect)
-    _write(report, form, output)
+    _write(report, form, output, single=questions)
 
 
-def _write(report: Audit, form: str, output: Path | None) -> None:
+def _write(report: Audit, form: str, output: Path | None, *, single: bool) -> None:
     """Writes an audit in a form, to a file or to standard output."""
     from pinq.provider.report.audit import Audit
     from pinq.provider.report.html import page
@@ -77,7 +80,7 @@ def _write(report: Audit, form: str, output: Path | None) -> None:
 
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
-            print_audit(report, console(file))
+            print_audit(report, console(file), single=single)
     else:
         text = {"json": Audit.to_json, "csv": Audit.to_csv, "html": page}[form](report).rstrip("\n") + "\n"
         output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)

@@ -144,6 +144,8 @@ class Curator:
                 about=work.query.about,
                 question=request.identity(self.schema.digest),
                 classes=work.question.facts().get("classes", ""),
+                act="" if request.act is None else request.act.name,
+                run="" if request.act is None else request.act.run,
             )
             with self._working.take((analyst, request.id)):
                 turn.check()

@@ -164,6 +164,8 @@ class LoggedQuestion(Stored):
         about: The question in words.
         question: Identifies the question, whatever its id.
         classes: For ``ClassCount``: the column whose values the answer counts through.
+        act: What it belongs to, as the analyst's program told it; empty in older logs.
+        run: Tells one act from others of its name.
         stored: Bytes that the charge and its answer take at most; 0 in older logs.
     """
 
@@ -172,6 +174,8 @@ class LoggedQuestion(Stored):
     about: str = ""
     question: str = ""
     classes: str = ""
+    act: str = ""
+    run: str = ""
     stored: Whole = 0
 
 
@@ -191,7 +195,8 @@ class Charged(Stored):
     def reserving(self, more: int) -> tuple[Charged, str]:
         """The same, noting the bytes that it takes and so many more; and as it is written."""
         body = self.to_body()  # once: a demand can have a hundred thousand parts
-        stored = len(json.dumps(body)) + more
+        # The act has room in ``more``: no refusal may follow from a name.
+        stored = len(json.dumps({name: value for name, value in body.items() if name not in ("act", "run")})) + more
         return replace(self, question=replace(self.question, stored=stored)), _as_text(body | {"stored": stored})
 
 

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 
 from pinq.curator.work import units
 from pinq.errors import InternalError
-from pinq.ledger.events import Charged, Refused
+from pinq.ledger.events import Charged, LoggedQuestion, Refused
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Line
 from pinq.ledger.terms import now
-from pinq.public.queries import Answer, Asked
+from pinq.public.queries import Act, Answer, Asked
 from pinq.public.wire import History
 
 __all__ = ["PAGE_CHARACTERS", "PAGE_LINES", "history", "page"]
@@ -118,6 +118,7 @@ def _asked(line: Line, given: str | None) -> Asked:
     match line.event.record:
         case Charged() as charge:
             return Asked(
+                act=_act(charge.question),
                 at=at,
                 about=charge.question.about,
                 epsilon=str(charge.epsilon),
@@ -128,8 +129,13 @@ def _asked(line: Line, given: str | None) -> Asked:
             )
         case Refused() as refusal:
             outcome = f"refused ({refusal.reason})"
-            return Asked(at=at, about=refusal.question.about, spent=spent, outcome=outcome)
+            act = _act(refusal.question)
+            return Asked(at=at, about=refusal.question.about, spent=spent, outcome=outcome, act=act)
     raise InternalError(f"An event of kind {line.event.kind} is no request. Please report it.")
+
+
+def _act(question: LoggedQuestion) -> Act | None:
+    return Act(name=question.act, run=question.run) if question.act else None
 
 
 def _outcome(charge: Charged, given: str | None) -> str:

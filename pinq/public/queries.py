@@ -27,10 +27,10 @@ from html import escape
 from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pinq.errors import QueryError
-from pinq.public.checks import TupleOf, require_bounded
+from pinq.public.checks import TupleOf, printable, require_bounded
 from pinq.public.derivatives import LOSSES, AnyDerivatives
 from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon, show
 from pinq.public.parts import Block, Part, PartSet
@@ -41,6 +41,7 @@ from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind,
 __all__ = [
     "QUESTIONS",
     "UNSAID",
+    "Act",
     "Answer",
     "Asked",
     "Average",
@@ -62,6 +63,7 @@ __all__ = [
 ]
 
 MAX_BY = 4096
+MAX_ACT = 200  # characters of an act's name: a line that a person reads
 
 
 class Question(ABC):
@@ -422,6 +424,41 @@ class WireParts(_Frozen):
         return collection
 
 
+def _require_name(name: str) -> str:
+    if not name.isprintable():
+        raise QueryError("the name of an act has characters that do not print.")
+    return name
+
+
+class Act(_Frozen):
+    """What a question belongs to, as the asker's program calls it: a fit, a table, an SQL statement.
+
+    The log keeps it and says that it was told. No answer, charge or refusal follows from it.
+
+    Attributes:
+        name: One line for people.
+        run: Tells one act from others of its name.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_ACT), AfterValidator(_require_name)]
+    run: str = Field(pattern="^[0-9a-f]{8}$", examples=["5d0f8c0e"])
+
+    @classmethod
+    def begun(cls, name: str) -> Act:
+        """Makes a new act of any text: on one line, cut where it is long."""
+        if not isinstance(name, str) or not name.strip():
+            raise QueryError(f"is {name!r}", parameter="act", allowed="a text, for example 'report of March'")
+        return cls(name=_cut(printable(" ".join(name.split()))), run=new_id()[:8])
+
+    def within(self, outer: Act) -> Act:
+        """The same act, named as a part of another."""
+        return Act(name=_cut(f"{outer.name}: {self.name}"), run=self.run)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= MAX_ACT else f"{name[: MAX_ACT - 1]}…"
+
+
 class Request(_Frozen):
     """One question to all parts of a collection.
 
@@ -439,6 +476,7 @@ class Request(_Frozen):
         each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing
             epsilon evenly.
         reuse: Whether the stored answer to the identical question will do, at no cost.
+        act: What it belongs to, as the asker's program says.
     """
 
     id: str = Field(pattern=r"^[!-~]{1,64}$", examples=["5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e"])
@@ -456,6 +494,7 @@ class Request(_Frozen):
     textbook: bool = False
     each: bool | None = None
     reuse: bool | None = None
+    act: Act | None = None
 
     @cached_property
     def question(self) -> Question:
@@ -480,10 +519,11 @@ class Request(_Frozen):
         """Identifies the question under the schema with a digest, whatever the request's id.
 
         A charge keeps it: a request that is asked again is compared by it. The schema belongs to
-        the question, for a charge for one meaning of "part 1" must not pay for another. The id and
-        ``reuse`` do not belong to it, and one loss has one text here, however it was written.
+        the question, for a charge for one meaning of "part 1" must not pay for another. The id,
+        ``reuse`` and the act do not belong to it, and one loss has one text here, however it was written.
         """
-        same = self.model_copy(update={"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None})
+        update = {"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None, "act": None}
+        same = self.model_copy(update=update)
         return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:
@@ -614,7 +654,10 @@ class Asked(_Frozen):
         outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.
         answer: What came back.
         classes: The column whose values the answer counts through, for ``ClassCount``.
+        act: What it belongs to, as the asker's program said.
     """
+
+    model_config = ConfigDict(extra="ignore")  # a newer server may say more
 
     at: str
     about: str
@@ -623,6 +666,7 @@ class Asked(_Frozen):
     outcome: str
     answer: Answer | None = None
     classes: str | None = None
+    act: Act | None = None
 
 
 def new_id() -> str:

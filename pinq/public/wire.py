@@ -8,6 +8,7 @@ the same error of it again.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal
 
@@ -31,6 +32,8 @@ from pinq.public.queries import Asked, Budget, Preview
 from pinq.public.schema import Schema
 
 __all__ = [
+    "DATED",
+    "NAMED",
     "PROTOCOL",
     "PROTOCOL_HEADER",
     "REVISION",
@@ -41,12 +44,14 @@ __all__ = [
     "History",
     "WireBudget",
     "WirePreview",
+    "revision_of",
     "status_of",
 ]
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
-REVISION = 2  # of what can be said by that protocol; both sides name theirs, and who names none speaks the first
+DATED, NAMED = 2, 3  # revisions of what can be said by that protocol: columns of dates, acts
+REVISION = NAMED  # both sides name theirs, and who names none speaks the first
 REVISION_HEADER = "Pinq-Revision"
 SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
 
@@ -193,6 +198,12 @@ class Health(_Wire):
     status: Literal["ok"] = "ok"
     protocols: tuple[str, ...] = (PROTOCOL,)
     version: str
+
+
+def revision_of(headers: Mapping[str, str]) -> int:
+    """The revision that the other side names; the first where it names none that can be read."""
+    spoken = headers.get(REVISION_HEADER, "1")
+    return int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else 1
 
 
 def status_of(error: PinqError) -> int:

@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
-from pinq.public.wire import PROTOCOL, REVISION_HEADER, SCHEMA_HEADER, Health
+from pinq.public.wire import PROTOCOL, SCHEMA_HEADER, Health, revision_of
 from pinq.server import replies
 from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate, failure
@@ -81,15 +81,14 @@ def create_app(
 
 def _analysts_routes(gate: Gate) -> list[Route]:
     async def describe(http: Request) -> Response:
-        spoken = http.headers.get(REVISION_HEADER, "1")
-        revision = int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else 1
-        return await gate.run(http, "describe", partial(replies.describe, revision=revision))
+        return await gate.run(http, "describe", partial(replies.describe, revision=revision_of(http.headers)))
 
     async def show_history(http: Request) -> Response:
         start = http.query_params.get("start", "0")
         if not (start.isascii() and start.isdigit()):
             raise QueryError("the request's address is malformed: `start` is a number of lines.")
-        return await gate.run(http, "show_history", partial(replies.history, start=int(start[:20])))
+        work = partial(replies.history, start=int(start[:20]), revision=revision_of(http.headers))
+        return await gate.run(http, "show_history", work)
 
     async def budget(http: Request) -> Response:
         return await gate.run(http, "show_budget", replies.budget)

@@ -20,7 +20,7 @@ from pinq.provider import local
 from pinq.provider.history import page
 from pinq.public.queries import Request
 from pinq.public.schema import Date
-from pinq.public.wire import REVISION, Description, History, WireBudget, WirePreview
+from pinq.public.wire import DATED, NAMED, REVISION, Description, History, WireBudget, WirePreview
 from pinq.server.datasets import Dataset
 
 __all__ = ["Visit", "Work", "begun", "budget", "coarse", "describe", "history", "preview", "query", "remembered"]
@@ -123,7 +123,7 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
     dataset, grant = visit.opened
     schema = dataset.curator.schema
     dated = [name for name, column in schema.columns.items() if isinstance(column, Date)]
-    if revision < REVISION and dated:
+    if revision < DATED and dated:
         raise QueryError(
             f"this dataset has columns of dates ({', '.join(dated[:3])}), which this version of pinq cannot read. "
             "Upgrade pinq on the client's side."
@@ -140,8 +140,8 @@ def budget(visit: Visit, _: bytes) -> str:
     return WireBudget.of(local.budget(dataset.ledger, grant.analyst)).model_dump_json()
 
 
-def history(visit: Visit, _: bytes, start: int) -> str:
-    """Reads a page of the asker's own lines of the log, from one on."""
+def history(visit: Visit, _: bytes, start: int, revision: int = REVISION) -> str:
+    """Reads a page of the asker's own lines of the log, from one on; a client of an older revision gets no acts."""
     dataset, grant = visit.opened
     bucket = dataset.policy.padding_seconds
 
@@ -150,7 +150,8 @@ def history(visit: Visit, _: bytes, start: int) -> str:
         dataset.curator.meter(grant.analyst, work)
 
     read = page(dataset.ledger, grant.analyst, start, bucket=bucket, admit=admit)
-    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in read.lines)
+    unread = {"act": None} if revision < NAMED else {}
+    lines = (line.model_copy(update={"at": coarse(line.at, bucket), **unread}) for line in read.lines)
     return History(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
 
 

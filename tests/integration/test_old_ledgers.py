@@ -73,13 +73,14 @@ def test_an_old_ledger_replays_to_the_same_balances(old: Path) -> None:
 
 
 def test_an_old_ledgers_report_is_the_same(old: Path) -> None:
-    """Line by line, but for what that release did not say: the cap's rule, which file was read, who signed."""
+    """Line by line, but for what that release did not say: the cap's rule, which file was read, who signed, which act."""
     ledger = Ledger(old, "people")
     report: dict[str, Any] = replay("people", ledger.events()).to_dict()
     assert report.pop("cap_rule") == "union"
     assert report.pop("ledger") == ""
+    assert {len(act["questions"]) for act in report.pop("acts")} == {1}
     for line in (*report["events"], *report["changes"], *report["exhaustion"]):
-        assert (line.pop("by", ""), line.pop("because", "")) == ("", "")
+        assert [line.pop(name, "") for name in ("by", "because", "act", "run")] == [""] * 4
         line["about"] = line["about"].replace(", which counts what several analysts ask alike once", "")
     assert report == GOLDEN["report"]
     ledger.close()

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +22,7 @@ from datetime import UTC, date, datetime, time
 from pinq.errors import LedgerError, QueryError
 from pinq.ledger.composition import CAP_RULES, CapRule, Together
 from pinq.ledger.events import (
+    NOTHING,
     Answered,
     Charged,
     Created,
@@ -106,6 +108,8 @@ class Line:
         cap: The limit of all together.
         by: Whose act a provider's change was; empty in logs of earlier releases.
         because: Why, where a reason was given.
+        act: What the question belongs to, as the analyst's program told it.
+        run: Tells one act from others of its name.
     """
 
     seq: int
@@ -128,6 +132,13 @@ class Line:
     hash: str = ""
     by: str = ""
     because: str = ""
+    act: str = ""
+    run: str = ""
+
+    @property
+    def questions(self) -> tuple[Line, ...]:
+        """The lines of which this one is the sum; none of a single question."""
+        return ()
 
     @property
     def budget(self) -> str:
@@ -143,6 +154,26 @@ class Line:
         return {name: float(value) if isinstance(value, Epsilon) else value for name, value in vars(self).items()}
 
 
+@dataclass(frozen=True)
+class ActLine(Line):
+    """An act: its first question's line, the cost of all, and where the budgets stood after the last."""
+
+    questions: tuple[Line, ...] = ()
+
+    @classmethod
+    def of(cls, lines: Sequence[Line]) -> Line:
+        """Sums up the questions of one act; a question that belongs to none stands for itself."""
+        if not lines[0].act:
+            return lines[0]
+        first, last = lines[0], lines[-1]
+        counts = Counter(line.outcome for line in lines)
+        outcome = first.outcome if len(counts) == 1 else ", ".join(f"{count} {name}" for name, count in counts.items())
+        about = f"{first.act} (as told), {len(lines):,} {'question' if len(lines) == 1 else 'questions'}"
+        cost = sum((line.cost for line in lines if line.cost), ZERO)
+        whole = replace(first, about=about, outcome=outcome, cost=cost, spent=last.spent, joint=last.joint)
+        return cls(**vars(whole), questions=tuple(lines))
+
+
 def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> Line:
     """Makes the line of an event that was just applied.
 
@@ -152,6 +183,7 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> L
         spent: What its analyst had spent before it.
         cap: The cap before it.
     """
+    question = event.record.question if isinstance(event.record, (Charged, Refused)) else NOTHING
     line = Line(
         event.seq,
         event.at,
@@ -163,6 +195,8 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> L
         hash=event.hash,
         by=event.by.by if event.by else "",
         because=event.by.because if event.by else "",
+        act=question.act,
+        run=question.run,
     )
     if not event.analyst:
         return _of_nobody(line, event.record, cap)
@@ -240,6 +274,7 @@ _CELLS: dict[str, Callable[[Line], str]] = {
     "event": lambda line: line.kind,
     "analyst ~": lambda line: line.analyst,
     "question ~": lambda line: line.about,
+    "act or question ~": lambda line: line.about,
     "what ~": lambda line: line.about,
     "by ~": lambda line: line.by,
     "because ~": lambda line: line.because,
@@ -249,7 +284,7 @@ _CELLS: dict[str, Callable[[Line], str]] = {
     "of which budget": lambda line: line.budget,
     "cost >": lambda line: amount(line.cost),
     "spent >": lambda line: amount(line.spent),
-    "all together >": lambda line: str(line.joint),
+    "all together >": lambda line: amount(line.joint),
 }
 
 CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke")
@@ -314,8 +349,16 @@ class Audit:
             if line.kind in ("charge", "refusal") or (line.kind == "secure" and not line.analyst)
         ]
 
-    def tables(self) -> list[tuple[str, tuple[str, ...], list[Line], str]]:
-        """Returns what every report lists: refusals, changes and requests.
+    @property
+    def acts(self) -> list[Line]:
+        """What analysts did: the questions of one act as one line, in the order of their first ones."""
+        acts: dict[object, list[Line]] = {}
+        for line in self.requests:
+            acts.setdefault((line.analyst, line.act, line.run) if line.act else line.seq, []).append(line)
+        return [ActLine.of(lines) for lines in acts.values()]
+
+    def tables(self, *, single: bool = False) -> list[tuple[str, tuple[str, ...], list[Line], str]]:
+        """Returns what every report lists: refusals, changes, and acts or ``single`` questions.
 
         Returns:
             Of each table its title, the heads of its columns, its lines, and what a page says where there are none;
@@ -325,12 +368,13 @@ class Audit:
         who, nobody = ("when", "analyst ~"), "Nobody asked for more than what remained."
         budget = (*who, "asked >", "remaining >", "of which budget", "question ~")
         what = ("when", "event", "analyst ~", "what ~", "by ~", "because ~")
-        costs = (*who, "question ~", "cost >", "spent >", "all together >", "outcome")
+        asked = "question ~" if single else "act or question ~"
+        costs = (*who, asked, "cost >", "spent >", "all together >", "outcome")
         return [
             ("Exhaustion", budget, self.exhaustion, nobody),
             ("Other refusals", (*who, "outcome", "question ~"), refused, ""),
             ("Grants and policy", what, self.changes, "Nothing was declared yet."),
-            ("Spending over time", costs, self.requests, "Nothing was asked yet."),
+            ("Spending over time", costs, self.requests if single else self.acts, "Nothing was asked yet."),
         ]
 
     def of(self, analyst: str) -> Audit:
@@ -368,6 +412,7 @@ class Audit:
             "analysts": [_account(account) for account in self.accounts.values()],
             "exhaustion": [line.to_dict() for line in self.exhaustion],
             "changes": [line.to_dict() for line in self.changes],
+            "acts": [_act(line) for line in self.acts],
             "events": [line.to_dict() for line in self.lines],
         }
 
@@ -500,6 +545,13 @@ def _account(account: Account) -> dict[str, object]:
         "first": account.first or None,
         "last": account.last or None,
     }
+
+
+def _act(line: Line) -> dict[str, object]:
+    """Returns an act, or a question that belongs to none, as plain values, for JSON."""
+    shown = line.to_dict()
+    named = {name: shown[name] for name in ("analyst", "at", "act", "about", "outcome", "cost", "spent")}
+    return named | {"questions": [question.seq for question in line.questions or (line,)]}
 
 
 def _cell(value: object) -> str:

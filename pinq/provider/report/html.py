@@ -12,12 +12,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from pinq.provider.report.chart import chart_of_all, charts_of_each
-from pinq.provider.report.markup import Html, element, escaped, joined, when
+from pinq.provider.report.markup import Html, amount, element, escaped, joined, when
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:
     from pinq.ledger.state import Account
-    from pinq.provider.report.audit import Audit
+    from pinq.provider.report.audit import Audit, Line
 
 __all__ = [
     "STYLE",
@@ -31,7 +31,7 @@ __all__ = [
     "tables",
 ]
 
-MAX_ROWS = 500
+MAX_ROWS, MAX_QUESTIONS = 500, 50
 STYLE = files("pinq.provider.report").joinpath("style.css").read_text(encoding="utf-8")
 
 _BREAK, _NEWLINE = Html("<br>"), Html("\n")
@@ -113,8 +113,21 @@ def tables(audit: Audit, last: int | None = None) -> list[Html]:
         latest = lines if last is None else lines[: -last - 1 : -1]
         note = f"The last {len(latest):,} of {len(lines):,}, newest first." if len(latest) < len(lines) else ""
         if lines or nothing:
-            drawn.append(table(title, heads, [line.cells(heads) for line in latest], nothing, note))
+            drawn.append(table(title, heads, [_cells(line, heads) for line in latest], nothing, note))
     return drawn
+
+
+def _cells(line: Line, heads: Sequence[str]) -> list[str]:
+    """Writes a line; an act opens to its questions."""
+    cells = line.cells(heads)
+    if line.questions:
+        shown = [f"{question.about}: {question.outcome}, {amount(question.cost)}" for question in line.questions]
+        more = len(shown) - MAX_QUESTIONS
+        listed = [element("li", text) for text in shown[:MAX_QUESTIONS]]
+        listed += [element("li", f"and {more:,} more")] if more > 0 else []
+        about = cells.index(line.about)
+        cells[about] = element("details", element("summary", line.about), element("ol", *listed))
+    return cells
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothing: str, note: str = "") -> Html:

@@ -30,8 +30,8 @@ def when(moment: str | datetime) -> str:
 
 
 def amount(loss: Epsilon | None) -> str:
-    """Shows a loss, or nothing where there is none."""
-    return "" if loss is None else str(loss)
+    """Shows the first three figures of a loss, or nothing where there is none."""
+    return "" if loss is None else loss.figures
 
 
 def bar(spent: Epsilon, limit: Epsilon, width: int = 10) -> str:

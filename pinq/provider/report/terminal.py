@@ -52,11 +52,11 @@ def print_table(
         console.print(f"... after {hidden:,} earlier ones; --csv has them all.")
 
 
-def print_audit(audit: Audit, console: Console) -> None:
-    """Prints an audit as tables."""
+def print_audit(audit: Audit, console: Console, *, single: bool = False) -> None:
+    """Prints an audit as tables; with ``single`` each question by itself."""
     _print_head(audit, console)
     _print_analysts(audit, console)
-    for title, heads, lines, _ in audit.tables():
+    for title, heads, lines, _ in audit.tables(single=single):
         print_table(console, heads, [line.cells(heads) for line in lines], title, most=RECENT)
 
 
