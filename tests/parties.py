@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
+from benchmarks.papers.secure.processes import free_ports
 from miners.secure.id3.task import Holding, Task
-from miners.secure.session.local import free_ports
 from miners.secure.session.session import Member, Session
 from miners.secure.sums.together import OwnTables, SecureFederation, Sum
 from pinq.provider.grants import grant

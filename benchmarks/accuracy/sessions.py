@@ -21,9 +21,8 @@ from benchmarks.accuracy.trees import table
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.measure import Experiment
 from benchmarks.harness.tables import markdown, replace_section
-from benchmarks.papers.secure.processes import run_processes
+from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import hold
-from miners.secure.session.local import free_ports
 from miners.secure.session.session import Member, Session
 
 __all__ = ["STUDY", "Parties", "write"]

@@ -6,8 +6,7 @@ It is registered as the entry point ``computation`` of the group ``pinq.provider
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,22 +24,19 @@ __all__ = ["COMPUTATION", "MPyCComputation"]
 class MPyCComputation:
     """Runs sessions of ``miners.secure`` on MPyC; see ``SecureComputation``."""
 
-    def load_session(self, path: Path) -> Session:
-        return load_session(path)
-
-    def draft_session(self, fields: Mapping[str, object]) -> Session:
-        return Session.drafted(fields)
+    load_session = staticmethod(load_session)
+    draft_session = staticmethod(Session.drafted)
+    certificate = staticmethod(first_certificate)
 
     def field_size(self, session: Session) -> FieldSize:
-        bits, parties = session.growth().bits, len(session.parties)
+        bits, parties = session.bits, len(session.parties)
         return FieldSize(bits, field_bits(bits, parties), threshold_of(parties))
 
     def plan(self, session: Session) -> str:
-        plan = session.plan()
-        return "" if plan is None else repr(plan)
-
-    def certificate(self, text: str) -> bytes:
-        return first_certificate(text)
+        miner = session.miner()
+        if miner is None:
+            return ""
+        return repr(miner.plan(session.schema_, session.target, holders=len(session.parties)))
 
     def hold(self, session: Session, table: Table) -> Holding:
         return hold(session.task, table)

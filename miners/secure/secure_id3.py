@@ -139,7 +139,7 @@ class SecureID3(TreeClassifier):
         declared = self.rows if rows is None else rows
         max_rows = schema.max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
         session = self._session(schema, target, [max_rows] * parties)
-        bits = session.growth().bits
+        bits = session.bits
         epsilon = exact(session.nano) if session.nano else None
         return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), epsilon)
 

@@ -46,15 +46,15 @@ main()
 """
 OPENS_MORE = """
 import numpy as np
-from miners.secure.session.protocols import Id3
-public = Id3.public
+from miners.secure.session.protocols import Growth
+learned = Growth.learned
 
-async def more(self, role, arithmetic, source):
-    outcome = await public(self, role, arithmetic, source)
-    await arithmetic.open(np.array([5], dtype=object), "extra")
+async def more(self, *arguments):
+    outcome = await learned(self, *arguments)
+    await self.arithmetic.open(np.array([5], dtype=object), "extra")
     return outcome
 
-Id3.public = more
+Growth.learned = more
 from pinq.cli.main import main
 main()
 """

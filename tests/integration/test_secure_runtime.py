@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.papers.secure.processes import run_processes
+from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import Holding, hold
+from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.mpyc_runtime import install, mpyc
-from miners.secure.session.local import free_ports, run_simulation
+from miners.secure.session.local import run_simulation
 from miners.secure.session.protocols import Outcome
 from tests.parties import patients, session_of
 
@@ -45,19 +46,18 @@ async def sent_by_all(secret: int, bits: int, step: Any) -> tuple[list[list[int]
     sent: list[list[int]] = []
     for party in range(3):
         runtime = install(party, 3, bits=bits)
-        runtime.mpyc._prss_keys = {pair: bytes([sum(pair)]) * 16 for pair in PARTIES if party in pair}  # type: ignore[attr-defined]
+        runtime._prss_keys = {pair: bytes([sum(pair)]) * 16 for pair in PARTIES if party in pair}
         sent.append([])
 
         async def output(share: Any, *receivers: Any, mine: list[int] = sent[-1], **threshold: Any) -> Any:
             mine += share.value.tolist()
             return share
 
-        runtime.mpyc.output = output  # type: ignore[assignment, method-assign]
-        integers = runtime.integers(bits)
-        await step(
-            runtime.mpyc, integers.secure(np.array([(secret + SLOPE * (party + 1)) % integers.modulus], dtype=object))
-        )
-    return sent, integers.modulus
+        runtime.output = output
+        arithmetic = Arithmetic(runtime, bits)
+        share = np.array([(secret + SLOPE * (party + 1)) % arithmetic.modulus], dtype=object)
+        await step(runtime, arithmetic._secure(share))
+    return sent, arithmetic.modulus
 
 
 @pytest.mark.parametrize(("bits", "secret"), [(20, 1), (20, 17), (100, 17), (100, 0)])
@@ -84,7 +84,7 @@ import asyncio
 from miners.secure.mpc.mpyc_runtime import simulate
 
 async def work(runtime):
-    return runtime.parties
+    return len(runtime.parties)
 
 async def notebook():
     loop = asyncio.get_running_loop()

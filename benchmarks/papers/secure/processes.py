@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import secrets
+import socket
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
@@ -15,7 +18,9 @@ from miners.secure.session.protocols import Outcome
 from miners.secure.session.session import Session
 from pinq.secure_computation import Holding, Joining, Traffic
 
-__all__ = ["Unpaid", "run_processes"]
+__all__ = ["Unpaid", "free_ports", "run_processes"]
+
+FIRST_PORT, PORTS = 20_000, 12_000
 
 
 class Unpaid:
@@ -56,3 +61,21 @@ def run_processes(
 def _party(session: Session, party: int, holding: Holding, lookups: np.ndarray | None) -> tuple[Outcome, Traffic]:
     joining = Joining(party, None, wait=120, listen="127.0.0.1", progress=lambda text: None)
     return run_party(session, joining, holding, Unpaid(), lookups)
+
+
+def free_ports(count: int) -> list[int]:
+    """Finds ports of this machine that nobody uses.
+
+    Each process begins to look elsewhere, below the ports that systems give to outgoing
+    connections.
+    """
+    ports: list[int] = []
+    for offset in range(PORTS):
+        # Neighbouring processes begin ten ports apart, and each counts upwards from there.
+        port = FIRST_PORT + (10 * os.getpid() + offset) % PORTS
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"{count} free ports are needed between {FIRST_PORT} and {FIRST_PORT + PORTS}.")

@@ -14,9 +14,8 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.harness.datasets import load
-from benchmarks.papers.secure.processes import run_processes
+from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import Holding, hold
-from miners.secure.session.local import free_ports
 from miners.secure.session.session import Member, Session
 from pinq.public.schema import Schema
 

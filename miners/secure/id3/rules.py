@@ -86,12 +86,11 @@ class Exact:
     async def judge_secretly(self, arithmetic: Arithmetic, counts: Shares, level: int) -> tuple[Shares, np.ndarray]:
         """Finds each node's class, unit vectors of shape (nodes, classes); opens which stop."""
         await arithmetic.rounds.meet()
-        nodes, classes = counts.shape
-        size = counts.sum(axis=1)
+        nodes, size = len(counts), counts.sum(axis=1)
         if self._total is None:
             self._total = size[0]
         n_bits = count_bits(self.task.max_rows)
-        units, largest = await arithmetic.first_largest(counts.reshape(-1), None, np.full(nodes, classes), n_bits)
+        units, largest = await arithmetic.first_largest(counts, n_bits)
         if level == self.deepest:
             stops = np.ones(nodes, dtype=bool)
         else:
@@ -104,19 +103,20 @@ class Exact:
             # 10 of 100 rows, share 1/20, classes (7, 3): room 100 - 200, others 7 - 10, so it goes on.
             goes_on = await arithmetic.product(lambda b: b[:nodes] * b[nodes:], negative)
             stops = await arithmetic.is_zero(goes_on, "stop")
-        return units.reshape(nodes, classes), stops
+        return units, stops
 
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
-        over, under = await self.scores(arithmetic, await tables(), attributes)
-        units, _ = await arithmetic.first_largest(over, under, _widths(attributes), self.gini)
-        return await _open_positions(arithmetic, units.reshape(attributes.shape), "attribute")
+        units, _ = await arithmetic.first_largest(await self.scores(arithmetic, await tables(), attributes), self.gini)
+        return await _open_positions(arithmetic, units, "attribute")
 
-    async def scores(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray) -> tuple[Shares, Shares]:
-        """Computes numerators and denominators of each node's scores by attribute, end to end."""
+    async def scores(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray) -> Shares:
+        """Computes each node's scores by attribute, shape (nodes, attributes, numerator and denominator)."""
         # A value with 3 and 1 rows of two classes, alpha 8: (9 + 1) / (8 * 4 + 1).
         squares = await arithmetic.product(lambda x: (x * x).sum(axis=1), tables)
         under = (self.alpha * tables.sum(axis=1) + 1) % arithmetic.modulus
-        return await arithmetic.sums_of_fractions(squares, under, np.array(self.task.sizes)[attributes.reshape(-1)])
+        sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
+        scores = await arithmetic.sums_of_fractions(squares, under, sizes)
+        return np.stack(scores, axis=1).reshape(*attributes.shape, 2)
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Noisy:
 
         async def scores() -> Shares:
             counts = await tables()
-            _, largest = await arithmetic.first_largest(counts.reshape(-1), None, _widths(counts), n_bits)
+            _, largest = await arithmetic.first_largest(counts, n_bits)
             # ``largest`` has a number for each value; an attribute's score is the sum over its values.
             # Attributes of 2 and 3 values, largest counts 7 4 | 5 3 2: the scores are 11 and 10.
             return np.add.reduceat(largest, np.cumsum(sizes) - sizes).reshape(attributes.shape)
@@ -259,9 +259,8 @@ class Noisy:
 
         async def opened(noise: Shares) -> np.ndarray:
             noisy = (await scores() + noise) % arithmetic.modulus
-            n_bits = signed_bits(self._largest(loss))
-            units, _ = await arithmetic.first_largest(noisy.reshape(-1), None, _widths(noisy), n_bits)
-            return await _open_positions(arithmetic, units.reshape(shape), what)
+            units, _ = await arithmetic.first_largest(noisy, signed_bits(self._largest(loss)))
+            return await _open_positions(arithmetic, units, what)
 
         answer = await arithmetic.release(what, price, (loss, shape, self.colluding), opened)
         return answer.astype(np.int64)
@@ -277,11 +276,6 @@ def later(make: Callable[[], Awaitable[Shares]]) -> Later:
         return made[0]
 
     return shares
-
-
-def _widths(table: np.ndarray) -> np.ndarray:
-    """Returns the lengths of a table's rows, as lists that lie end to end."""
-    return np.full(len(table), table.shape[1])
 
 
 async def _open_positions(arithmetic: Arithmetic, units: Shares, what: str) -> np.ndarray:

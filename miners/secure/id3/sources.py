@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -13,7 +14,16 @@ from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import QueryError
 from pinq.secure_computation import Holding
 
-__all__ = ["MAX_SHARED_BITS", "LocalTables", "Path", "Records", "Source", "require_records"]
+__all__ = [
+    "MAX_SHARED_BITS",
+    "LocalTables",
+    "Path",
+    "Records",
+    "Source",
+    "members_of_classes",
+    "one_hot",
+    "require_records",
+]
 
 MAX_SHARED_BITS = 2**25
 
@@ -110,16 +120,16 @@ class Records:
         """Shares every party's rows, once."""
         if self._masks:
             return
-        began = self._arithmetic.runtime.clock()
+        began = time.perf_counter()
         task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
-        n_values = sum(task.sizes)
+        n_values, sizes = sum(task.sizes), [*task.sizes, task.classes]
         # Attributes of 2 and 3 values and two classes: of the values 0 to 4 the last ones, 1 and 4,
         # stay at home; 0, 2, 3 and the classes 5 and 6 are sent.
         shared_values = np.delete(np.arange(n_values), last)
         sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
         blocks = []
         for owner, rows in enumerate(task.rows):
-            own = _one_hot(task, self._holding, rows)[sent] if owner == self._party else None
+            own = one_hot(sizes, self._holding.each, rows)[sent] if owner == self._party else None
             blocks.append(await self._arithmetic.share(own, owner, (len(sent), rows)))
         shared = np.concatenate(blocks, axis=1)
         self.labels = shared[len(shared_values) :]
@@ -130,7 +140,7 @@ class Records:
             values[remainder] = present - values[start:remainder].sum(axis=0)
         self.values = values % self._arithmetic.modulus
         self._masks = {(): present % self._arithmetic.modulus}
-        self.seconds = self._arithmetic.runtime.clock() - began
+        self.seconds = time.perf_counter() - began
 
     @property
     def present(self) -> Shares:
@@ -179,7 +189,7 @@ def require_records(task: Task) -> None:
 
 
 async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shares) -> Shares:
-    """Finds which rows are in a node and of a class, shape (nodes, classes, rows).
+    """Finds which rows are in a node and of a class (or value), shape (nodes, classes, rows).
 
     The last class is what remains of the mask.
     """
@@ -187,15 +197,15 @@ async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shar
     return np.concatenate([first, (masks - first.sum(axis=1))[:, None]], axis=1) % arithmetic.modulus
 
 
-def _one_hot(task: Task, holding: Holding, rows: int) -> np.ndarray:
-    """Makes a bit for each value, then for each class, of each row; shape (bits, rows).
+def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
+    """Makes a bit for each value of each row; shape (bits, rows). Empty rows stand at the end.
 
-    Empty rows stand at the end.
+    Args:
+        sizes: How many values each attribute has.
+        codes: The value of each attribute, shape (attributes, at most so many rows).
+        rows: How many.
     """
-    sizes = [*task.sizes, task.classes]
     bits = np.zeros((sum(sizes), rows), dtype=object)
-    starts = np.cumsum([0, *sizes[:-1]])
-    each = holding.each
-    for start, codes in zip(starts, each, strict=True):
-        bits[start + codes, np.arange(each.shape[1])] = 1
+    for start, values in zip(np.cumsum([0, *sizes[:-1]]), codes, strict=True):
+        bits[start + values, np.arange(len(values))] = 1
     return bits

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``install`` and ``simulate`` make MPyC a library; no other module knows it.
+"""``install`` and ``simulate`` make MPyC a library; no other module imports it.
 
 MPyC's own start reads the command line, configures logging and unpickles what peers send; ours does
-none of that. MPyC has no types: ``NativeRuntime`` and its parts name what we use of it, by MPyC's
-names, also those that begin with an underscore. Outside of this module it is known by
-``miners.secure.mpc.runtime`` alone.
+none of that. ``Arithmetic`` uses the runtime that is made here, and ``Codec`` also writes what
+parties send each other without MPyC.
 """
 
 from __future__ import annotations
@@ -17,20 +16,21 @@ import sys
 import threading
 import warnings
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from miners.secure.mpc.runtime import Connection, Runtime, Shares
 from pinq.errors import QueryError, SessionError
 from pinq.public.plugins import install_line
 
 __all__ = [
-    "MPyCRuntime",
+    "Codec",
+    "Connection",
+    "MPyC",
     "alone",
     "collecting_less",
     "field_bits",
@@ -42,81 +42,8 @@ __all__ = [
 ]
 
 
-class FieldArray(Protocol):
-    """An array of numbers modulo the field's prime, one party's shares or opened numbers."""
-
-    @property
-    def value(self) -> np.ndarray: ...
-    def signed_(self) -> np.ndarray: ...
-
-
-class Field(Protocol):
-    """A prime field."""
-
-    modulus: int
-    order: int
-
-    def array(self, values: np.ndarray) -> FieldArray: ...
-
-
-class SecureIntegers(Protocol):
-    """The kind of secure integers of one length: its field, and its arrays."""
-
-    field: Field
-
-    def array(self, shares: FieldArray) -> SecureArray: ...
-
-
-class SecureArray(Protocol):
-    """An array of secure integers: shares that may still be on their way."""
-
-    sectype: SecureIntegers
-    shape: tuple[int, ...]
-
-
-class Party(Protocol):
-    """One party, with the connection to it."""
-
-    protocol: Connection | None
-
-
-class NativeRuntime(Protocol):
-    """MPyC's own runtime of one party."""
-
-    parties: Sequence[Party]
-    pid: int
-    threshold: int
-    _loop: asyncio.AbstractEventLoop
-
-    def SecInt(self, bits: int) -> SecureIntegers: ...
-    @overload
-    def input(self, values: SecureArray) -> Sequence[SecureArray]: ...
-    @overload
-    def input(self, values: SecureArray, senders: int) -> SecureArray: ...
-    def gather(self, secure: SecureArray) -> Awaitable[FieldArray]: ...
-    def output(
-        self, shares: FieldArray, receivers: int | None = None, threshold: int | None = None
-    ) -> Awaitable[FieldArray | None]: ...
-    def np_sgn(self, secure: SecureArray, *, l: int, LT: bool) -> SecureArray: ...  # noqa: E741
-    def np_is_zero_public(self, secure: SecureArray) -> Awaitable[np.ndarray]: ...
-    def prfs(self, order: int) -> object: ...
-    def _reshare(self, shares: FieldArray) -> Awaitable[FieldArray]: ...
-    def _prss_uci(self) -> bytes: ...
-    def _prss_keys_to_peer(self, party: int) -> Sequence[bytes]: ...
-    def _prss_keys_from_peer(self, party: int, keys: bytes) -> None: ...
-
-
-class RuntimeModule(Protocol):
-    """The module ``mpyc.runtime``."""
-
-    pickle: object
-    mpc: NativeRuntime
-    Party: Callable[[int], Party]
-
-
-Runtimes = Callable[[int, MutableSequence[Party], object], NativeRuntime]
-"""Makes a party's runtime from its number, all parties, and options."""
-
+MPyC = Any
+"""MPyC's runtime of one party, and its arrays: it has no types."""
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
 _LOADING = threading.Lock()  # two threads that exchange sys.argv would not put it back
@@ -125,7 +52,17 @@ _ONE_AT_A_TIME = threading.Lock()  # MPyC knows one runtime for each process
 T = TypeVar("T")
 
 
-def mpyc() -> RuntimeModule:
+class Connection(Protocol):
+    """Carries messages to and from one other party, each with a label that both ends know."""
+
+    def send(self, label: int, payload: bytes) -> None:
+        """Sends a message."""
+
+    def receive(self, label: int) -> bytes | asyncio.Future[bytes]:
+        """Returns the message of this label, or a future of it where it has not arrived."""
+
+
+def mpyc() -> MPyC:
     """Returns the module ``mpyc.runtime``, imported without its side effects.
 
     ``QueryError`` where it is not installed.
@@ -135,7 +72,7 @@ def mpyc() -> RuntimeModule:
 
 
 @cache
-def _loaded() -> RuntimeModule:
+def _loaded() -> MPyC:
     arguments, root = sys.argv, logging.getLogger()
     quiet = logging.NullHandler()
     root.addHandler(quiet)  # so that MPyC finds logging configured
@@ -149,11 +86,10 @@ def _loaded() -> RuntimeModule:
     finally:
         sys.argv = arguments
         root.removeHandler(quiet)
-    module.pickle = _Codec
     return module
 
 
-def _import_runtime() -> RuntimeModule:
+def _import_runtime() -> MPyC:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         policy = asyncio.get_event_loop_policy()
@@ -164,24 +100,22 @@ def _import_runtime() -> RuntimeModule:
     return module
 
 
-class _Codec:
-    """Writes shares on the wire as numbers of a fixed width, end to end.
+class Codec:
+    """Writes numbers as bytes of a fixed width, end to end.
 
-    It stands in the place of pickle, which would run what a peer sends.
+    In MPyC it stands in the place of pickle, which would run what a peer sends.
     """
 
-    width = 0
+    def __init__(self, width: int) -> None:
+        self.width = width
 
-    @classmethod
-    def dumps(cls, values: np.ndarray) -> bytes:
+    def dumps(self, values: np.ndarray) -> bytes:
         """Writes an array of integers from 0 to below 256^width."""
-        width = cls.width
-        return b"".join([value.to_bytes(width, "little") for value in values.tolist()])
+        return b"".join([value.to_bytes(self.width, "little") for value in values.tolist()])
 
-    @classmethod
-    def loads(cls, data: bytes) -> np.ndarray:
+    def loads(self, data: bytes) -> np.ndarray:
         """Reads what ``dumps`` wrote."""
-        width, read = cls.width, int.from_bytes
+        width, read = self.width, int.from_bytes
         return np.array([read(data[i : i + width], "little") for i in range(0, len(data), width)], dtype=object)
 
 
@@ -206,7 +140,7 @@ def _mask_bits(parties: int) -> int:
 
 
 @cache
-def _masking_runtime() -> Runtimes:
+def _masking_runtime() -> MPyC:
     """Makes MPyC's runtime with a zero test of our own, which masks what it opens."""
     mpyc()
     from mpyc import asyncoro, thresha
@@ -217,7 +151,7 @@ def _masking_runtime() -> Runtimes:
 
         # MPyC reads the annotation, which may have no argument.
         @asyncoro.mpc_coro  # type: ignore[untyped-decorator]
-        async def np_is_zero_public(self, secrets: SecureArray) -> asyncio.Future:  # type: ignore[type-arg]
+        async def np_is_zero_public(self, secrets: MPyC) -> asyncio.Future:  # type: ignore[type-arg]
             """Opens whether each secret is 0, also inside comparisons.
 
             MPyC opens the bare product of the secret's polynomial a(x) and a random r(x). All see
@@ -236,73 +170,7 @@ def _masking_runtime() -> Runtimes:
     return MaskingRuntime
 
 
-class MPyCRuntime:
-    """Implements ``Runtime`` on MPyC.
-
-    Attributes:
-        mpyc: MPyC's own runtime.
-    """
-
-    def __init__(self, runtime: NativeRuntime) -> None:
-        self.mpyc = runtime
-
-    @property
-    def parties(self) -> int:
-        return len(self.mpyc.parties)
-
-    def clock(self) -> float:
-        return self.mpyc._loop.time()
-
-    def integers(self, bits: int) -> _Integers:
-        return _Integers(self.mpyc, bits)
-
-    def keys_for(self, party: int) -> list[bytes]:
-        return list(self.mpyc._prss_keys_to_peer(party))
-
-    def accept_keys(self, party: int, keys: Sequence[bytes]) -> None:
-        self.mpyc._prss_keys_from_peer(party, b"".join(keys))
-
-
-class _Integers:
-    """Implements ``SecretIntegers`` on MPyC's arrays of secure integers."""
-
-    def __init__(self, runtime: NativeRuntime, bits: int) -> None:
-        self._mpyc = runtime
-        self._kind = runtime.SecInt(bits)
-        self._field = self._kind.field
-
-    @property
-    def modulus(self) -> int:
-        return int(self._field.modulus)
-
-    async def share(self, values: np.ndarray, owner: int) -> Shares:
-        return await self._shares_of(self._mpyc.input(self.secure(values), senders=owner))
-
-    async def share_all(self, values: np.ndarray) -> list[Shares]:
-        return [await self._shares_of(given) for given in self._mpyc.input(self.secure(values))]
-
-    async def reshare(self, products: Shares) -> Shares:
-        return (await self._mpyc._reshare(self._field.array(products))).value
-
-    async def is_negative(self, secrets: Shares, bits: int) -> Shares:
-        return await self._shares_of(self._mpyc.np_sgn(self.secure(secrets), l=bits, LT=True))
-
-    async def is_zero(self, secrets: Shares) -> np.ndarray:
-        return np.asarray(await self._mpyc.np_is_zero_public(self.secure(secrets)), dtype=bool)
-
-    async def open(self, secrets: Shares, receiver: int | None) -> np.ndarray | None:
-        opened = await self._mpyc.output(self._field.array(secrets), receiver)
-        return None if opened is None else opened.signed_()
-
-    def secure(self, shares: Shares) -> SecureArray:
-        """Wraps shares as MPyC's secure array."""
-        return self._kind.array(self._field.array(shares))
-
-    async def _shares_of(self, secure: SecureArray) -> Shares:
-        return (await self._mpyc.gather(secure)).value
-
-
-def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Connection] | None = None) -> MPyCRuntime:
+def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Connection] | None = None) -> MPyC:
     """Makes a runtime in the running event loop, in the place of any other one of this process.
 
     Args:
@@ -311,7 +179,8 @@ def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Co
         bits: The largest bit length that will be compared.
         connections: The connection to each other party.
     """
-    peers = [mpyc().Party(number) for number in range(parties)]
+    module = mpyc()
+    peers = [module.Party(number) for number in range(parties)]
     options = Namespace(
         threshold=threshold_of(parties),
         no_log=True,
@@ -332,10 +201,10 @@ def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Co
     for part in (sectypes, asyncoro, mpctools, seclists, secpols, secgroups, random, statistics):
         part.runtime = runtime
     sectypes._SecInt.cache_clear()  # a field made for another number of parties may be too small
-    _Codec.width = (runtime.SecInt(bits).field.modulus.bit_length() + 7) // 8
+    module.pickle = Codec((runtime.SecInt(bits).field.modulus.bit_length() + 7) // 8)
     for number, connection in (connections or {}).items():
         peers[number].protocol = connection
-    return MPyCRuntime(runtime)
+    return runtime
 
 
 def run_to_end(main: Coroutine[object, None, T], *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
@@ -366,7 +235,7 @@ def _fast_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def simulate(work: Callable[[Runtime], Awaitable[T]], bits: int) -> T:
+def simulate(work: Callable[[MPyC], Awaitable[T]], bits: int) -> T:
     """Runs a protocol in this process, as the one party there is. Protects nothing."""
     mpyc()
 

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,12 +11,9 @@ import numpy as np
 from miners.secure.mpc.mpyc_runtime import run_to_end, simulate
 from miners.secure.session.protocols import Outcome, Role
 from miners.secure.session.session import Session
-from pinq.errors import SessionError
 from pinq.secure_computation import Holding
 
-__all__ = ["free_ports", "run_simulation"]
-
-FIRST_PORT, PORTS = 20_000, 12_000
+__all__ = ["run_simulation"]
 
 
 def run_simulation(
@@ -37,19 +31,11 @@ def run_simulation(
     """
     none = np.zeros((0, len(session.task.sizes)), dtype=np.int64)
     looked_up = [none if rows is None else rows for rows in (lookups or [None] * len(holdings))]
-    together = Role(
-        session.growth(),
-        session.task.merged(),
-        Holding.joined(holdings),
-        0,
-        lookups=[sum(len(rows) for rows in looked_up)],
-        own_lookups=np.concatenate(looked_up),
-        plays=len(holdings),
-    )
-    if together.growth.summed:
-        outcome = run_to_end(together.run(_Alone()))
+    together = Role(session, Holding.joined(holdings), own_lookups=np.concatenate(looked_up), plays=len(holdings))
+    if session.miner() is None:
+        outcome = simulate(together.run, session.bits)
     else:
-        outcome = simulate(together.run, together.growth.bits)
+        outcome = run_to_end(together.run(_alone))
     if not len(outcome.looked_up):
         return [outcome] * len(holdings)
     # Parties that look up 2, 0 and 1 rows: cuts at 2 and at 2 leave the second with none.
@@ -57,26 +43,6 @@ def run_simulation(
     return [replace(outcome, looked_up=classes) for classes in by_party]
 
 
-class _Alone:
+async def _alone(numbers: np.ndarray) -> np.ndarray:
     """Adds up at the one party there is."""
-
-    async def add(self, numbers: np.ndarray) -> np.ndarray:
-        return numbers
-
-
-def free_ports(count: int) -> list[int]:
-    """Finds ports of this machine that nobody uses.
-
-    Each process begins to look elsewhere, below the ports that systems give to outgoing
-    connections.
-    """
-    ports: list[int] = []
-    for offset in range(PORTS):
-        # Neighbouring processes begin ten ports apart, and each counts upwards from there.
-        port = FIRST_PORT + (10 * os.getpid() + offset) % PORTS
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise SessionError(f"{count} free ports are needed between {FIRST_PORT} and {FIRST_PORT + PORTS}.")
+    return numbers

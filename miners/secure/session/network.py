@@ -20,29 +20,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import hashlib
 import json
 import secrets
 import ssl
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import cast
 
-from miners.secure.mpc.mpyc_runtime import MPyCRuntime, install
+from miners.secure.mpc.mpyc_runtime import MPyC, install
 from miners.secure.session.session import Session, json_object
 from pinq.errors import PinqError, SessionError
 from pinq.secure_computation import Identity
 
 __all__ = ["AGAIN", "Network", "Peer"]
 
-ARITHMETIC = 2  # changes with what parties send each other in a computation
+ARITHMETIC = 3  # changes with what parties send each other in a computation
 FAREWELL = 2.0  # seconds that a party with its result waits for the others to say that they have it
 CONTROL = -1  # MPyC labels a message by a hash of a tuple, which is never -1
 MAX_HELLO = 2**24  # bytes, a session and what its rounds opened
 MAX_FRAME = 2**30  # bytes, the shares of as many records as a session may have
+KINDS = ("hello", "nonce", "ready", "keys", "alive", "done")
+BUFFER = 2**20  # bytes that wait to be read before the other end must
+AHEAD = 2  # meetings: a party goes on from one while another still hears who else was there
 HEADER = struct.Struct("<qI")
 AGAIN = "All parties may start again, with the same session"
 LOST = {
@@ -51,95 +52,75 @@ LOST = {
 }
 
 
-class Peer(asyncio.Protocol):
+class Peer:
     """The connection to one other party, with MPyC's ``send`` and ``receive``.
 
     Args:
         network: Hears of it.
-        expected: The party that was called; None where the other end called.
+        number: The party at the other end.
+        writer: Sends.
 
     Attributes:
-        number: The party at the other end; -1 where it has not said so yet, None for nobody of this
-            session.
         nbytes_sent: How much of the protocol was sent.
         heard: When something arrived last, by the event loop's clock.
     """
 
-    def __init__(self, network: Network, expected: int | None) -> None:
-        self._network, self.number, self.nbytes_sent = network, expected, 0
-        self._transport: asyncio.Transport
-        self._data = bytearray()
+    def __init__(self, network: Network, number: int, writer: asyncio.StreamWriter) -> None:
+        self._network, self.number, self._writer, self.nbytes_sent = network, number, writer, 0
         # By label: a message that nobody has asked for yet, or a future of whoever waits for it.
         self._arrived: dict[int, bytes] = {}
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
-        self.heard = asyncio.get_running_loop().time()
+        self._unasked = 0  # bytes
+        self.heard = network.loop.time()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self.number = self._network.identify(transport.get_extra_info("ssl_object"), self.number)
-        if self.number is None:
-            self._transport.abort()
-        elif self.number >= 0:
-            self._network.connected(self)
-
-    def data_received(self, data: bytes) -> None:
-        self.heard = self._network.loop.time()
-        self._data += data
-        # Bytes come as the network cuts them: half a frame waits, and several are delivered at
-        # once.
-        received, start = self._data, 0
-        while len(received) - start >= HEADER.size:
-            label, size = HEADER.unpack_from(received, start)
-            if self.number is None or (self.number < 0 and size > MAX_HELLO):  # a stranger
-                self._transport.abort()
-                return
-            if size > (MAX_HELLO if self._network.stage == "joining" else MAX_FRAME):
-                text = f"{self._network.name(self.number)} announced a message of {size:,} bytes."
-                self._network.fail(SessionError(text))
-                return
-            end = start + HEADER.size + size
-            if len(received) < end:
-                break
-            self._deliver(label, bytes(received[start + HEADER.size : end]))
-            start = end
-        del received[:start]
-
-    def _deliver(self, label: int, payload: bytes) -> None:
-        if label == CONTROL:
-            self._network.heard(self, payload)
-            return
-        waiter = self._waiting.pop(label, None)
-        if waiter is None:
-            self._arrived[label] = payload
-        elif not waiter.done():
-            self._network.moved()
-            waiter.set_result(payload)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.number is not None:
-            self._network.lost(self)
+    async def hear(self, reader: asyncio.StreamReader) -> None:
+        """Delivers what arrives, until the other end is gone."""
+        network = self._network
+        while True:
+            label, payload = await _frame(reader, MAX_HELLO if network.stage == "joining" else MAX_FRAME)
+            self.heard = network.loop.time()
+            if label == CONTROL:
+                network.heard(self.number, payload)
+            elif (waiter := self._waiting.pop(label, None)) is None:
+                self._arrived[label] = payload
+                self._unasked += HEADER.size + len(payload)
+                if self._unasked > MAX_FRAME:
+                    raise ValueError("more than anybody has asked for")
+            elif not waiter.done():
+                network.moved()
+                waiter.set_result(payload)
 
     def send(self, label: int, payload: bytes) -> None:
         """Sends a message of the protocol."""
-        self._transport.write(HEADER.pack(label, len(payload)) + payload)
+        self._writer.write(HEADER.pack(label, len(payload)) + payload)
         self.nbytes_sent += HEADER.size + len(payload)
 
     def receive(self, label: int) -> bytes | asyncio.Future[bytes]:
         """Returns the message of this label, or a future of it where it has not arrived."""
         if label in self._arrived:
             self._network.moved()
-            return self._arrived.pop(label)
+            payload = self._arrived.pop(label)
+            self._unasked -= HEADER.size + len(payload)
+            return payload
         self._waiting[label] = self._network.loop.create_future()
         return self._waiting[label]
+
+    def close(self) -> None:
+        """Closes the connection, when all that was sent has left."""
+        self._writer.close()
 
     def tell(self, **message: object) -> None:
         """Sends a message about the session; those do not count as traffic of the protocol."""
         payload = json.dumps(message).encode()
-        self._transport.write(HEADER.pack(CONTROL, len(payload)) + payload)
+        self._writer.write(HEADER.pack(CONTROL, len(payload)) + payload)
 
-    def close(self) -> None:
-        """Closes the connection."""
-        self._transport.close()
+
+async def _frame(reader: asyncio.StreamReader, most: int) -> tuple[int, bytes]:
+    """Reads one message and its label. ``ValueError`` where it is announced to be larger than ``most``."""
+    label, size = HEADER.unpack(await reader.readexactly(HEADER.size))
+    if size > most:
+        raise ValueError(f"a message of {size:,} bytes")
+    return label, await reader.readexactly(size)
 
 
 def versions() -> dict[str, str]:
@@ -166,14 +147,15 @@ class Network:
         self.stage = "joining"
         self.failure: asyncio.Future[None] = self.loop.create_future()
         self.peers: dict[int, Peer] = {}
-        # By kind of message, what each party told last.
-        self._messages: dict[str, dict[int, object]] = {}
+        # By kind of message, what each party told last; and the places at which each has arrived.
+        self._messages: dict[str, dict[int, object]] = {kind: {} for kind in KINDS}
+        self._places: dict[int, deque[object]] = {number: deque() for number in self.others}
         self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
-        self._nonce = secrets.token_hex(16)
-        self._last_error = ""
-        self._hello = {"text": session.text, "versions": versions(), "kept": kept or []}
-        self._steps, self._moved_at, self._meetings = 0, self.loop.time(), 0
+        self._talks: set[asyncio.Task[None]] = set()
+        self._nonce, self._last_error = secrets.token_hex(16), ""
+        self._kept = kept or []
+        self._steps, self._moved_at = 0, self.loop.time()
 
     @property
     def others(self) -> list[int]:
@@ -191,61 +173,81 @@ class Network:
         """What to do after a failure."""
         return f"{AGAIN}{': what was opened is kept, and costs nothing more' if self.session.nano else ''}."
 
-    # What connections report
+    # Who is at the other end, and what it says
 
-    def identify(self, tls: ssl.SSLObject | None, expected: int | None) -> int | None:
-        """Finds which party is at the other end, by its certificate; -1 and None as in ``Peer.number``."""
-        if tls is None:
-            return -1 if expected is None else expected
-        certificate = tls.getpeercert(binary_form=True)
-        matching = (number for number in self.others if self.session.parties[number].certificate_der == certificate)
-        number = next(matching, None)
-        return number if expected is None or number == expected else None
+    async def _talk(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected: int | None = None
+    ) -> None:
+        """Greets the party at the other end and hears it until it is gone; a stranger's connection is closed.
 
-    def connected(self, peer: Peer) -> None:
-        """Greets a party that is connected, unless it was already."""
-        number = peer.number
-        if number is None or number in self.peers:
-            peer.number = None
-            peer.close()
-            return
-        self.peers[number] = peer
-        peer.tell(hello=self._hello, nonce=self._nonce, party=self.party)
-        self._news.set()
+        Args:
+            reader: Of the connection.
+            writer: Of the connection.
+            expected: The party that was called; None where the other end called.
+        """
+        self._talks.add(task := asyncio.current_task())  # type: ignore[arg-type]  # this is one
+        number = None
+        try:
+            number, greeting = await self._who(reader, writer, expected)
+            if number is None or number in self.peers:
+                return
+            self.peers[number] = peer = Peer(self, number, writer)
+            peer.tell(hello=self._hello, nonce=self._nonce, party=self.party)
+            if greeting:
+                self.heard(number, greeting)
+            await peer.hear(reader)
+        except (ValueError, RecursionError) as error:
+            if number is not None:
+                self.fail(SessionError(f"{self.name(number)} sent what is no message: {error}."))
+        except (OSError, asyncio.IncompleteReadError, ssl.SSLError):
+            if number is not None and self.stage != "over" and number not in self._messages["done"]:
+                self.fail(SessionError(f"{self.name(number)} is gone, {LOST[self.stage]}. {self.again}"))
+        finally:
+            self._talks.discard(task)
+            writer.close()
 
-    def heard(self, peer: Peer, payload: bytes) -> None:
-        """Notes a message about the session; a stranger's connection is closed."""
+    async def _who(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected: int | None
+    ) -> tuple[int | None, bytes]:
+        """Finds which party is at the other end; None for a stranger. Also what it said already."""
+        tls = writer.get_extra_info("ssl_object")
+        if tls is not None:
+            certificate = tls.getpeercert(binary_form=True)
+            matching = (other for other in self.others if self.session.parties[other].certificate_der == certificate)
+            number = next(matching, None)
+            return (number if expected in (None, number) else None), b""
+        if expected is not None:
+            return expected, b""
+        with contextlib.suppress(ValueError):  # without TLS, on one machine, a party is who it says it is
+            _, greeting = await _frame(reader, MAX_HELLO)
+            claimed = json_object(greeting).get("party")
+            return (claimed if isinstance(claimed, int) and claimed in self.others else None), greeting
+        return None, b""
+
+    @property
+    def _hello(self) -> dict[str, object]:
+        return {"text": self.session.text, "versions": versions(), "kept": self._kept}
+
+    def heard(self, number: int, payload: bytes) -> None:
+        """Notes a message about the session. ``ValueError`` where it is none."""
         message = json_object(payload)
-        if peer.number == -1:  # without TLS, on one machine, a party is who it says it is
-            claimed = (message or {}).get("party")
-            peer.number = claimed if isinstance(claimed, int) and claimed in self.others else None
-            self.connected(peer)
-        if peer.number is None:
-            return
-        if message is None:
-            self.fail(SessionError(f"{self.name(peer.number)} sent something that is no message."))
-            return
-        alive = message.pop("alive", None)
-        if alive is not None and alive != self._messages.setdefault("alive", {}).get(peer.number):
-            self._messages["alive"][peer.number] = alive
+        if "at" in message:
+            self._places[number].append(message["at"])
+            if len(self._places[number]) > AHEAD:
+                raise ValueError("a place far ahead of all others")
+        if message.get("alive", self._messages["alive"].get(number)) != self._messages["alive"].get(number):
             self._moved_at = self.loop.time()
-        for kind, value in message.items():
-            self._messages.setdefault(kind, {})[peer.number] = value
+        for kind in KINDS:
+            if kind in message:
+                self._messages[kind][number] = message[kind]
         if "stop" in message and self.stage != "over":
-            self.fail(SessionError(f"{self.name(peer.number)} ended the session: {str(message['stop'])[:300]}"))
+            self.fail(SessionError(f"{self.name(number)} ended the session: {str(message['stop'])[:300]}"))
         self._news.set()
 
     def moved(self) -> None:
         """Notes that this party came further."""
         self._steps += 1
         self._moved_at = self.loop.time()
-
-    def lost(self, peer: Peer) -> None:
-        """Ends the session where a party is gone before it was done."""
-        done = self._messages.get("done", {})
-        if self.stage == "over" or peer.number in done or self.peers.get(peer.number or 0) is not peer:
-            return
-        self.fail(SessionError(f"{self.name(peer.number)} is gone, {LOST[self.stage]}. {self.again}"))
 
     def fail(self, error: PinqError) -> None:
         """Ends the session; the first error counts."""
@@ -265,14 +267,14 @@ class Network:
         connecting = [self.loop.create_task(self._connect(number)) for number in self.others if number > self.party]
         try:
             async with asyncio.timeout(wait):
-                await asyncio.gather(*connecting)  # a connection may be heard on before its task knows of it
                 await self._all_told("hello")
         except TimeoutError:
             missing = ", ".join(self.name(number) for number in self.others if number not in self.peers)
             raise SessionError(f"{missing or 'a party'} did not join within {wait:g} s.{self._last_error}") from None
         finally:
             for task in connecting:
-                task.cancel()
+                if not task.done() and task not in self._talks:
+                    task.cancel()
         kept = self._common([self._compared(number) for number in self.others])
         if self.session.nano:  # the same name whenever it is run
             return self.session.digest, kept
@@ -288,7 +290,7 @@ class Network:
         # Without certificates nobody from elsewhere is listened to.
         host = member.host if address is None and tls is None else address
         try:
-            self._server = await self.loop.create_server(lambda: Peer(self, None), host, member.port, ssl=tls)
+            self._server = await asyncio.start_server(self._talk, host, member.port, ssl=tls, limit=BUFFER)
         except OSError as error:
             raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
 
@@ -314,31 +316,35 @@ class Network:
 
     def _common(self, others: list[list[str]]) -> list[str]:
         """Returns the longest of all parties' kept rounds, of which each other's must be the beginning."""
-        own = [str(text) for text in self._hello["kept"]]
-        longest = max([own, *others], key=len)
-        for number, kept in zip([self.party, *self.others], [own, *others], strict=True):
+        longest = max([self._kept, *others], key=len)
+        for number, kept in zip([self.party, *self.others], [self._kept, *others], strict=True):
             if kept != longest[: len(kept)]:
                 raise SessionError(
                     f"{self.name(number)} kept other openings of this session than another party. "
                     "Nothing left any party. Give the session another name to begin anew."
+                )
+            if len(kept) > len(self._kept) + 1:  # no round begins before all have kept the one before it
+                raise SessionError(
+                    f"{self.name(number)} says that {len(kept)} rounds were opened; this party kept {len(self._kept)}, "
+                    "and can be behind by one at most. Nothing left any party. Restore this party's ledger, or give "
+                    "the session another name to begin anew."
                 )
         return longest
 
     async def _connect(self, number: int) -> None:
         """Calls a party until it answers."""
         other = self.session.parties[number]
+        tls = self._context(server=False, peer=number)
         while True:
             try:
-                tls = self._context(server=False, peer=number)
-                await self.loop.create_connection(
-                    lambda: Peer(self, number), other.host, other.port, ssl=tls, server_hostname="" if tls else None
+                reader, writer = await asyncio.open_connection(
+                    other.host, other.port, ssl=tls, server_hostname="" if tls else None, limit=BUFFER
                 )
-                return
+                return await self._talk(reader, writer, number)
             except ssl.SSLCertVerificationError as error:
                 certificate = f"the certificate that the session names for {self.name(number)}"
                 text = f"who answers at {other.host}:{other.port} does not have {certificate}, or no longer"
-                self.fail(SessionError(f"{text} ({error.verify_message})."))
-                return
+                return self.fail(SessionError(f"{text} ({error.verify_message})."))
             except (OSError, ssl.SSLError) as error:
                 self._last_error = f" At {other.host}:{other.port}: {type(error).__name__}."
                 await asyncio.sleep(0.1)
@@ -363,10 +369,14 @@ class Network:
 
     async def _all_told(self, kind: str) -> dict[int, object]:
         """Waits until all other parties have sent this kind of message; returns what they sent."""
-        while not set(self.others) <= set(self._messages.get(kind, {})):
+        await self._until(lambda: set(self.others) <= set(self._messages[kind]))
+        return self._messages[kind]
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Waits until something holds that others tell."""
+        while not holds():
             self._news.clear()
             await self._news.wait()
-        return self._messages[kind]
 
     def tell_all(self, **message: object) -> None:
         """Sends a message about the session to all connected parties."""
@@ -382,10 +392,9 @@ class Network:
 
     async def meet(self, number: int, place: str) -> None:
         """Waits until all parties are at the same place; see ``Company``."""
-        kind, self._meetings = f"at {self._meetings}", self._meetings + 1
-        self.tell_all(**{kind: place})
-        places = {self.party: place} | await self._all_told(kind)
-        del self._messages[kind]
+        self.tell_all(at=place)
+        await self._until(lambda: all(self._places.values()))
+        places = {self.party: place} | {other: arrived.popleft() for other, arrived in self._places.items()}
         self.moved()
         (usual, _), *_ = Counter(map(str, places.values())).most_common()
         apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != usual)
@@ -395,22 +404,22 @@ class Network:
                 "run the same version, on the same kind of machine? Nothing of this round left any party."
             )
 
-    async def computing(self, bits: int) -> MPyCRuntime:
+    async def computing(self, bits: int) -> MPyC:
         """Makes the runtime that compares, and exchanges its keys of common randomness."""
         runtime = install(self.party, len(self.session.parties), bits=bits, connections=self.peers)
         for number, peer in self.peers.items():
-            peer.tell(keys=[key.hex() for key in runtime.keys_for(number)])
+            peer.tell(keys=[key.hex() for key in runtime._prss_keys_to_peer(number)])
         await self._all_told("keys")
         for number in self.others:
-            runtime.accept_keys(number, self._keys(number))
+            runtime._prss_keys_from_peer(number, self._keys(number))
         return runtime
 
-    def _keys(self, number: int) -> list[bytes]:
+    def _keys(self, number: int) -> bytes:
         """Reads the keys that a party sent."""
         sent = self._messages["keys"][number]
         with contextlib.suppress(ValueError):
             if isinstance(sent, list):
-                return [bytes.fromhex(str(key)) for key in sent]
+                return b"".join([bytes.fromhex(str(key)) for key in sent])
         raise SessionError(f"{self.name(number)} sent keys that are none.")
 
     async def watch(self, timeout: float) -> None:
@@ -419,14 +428,13 @@ class Network:
             # Four words within the time after which silence ends the session: a lost one or two end
             # nothing.
             await asyncio.sleep(timeout / 4)
-            gc.collect()
             self.tell_all(alive=self._steps)
             now = self.loop.time()
             for number, peer in self.peers.items():
                 if now - peer.heard > timeout:
                     self.fail(SessionError(f"{self.name(number)} was silent for {timeout:g} s. {self.again}"))
             if now - self._moved_at > timeout:
-                came = {self.party: self._steps} | self._messages.get("alive", {})
+                came = {self.party: self._steps} | self._messages["alive"]
                 steps = ", ".join(f"{self.name(number)} {step}" for number, step in sorted(came.items()))
                 text = f"nobody came further for {timeout:g} s; steps until then: {steps}"
                 self.fail(SessionError(f"{text}. Do all run the same version? {self.again}"))
@@ -438,7 +446,7 @@ class Network:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL):
                 await self._all_told("done")
-        silent = [self.name(number) for number in self.others if number not in self._messages.get("done", {})]
+        silent = [self.name(number) for number in self.others if number not in self._messages["done"]]
         if silent:
             progress(f"{', '.join(silent)} did not say to have the result. {self.again}")
 
@@ -450,6 +458,7 @@ class Network:
         if self._server is not None:
             self._server.close()
         for peer in self.peers.values():
-            with contextlib.suppress(Exception):
-                peer.close()
+            peer.close()
         await asyncio.sleep(0.05)  # let the last messages leave
+        for task in list(self._talks):
+            task.cancel()

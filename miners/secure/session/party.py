@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -19,29 +18,9 @@ from miners.secure.sums.shares import SharedSums
 from pinq.errors import PinqError, SessionError
 from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
-__all__ = ["role_of", "run_party"]
+__all__ = ["run_party"]
 
 REASONS = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}
-
-
-def role_of(
-    session: Session,
-    party: int,
-    holding: Holding,
-    lookups: np.ndarray | None,
-    progress: Callable[[str], None] = lambda text: None,
-) -> Role:
-    """Makes a party's part in a session; new for each run.
-
-    Args:
-        session: What was agreed.
-        party: The party's number.
-        holding: Its rows.
-        lookups: The rows that it looks up, shape (rows, attributes); None for none.
-        progress: Called with a line of text for each step.
-    """
-    counts = [member.lookups for member in session.parties]
-    return Role(session.growth(), session.task, holding, party, counts, lookups, progress=progress)
 
 
 def run_party(
@@ -63,8 +42,8 @@ def run_party(
         SessionError: A party could not be reached, has another session or version, refused, or
             broke off. Errors of ``booking`` pass through.
     """
-    role = role_of(session, joining.party, holding, lookups, joining.progress)
-    if not role.growth.summed:
+    role = Role(session, holding, joining.party, lookups, progress=joining.progress)
+    if session.miner() is None:
         mpyc()
     with collecting_less():
         try:
@@ -112,26 +91,27 @@ class _Run:
         await self._network.meet(number, place)
 
     async def _stages(self) -> tuple[Outcome, Traffic]:
-        network, joining, growth = self._network, self._joining, self._role.growth
+        network, joining, session = self._network, self._joining, self._session
         run, kept = await network.join(joining.wait, joining.listen, joining.progress)
         self._booking.begin(run)
-        joining.progress(f"all {len(self._session.parties)} parties agree on session {self._session.digest[:16]}")
+        joining.progress(f"all {len(session.parties)} parties agree on session {session.digest[:16]}")
         if kept:
             joining.progress(f"{len(kept)} rounds were opened before, and are not paid again")
         # From here on a session where nobody moves ends for all.
-        watching = network.loop.create_task(network.watch(self._session.timeout))
+        watching = network.loop.create_task(network.watch(session.timeout))
         try:
             await network.ready()
             began, busy = time.perf_counter(), time.process_time()
             # Of other rows the noise is another one, so that two openings never show a difference.
             rows = hashlib.sha256(self._role.holding.codes.tobytes() + self._role.holding.counts.tobytes()).digest()
             rounds = Rounds(self, kept, self._booking.noise_key(len(kept)) + rows)
-            if growth.summed:
-                threshold = threshold_of(len(self._session.parties))
-                outcome = await self._role.run(SharedSums(joining.party, network.peers, threshold, growth.bits), rounds)
-            else:
+            if session.miner() is None:
                 with alone():
-                    outcome = await self._role.run(await network.computing(growth.bits), rounds)
+                    outcome = await self._role.run(await network.computing(session.bits), rounds)
+            else:
+                threshold = threshold_of(len(session.parties))
+                sums = SharedSums(joining.party, network.peers, threshold, session.bits)
+                outcome = await self._role.run(sums.add, rounds)
             seconds, processor = time.perf_counter() - began, time.process_time() - busy
             traffic = Traffic(sum(peer.nbytes_sent for peer in network.peers.values()), seconds, processor)
             self._booking.finish()

@@ -1,38 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Role`` runs one party's part in a protocol, from its own rows to what it learns.
-
-Each protocol is a class that knows its steps: ``SID3``, ``SID3P``, ``SID3T``, ``SID3S``, and
-``Summed``, behind which stands a miner.
-"""
+"""``Role`` runs one party's part in a session, from its own rows to what it learns."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from miners.fitted.tree import Tree
 from miners.secure.id3.public_tree import Progress, grow_public
 from miners.secure.id3.rules import Exact, Rule
-from miners.secure.id3.secret_tree import Lookup, classify_all, grow_paths, grow_secret
+from miners.secure.id3.secret_tree import classify_all, grow_paths, grow_secret
 from miners.secure.id3.sources import LocalTables, Records, Source
 from miners.secure.id3.task import Branch, Task, to_tree
 from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.mpyc_runtime import MPyC
 from miners.secure.mpc.rounds import Opened, Rounds
-from miners.secure.mpc.runtime import Runtime
-from miners.secure.sums.joint import Adder, Joint, SumsMiner, fit_jointly
+from miners.secure.sums.joint import fit_jointly
 from pinq.secure_computation import Holding
 
 if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import DPTopDown
+    from miners.secure.session.session import Session
 
-__all__ = ["SID3", "SID3P", "SID3S", "SID3T", "Growth", "Outcome", "Role", "Summed"]
-
-R = TypeVar("R", bound=Rule)
+__all__ = ["Growth", "Outcome", "Role"]
 
 
 @dataclass(frozen=True)
@@ -58,156 +52,87 @@ class Outcome:
     sharing_seconds: float = 0.0
 
 
-class Growth(Protocol):
-    """One protocol, with the rule by which its model grows; new for each run."""
-
-    summed: bool
-
-    @property
-    def bits(self) -> int:
-        """The longest numbers that are compared, or added up."""
-
-    async def take_part(self, role: Role, side: Runtime | Adder, rounds: Rounds) -> Outcome:
-        """Runs one party's part, from its own rows to what it learns.
-
-        Args:
-            role: Whose part.
-            side: Adds up, where the protocol is ``summed``; else computes on shares.
-            rounds: Asks what has noise.
-        """
-
-
 @dataclass(frozen=True)
 class Role:
-    """A party's part.
+    """A party's part; new for each run.
 
     Attributes:
-        growth: The protocol.
-        task: The public facts.
+        session: What was agreed.
         holding: This party's rows.
         party: Its number.
-        lookups: How many rows each party looks up.
-        own_lookups: The rows that this one looks up, the value of each attribute; shape (rows,
+        own_lookups: The rows that it looks up, the value of each attribute; shape (rows,
             attributes).
         plays: How many parties this process is: 1, or all in a simulation.
         progress: Called with a line of text for each step.
     """
 
-    growth: Growth
-    task: Task
+    session: Session
     holding: Holding
-    party: int
-    lookups: Sequence[int] = ()
+    party: int = 0
     own_lookups: np.ndarray | None = None
     plays: int = 1
     progress: Progress = lambda text: None
 
-    async def run(self, side: Runtime | Adder, rounds: Rounds | None = None) -> Outcome:
-        """Takes part, to the end; by default in the rounds of a simulation."""
-        return await self.growth.take_part(self, side, rounds or Rounds())
+    async def run(self, side: MPyC, rounds: Rounds | None = None) -> Outcome:
+        """Takes part, to the end.
 
-    def records(self, arithmetic: Arithmetic) -> Records:
-        """Returns all parties' records, to be shared."""
-        return Records(arithmetic, self.task, self.holding, self.party)
-
-    async def look_up(self, arithmetic: Arithmetic, tree: Lookup, sharing_seconds: float) -> Outcome:
-        """Looks all parties' rows up in a secret tree."""
-        bits = self._lookup_bits()
-        classes = await classify_all(arithmetic, self.task, tree, self.lookups, bits, self.party)
-        return Outcome(
-            depths=tree.depths,
-            looked_up=classes,
-            opened=tuple(arithmetic.opened),
-            sharing_seconds=sharing_seconds,
-        )
-
-    def _lookup_bits(self) -> np.ndarray | None:
-        """Encodes the rows to look up as bits for each value, shape (rows, values)."""
-        if self.own_lookups is None or not len(self.own_lookups):
-            return None
-        bits = np.zeros((len(self.own_lookups), sum(self.task.sizes)), dtype=object)
-        for start, codes in zip(self.task.starts, self.own_lookups.T, strict=True):
-            bits[np.arange(len(codes)), start + codes] = 1
-        return bits
-
-
-@dataclass(frozen=True)
-class Id3(ABC, Generic[R]):
-    """A protocol of ID3, by the paper's names."""
-
-    summed = False
-    rule: R
-
-    @property
-    def bits(self) -> int:
-        return self.rule.bits
-
-    async def take_part(self, role: Role, side: Runtime | Adder, rounds: Rounds) -> Outcome:
-        return await self.learned(role, Arithmetic(cast(Runtime, side), self.bits, rounds, role.plays))
-
-    @abstractmethod
-    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        """Grows the tree."""
-
-    async def public(self, role: Role, arithmetic: Arithmetic, source: Source) -> Outcome:
-        """Grows a public tree of what a source counts."""
-        branches = tuple(await grow_public(arithmetic, role.task, source, self.rule, role.progress))
-        return Outcome(to_tree(role.task, branches), branches, opened=tuple(arithmetic.opened))
-
-
-class SID3P(Id3[Rule]):
-    """Each party shares counts of its own rows; the tree is public."""
-
-    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        return await self.public(role, arithmetic, LocalTables(arithmetic, role.task, role.holding))
-
-
-class SID3(Id3[Rule]):
-    """Each party shares its records; the tree is public."""
-
-    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        records = role.records(arithmetic)
-        return replace(await self.public(role, arithmetic, records), sharing_seconds=records.seconds)
-
-
-class SID3T(Id3[Exact]):
-    """Each party shares its records; of the tree only the lengths of paths are public."""
-
-    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        records = role.records(arithmetic)
-        await records.share()
-        tree = await grow_secret(arithmetic, role.task, records, self.rule, role.progress)
-        return await role.look_up(arithmetic, tree, records.seconds)
-
-
-class SID3S(Id3[Exact]):
-    """Each party shares its records; nothing of the tree is public."""
-
-    async def learned(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        records = role.records(arithmetic)
-        await records.share()
-        return await role.look_up(arithmetic, await grow_paths(arithmetic, role.task, records), records.seconds)
+        Args:
+            side: Adds up, for a miner of sums; else this party's side of MPyC.
+            rounds: Asks what has noise; by default those of a simulation.
+        """
+        session, asked = self.session, rounds or Rounds()
+        miner, task = session.miner(), session.task
+        if miner is not None:
+            fitted = await fit_jointly(
+                miner,
+                task,
+                self.holding,
+                side,
+                asked,
+                colluding=session.trusted_noise,
+                plays=self.plays,
+                progress=self.progress,
+            )
+            if session.protocol == "topdown":
+                return Outcome(cast("DPTopDown", fitted).tree_, opened=tuple(asked.opened))
+            return Outcome(scorecard=cast("HoldersCardMiner", fitted), opened=tuple(asked.opened))
+        lookups = [member.lookups for member in session.parties]
+        if self.plays > 1:  # all rows are one party's, and so is all that is looked up
+            task, lookups = task.merged(), [sum(lookups)]
+        arithmetic = Arithmetic(side, session.bits, asked, self.plays)
+        own = np.zeros((0, len(task.sizes)), dtype=np.int64) if self.own_lookups is None else self.own_lookups
+        growth = Growth(arithmetic, task, session.rule(), self.holding, self.party, self.progress)
+        return await growth.learned(session.protocol, lookups, own)
 
 
 @dataclass(frozen=True)
-class Summed:
-    """A protocol of a miner that asks for noisy sums alone; what it learns is public.
+class Growth:
+    """One party's side of ID3, in each of its forms."""
 
-    Attributes:
-        joint: How the miner learns.
-    """
+    arithmetic: Arithmetic
+    task: Task
+    rule: Rule
+    holding: Holding
+    party: int = 0
+    progress: Progress = lambda text: None
 
-    summed = True
-    joint: Joint[DPTopDown] | Joint[HoldersCardMiner]
+    async def learned(self, protocol: str, lookups: Sequence[int], own_lookups: np.ndarray) -> Outcome:
+        """Grows the tree; a secret one is used to look rows up."""
+        arithmetic, task, opened = self.arithmetic, self.task, self.arithmetic.opened
+        if protocol == "sid3p":
+            branches = await self._public(LocalTables(arithmetic, task, self.holding))
+            return Outcome(to_tree(task, branches), branches, opened=tuple(opened))
+        records = Records(arithmetic, task, self.holding, self.party)
+        if protocol == "sid3":
+            branches = await self._public(records)
+            return Outcome(to_tree(task, branches), branches, opened=tuple(opened), sharing_seconds=records.seconds)
+        await records.share()
+        if protocol == "sid3t":
+            tree = await grow_secret(arithmetic, task, records, cast(Exact, self.rule), self.progress)
+        else:
+            tree = await grow_paths(arithmetic, task, records)
+        classes = await classify_all(arithmetic, task, tree, lookups, own_lookups, self.party)
+        return Outcome(depths=tree.depths, looked_up=classes, opened=tuple(opened), sharing_seconds=records.seconds)
 
-    @property
-    def bits(self) -> int:
-        return self.joint.bits
-
-    async def take_part(self, role: Role, side: Runtime | Adder, rounds: Rounds) -> Outcome:
-        fitted: object = await fit_jointly(
-            cast(Adder, side), rounds, cast("Joint[SumsMiner]", self.joint), role.holding, role.progress, role.plays
-        )
-        opened = tuple(rounds.opened)
-        tree = getattr(fitted, "tree_", None)  # a scorecard has none
-        return Outcome(tree, scorecard=cast("HoldersCardMiner | None", fitted if tree is None else None), opened=opened)
+    async def _public(self, source: Source) -> tuple[Branch, ...]:
+        return tuple(await grow_public(self.arithmetic, self.task, source, self.rule, self.progress))

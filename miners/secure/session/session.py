@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -22,8 +22,7 @@ from miners.secure.id3.sources import require_records
 from miners.secure.id3.task import Task
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
-from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Growth, Summed
-from miners.secure.sums.joint import Joint, SumsMiner
+from miners.secure.sums.joint import sum_bits
 from pinq.errors import QueryError, SessionError
 from pinq.public.declared import Declared, FiniteDecimal
 from pinq.public.epsilon import exact, to_nano
@@ -31,7 +30,6 @@ from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
 
 if TYPE_CHECKING:
-    from miners.budget.plan import Plan
     from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import DPTopDown
 
@@ -151,7 +149,7 @@ class Session(Declared):
             )
         if self.reveals != self.opened:
             raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
-        self.growth()
+        _ = self.bits  # refused here, and not in the middle of a run
         return self
 
     def _require_parties(self) -> None:
@@ -252,7 +250,7 @@ class Session(Declared):
     @cached_property
     def task(self) -> Task:
         """The columns as attributes and classes."""
-        rows, miner = tuple(member.rows for member in self.parties), self._sums_miner()
+        rows, miner = tuple(member.rows for member in self.parties), self.miner()
         if miner is None:
             return Task.of(self.schema_, self.target, rows, self.attributes, self.cuts)
         return Task(self.schema_, self.target, miner.sums_needed(self.schema_, self.target).cells, rows)
@@ -267,83 +265,45 @@ class Session(Declared):
         """What is charged to each party's ledger, nano-epsilons: 0 without noise."""
         return 0 if self.epsilon is None else to_nano(self.epsilon)
 
-    def growth(self) -> Growth:
-        """Makes the protocol with its rule, sized so that no number wraps around.
+    @cached_property
+    def bits(self) -> int:
+        """The longest numbers that are compared or added up, so that none wraps around.
 
-        ``QueryError`` where that cannot be.
+        ``QueryError`` where the protocol cannot be.
         """
-        match self.protocol:
-            case "topdown":
-                growth: Growth = Summed(Joint(self._tree_miner(), self.task, self.trusted_noise))
-            case "scorecard":
-                growth = Summed(Joint(self._card_miner(), self.task, self.trusted_noise))
-            case "sid3p":
-                growth = SID3P(self._rule())
-            case "sid3":
-                require_records(self.task)
-                growth = SID3(self._rule())
-            case "sid3t":
-                require_records(self.task)
-                growth = SID3T(self._exact())
-            case "sid3s":
-                require_records(self.task)
-                require_paths(self.task)
-                growth = SID3S(self._exact())
-        require_bits(growth.bits)
-        return growth
+        if self.protocol in ("sid3", "sid3t", "sid3s"):
+            require_records(self.task)
+        if self.protocol == "sid3s":
+            require_paths(self.task)
+        miner = self.miner()
+        return require_bits(self.rule().bits if miner is None else sum_bits(miner, self.task))
 
-    def _exact(self) -> Exact:
-        return Exact(self.task, Fraction(self.stop_share), self.alpha)
-
-    def _rule(self) -> Rule:
-        """Makes the rule of a public tree.
+    def rule(self) -> Rule:
+        """Makes the rule of ID3; new for each run.
 
         Noise is calibrated to a row's share of epsilon (the schema's distance).
         """
+        share = Fraction(self.stop_share)
         if not self.nano:
-            return self._exact()
+            return Exact(self.task, share, self.alpha)
         epsilon = exact(self.nano) / self.task.schema.distance
         budget = Budget.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
-        return Noisy(self.task, Fraction(self.stop_share), budget, self.trusted_noise)
+        return Noisy(self.task, share, budget, self.trusted_noise)
 
-    def plan(self) -> Plan | None:
-        """Returns what a miner is going to ask for, at which share of epsilon; None of ID3."""
-        miner = self._sums_miner()
-        return None if miner is None else miner.plan(self.schema_, self.target, holders=len(self.parties))
-
-    def _sums_miner(self) -> SumsMiner | None:
+    def miner(self) -> DPTopDown | HoldersCardMiner | None:
         """Makes the miner that asks for sums; None of ID3, which computes on shares."""
-        match self.protocol:
-            case "topdown":
-                return self._tree_miner()
-            case "scorecard":
-                return self._card_miner()
+        # Miners import scikit-learn's manners and pandas, which no other protocol needs.
+        named: dict[str, Any] = {"epsilon": exact(self.nano), "strategy": "secure", "attributes": self.attributes}
+        if self.protocol == "topdown":
+            from miners.federated.topdown import DPTopDown
+
+            return DPTopDown(max_depth=self.depth, splits=self.cuts, **named)
+        if self.protocol == "scorecard":
+            from miners.federated.scorecard import DPScorecard, DPScorecardRegressor
+
+            kind = DPScorecardRegressor if self.target in self.schema_.numeric_columns else DPScorecard
+            return kind(steps=self.steps, cuts=self.cuts, **named)
         return None
-
-    # Miners import scikit-learn's manners and pandas, which no other protocol needs.
-
-    def _tree_miner(self) -> DPTopDown:
-        from miners.federated.topdown import DPTopDown
-
-        return DPTopDown(
-            epsilon=exact(self.nano),
-            strategy="secure",
-            max_depth=self.depth,
-            attributes=self.attributes,
-            splits=self.cuts,
-        )
-
-    def _card_miner(self) -> HoldersCardMiner:
-        from miners.federated.scorecard import DPScorecard, DPScorecardRegressor
-
-        kind = DPScorecardRegressor if self.target in self.schema_.numeric_columns else DPScorecard
-        return kind(
-            epsilon=exact(self.nano),
-            strategy="secure",
-            steps=self.steps,
-            attributes=self.attributes,
-            cuts=self.cuts,
-        )
 
     @cached_property
     def text(self) -> str:
@@ -359,8 +319,9 @@ class Session(Declared):
 
     def difference(self, text: object) -> str:
         """Says where another party's session differs, for people."""
-        theirs = json_object(str(text))
-        if theirs is None:
+        try:
+            theirs = json_object(str(text))
+        except ValueError:
             return "it is none"
         ours = json.loads(self.text)
         differences = [
@@ -432,10 +393,9 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def json_object(text: str | bytes) -> dict[str, object] | None:
-    """Reads a JSON object; None where the text is something else."""
-    try:
-        content = json.loads(text)
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None
+def json_object(text: str | bytes) -> dict[str, object]:
+    """Reads a JSON object. ``ValueError`` where the text is something else."""
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("not an object")
+    return content

@@ -17,7 +17,6 @@ Privacy:
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -33,7 +32,7 @@ from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
 
-__all__ = ["Addition", "Counts", "DerivativeSums", "Units", "addition_of", "most_units", "require_sums"]
+__all__ = ["Addition", "Units", "addition_of", "most_units", "require_sums"]
 
 FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
 
@@ -84,101 +83,52 @@ def most_units(width: int) -> int:
     return (2 * FINENESS + 1) * width
 
 
-class Addition(ABC):
+@dataclass(frozen=True)
+class Addition:
     """One question as parties answer it.
 
     Attributes:
         parts: Of which parts.
-        sensitivity: How many units a row moves in all numbers together.
-        identity: What is added up, digested with the parts.
+        sums: The derivatives to add up in the cells of a spec; None to count rows.
+        schema: The public columns.
     """
 
     parts: PartSet
-    sensitivity: int
-    identity: bytes
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """Of the numbers."""
-
-    @abstractmethod
-    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
-        """Returns a party's own numbers, in whole units; only ever to be shared."""
-
-    @abstractmethod
-    def natural(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns opened numbers in natural units."""
-
-
-@dataclass(frozen=True)
-class Counts(Addition):
-    """Rows of each part."""
-
-    parts: PartSet
-    sensitivity = 1
-    identity = b""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the parts."""
-        return self.parts.shape
-
-    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
-        """Counts the rows of each part."""
-        return rows.table(self.parts)
-
-    def natural(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns counts as they are."""
-        return numbers
-
-
-@dataclass(frozen=True)
-class DerivativeSums(Addition):
-    """Derivatives of a loss in each cell of a spec, of the rows of one part."""
-
-    parts: PartSet
-    sums: Sums
+    sums: Sums | None
     schema: Schema
 
     @cached_property
     def units(self) -> Units:
-        """The units."""
-        return Units.of(self.sums.loss, self.schema)
+        """In which the numbers are whole."""
+        return Units(1, 1, 1) if self.sums is None else Units.of(self.sums.loss, self.schema)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """A vector in each cell."""
+        """Of the numbers: a count of each part, or a vector in each cell."""
+        if self.sums is None:
+            return self.parts.shape
         return bind(self.sums.by, self.schema).size, self.sums.loss.vectors(self.schema).width
 
     @property
-    def sensitivity(self) -> int:  # type: ignore[override]  # follows from the loss
-        """Units."""
-        return self.units.sensitivity
-
-    @property
-    def identity(self) -> bytes:  # type: ignore[override]  # follows from the loss
-        """The loss and the spec."""
-        return repr((self.sums.loss.identity, self.sums.by.identity)).encode()
+    def identity(self) -> bytes:
+        """What is added up, digested with the parts."""
+        return b"" if self.sums is None else repr((self.sums.loss.identity, self.sums.by.identity)).encode()
 
     def table(self, rows: OwnRows, below: Below) -> np.ndarray:
-        """Adds up the derivatives, rounded."""
+        """Returns a party's own numbers, in whole units; only ever to be shared."""
+        if self.sums is None:
+            return rows.table(self.parts)
         return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema), below)
-
-    def natural(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns sums in the loss's natural units."""
-        return np.asarray(numbers * self.units.unit)
 
 
 def addition_of(question: HolderQuestion, parts: PartSet, schema: Schema) -> Addition:
     """Returns what a question adds up. ``QueryError`` where parties cannot answer it."""
     require_sums(question.verb)
-    if question.sums is None:
-        return Counts(parts)
-    if len(parts) != 1:
-        raise QueryError(f"sums of derivatives are asked of one part, not of {len(parts):,}.")
-    question.sums.loss.check(schema)
-    return DerivativeSums(parts, question.sums, schema)
+    if question.sums is not None:
+        if len(parts) != 1:
+            raise QueryError(f"sums of derivatives are asked of one part, not of {len(parts):,}.")
+        question.sums.loss.check(schema)
+    return Addition(parts, question.sums, schema)
 
 
 def require_sums(verb: str) -> None:

@@ -20,15 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar, Union
 
 import numpy as np
 
-from miners.budget.plan import Plan
-from miners.federated.federation import CountSource, SumsNeeded
 from miners.secure.id3.task import Task
 from miners.secure.mpc.noise import Below
 from miners.secure.mpc.rounds import Opened, Rounds
@@ -36,79 +32,63 @@ from miners.secure.sums.additions import most_units
 from miners.secure.sums.histogram import noisy_sum_bits
 from miners.secure.sums.own_rows import OwnRows
 from miners.secure.sums.together import OwnTables, SecureFederation, Sum
-from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.schema import Schema
+from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Holding
 
-__all__ = ["Adder", "Joint", "SumsMiner", "fit_jointly"]
+if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs
+    from miners.federated.scorecard import HoldersCardMiner
+    from miners.federated.topdown import DPTopDown
+
+__all__ = ["Miner", "fit_jointly", "sum_bits"]
+
+Miner = Union["DPTopDown", "HoldersCardMiner"]
+"""A miner whose fit asks for counts and sums alone."""
+M = TypeVar("M", bound=Miner)
 
 
-class Adder(Protocol):
-    """Adds up what all parties pass, arrays of one length."""
+def sum_bits(miner: Miner, task: Task) -> int:
+    """Returns the bits of every sum, from the smallest losses at which a miner asks.
 
-    async def add(self, numbers: np.ndarray) -> np.ndarray: ...
-
-
-class SumsMiner(Protocol):
-    """A miner whose fit asks for counts and sums alone."""
-
-    epsilon: Loss
-
-    def fit(self, handle: CountSource, target: str) -> object:
-        """Learns from a source of sums."""
-
-    def plan(self, schema: Schema, target: str, *, holders: int) -> Plan:
-        """Says what ``fit`` is going to ask."""
-
-    def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """Returns what a fit asks of parties that add up."""
-
-
-M = TypeVar("M", bound=SumsMiner)
-
-
-@dataclass(frozen=True)
-class Joint(Generic[M]):
-    """How a miner learns from sums of all parties.
-
-    Attributes:
-        miner: What every party runs; new for each run.
-        task: The public facts.
-        colluding: How many parties may pool the noise that they drew.
+    ``QueryError`` where its noise would be too large, or the miner refuses.
     """
 
-    miner: M
-    task: Task
-    colluding: int
-
-    @cached_property
-    def bits(self) -> int:
-        """The bits of every sum, from the smallest losses at which the miner asks.
-
-        ``QueryError`` where its noise would be too large, or the miner refuses.
-        """
-        needed = self.miner.sums_needed(self.task.schema, self.task.target)
-        bits = [self._bits(needed.count, 1)]
-        if needed.sums is not None:
-            bits.append(self._bits(needed.sums, most_units(needed.width)))
-        return max(bits)
-
-    def _bits(self, epsilon: Epsilon, units: int) -> int:
+    def bits(epsilon: Epsilon, units: int) -> int:
         """Returns the bits of sums to which a row adds at most so many units."""
-        per_unit = epsilon.per_row(self.task.schema.distance) / units
-        return noisy_sum_bits(units * self.task.max_rows, len(self.task.rows), per_unit)
+        per_unit = epsilon.per_row(task.schema.distance) / units
+        return noisy_sum_bits(units * task.max_rows, len(task.rows), per_unit)
+
+    needed = miner.sums_needed(task.schema, task.target)
+    sums = 0 if needed.sums is None else bits(needed.sums, most_units(needed.width))
+    return max(bits(needed.count, 1), sums)
 
 
 async def fit_jointly(
-    adder: Adder, rounds: Rounds, joint: Joint[M], holding: Holding, progress: Callable[[str], None], plays: int
+    miner: M,
+    task: Task,
+    holding: Holding,
+    add: Callable[[np.ndarray], Awaitable[np.ndarray]],
+    rounds: Rounds,
+    *,
+    colluding: int,
+    plays: int,
+    progress: Callable[[str], None],
 ) -> M:
     """Runs one party's side; returns the fitted miner.
 
     Its fit asks from a thread of its own, and each round of its questions is one addition of all
     parties. A process that plays all parties adds alone.
+
+    Args:
+        miner: What every party runs; new for each run.
+        task: The public facts.
+        holding: This party's rows.
+        add: Adds up what all parties pass, arrays of one length.
+        rounds: Asks what has noise.
+        colluding: How many parties may pool the noise that they drew.
+        plays: How many parties this process is.
+        progress: Called with a line of text after each round.
     """
     loop, fitting = asyncio.get_running_loop(), True
-    parties = len(joint.task.rows)
 
     async def opened(asked: Sum, own: OwnTables) -> list[np.ndarray]:
         if not fitting:  # the session ended while the fit was at work
@@ -117,36 +97,40 @@ async def fit_jointly(
 
         def draw(below: Below) -> np.ndarray:
             sources.append(below)
-            return np.concatenate([cells.ravel() for cells in asked.noise(parties - joint.colluding, below, plays)])
+            return np.concatenate([cells.ravel() for cells in asked.noise(len(task.rows) - colluding, below, plays)])
 
         async def added(noise: np.ndarray) -> np.ndarray:
             # After the charge; and rounding draws from where the noise did, so that a round that is
             # asked again has the same numbers.
             tables = await asyncio.to_thread(own, sources[0])
-            sums = await adder.add(noise + np.concatenate([table.ravel() for table in tables]))
+            sums = await add(noise + np.concatenate([table.ravel() for table in tables]))
             rounds.opened.append(Opened("noisy sum", tuple(sums.tolist())))
             return sums
 
         sums = await rounds.ask("noisy sum", asked.price, draw, added, question=asked.identity)
-        # Arrays of 2 x 3 and of 4 cells are added as one of 10, which is cut at 6 again.
-        ends = np.cumsum([math.prod(shape) for shape in asked.shapes])[:-1]
-        pieces = zip(np.split(sums.astype(np.int64), ends), asked.shapes, strict=True)
-        return [cells.reshape(shape) for cells, shape in pieces]
+        return _cut(sums.astype(np.int64), asked.shapes)
 
     def add_up(asked: Sum, own: OwnTables) -> Sequence[np.ndarray]:
         return asyncio.run_coroutine_threadsafe(opened(asked, own), loop).result()
 
     together = SecureFederation(
-        joint.task.schema,
-        OwnRows.of_holding(joint.task, holding),
+        task.schema,
+        OwnRows.of_holding(task, holding),
         add_up,
-        epsilon=joint.miner.epsilon,
-        parties=parties,
-        colluding=joint.colluding,
+        epsilon=miner.epsilon,
+        parties=len(task.rows),
+        colluding=colluding,
         say=progress,
     )
     try:
-        await asyncio.to_thread(joint.miner.fit, together, joint.task.target)
-        return joint.miner
+        await asyncio.to_thread(miner.fit, together, task.target)
+        return miner
     finally:
         fitting = False
+
+
+def _cut(sums: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Makes arrays again of cells that lie end to end."""
+    # Arrays of 2 x 3 and of 4 cells were added as one of 10, which is cut at 6.
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    return [cells.reshape(shape) for cells, shape in zip(np.split(sums, ends), shapes, strict=True)]

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from miners.secure.mpc.runtime import Connection
+from miners.secure.mpc.mpyc_runtime import Codec, Connection
 from pinq.errors import SessionError
 
 __all__ = ["SharedSums"]
@@ -44,7 +44,7 @@ class SharedSums:
     def __init__(self, party: int, connections: Mapping[int, Connection], threshold: int, bits: int) -> None:
         self._party, self._connections, self._threshold = party, connections, threshold
         exponent = next(exponent for exponent in PRIMES if exponent > bits)
-        self._modulus, self._width, self._label = 2**exponent - 1, (exponent + 7) // 8, 0
+        self._modulus, self._codec, self._label = 2**exponent - 1, Codec((exponent + 7) // 8), 0
 
     async def add(self, numbers: np.ndarray) -> np.ndarray:
         """Opens the sums of what all parties pass, arrays of one length."""
@@ -74,17 +74,16 @@ class SharedSums:
         """Sends numbers to each other party; returns those that each sent."""
         label, self._label = self._label, self._label + 1
         for number, values in own.items():
-            sent = b"".join([value.to_bytes(self._width, "little") for value in values.tolist()])
-            self._connections[number].send(label, sent)
+            self._connections[number].send(label, self._codec.dumps(values))
         received = {}
         for number in own:
             waiting = self._connections[number].receive(label)
             content = await waiting if isinstance(waiting, asyncio.Future) else waiting
-            if len(content) != length * self._width:
-                raise SessionError(f"party {number} sent {len(content)} bytes in place of {length * self._width}.")
-            starts = range(0, len(content), self._width)
-            numbers = [int.from_bytes(content[start : start + self._width], "little") for start in starts]
-            received[number] = np.array(numbers, dtype=object) % self._modulus
+            if len(content) != length * self._codec.width:
+                raise SessionError(
+                    f"party {number} sent {len(content)} bytes in place of {length * self._codec.width}."
+                )
+            received[number] = self._codec.loads(content) % self._modulus
         return received
 
     def _constant(self, points: Mapping[int, np.ndarray]) -> np.ndarray:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -87,48 +87,6 @@ class Sum:
 
 
 AddUp = Callable[[Sum, OwnTables], Sequence[np.ndarray]]
-
-
-class Odometer(Protocol):
-    """Adds up what questions cost, as a ledger does; see ``pinq.ledger.odometer``."""
-
-    @property
-    def spent(self) -> Epsilon: ...
-    def price(self, parts: PartSet, epsilon: Epsilon) -> Epsilon: ...
-    def charge(self, parts: PartSet, epsilon: Epsilon) -> None: ...
-
-
-class _PartyBudget:
-    """What each party may lose and has lost, the same for all."""
-
-    def __init__(self, limit: Epsilon) -> None:
-        self._limit = limit
-        self._odometer: Odometer = plugin("pinq.provider", "odometer", NO_ODOMETER)()
-
-    def charge(self, parts: PartSet, epsilon: Epsilon) -> None:
-        """Charges a question. ``BudgetExceeded`` where too little remains."""
-        price, remaining = self._odometer.price(parts, epsilon), self._limit - self._odometer.spent
-        if price > remaining:
-            raise BudgetExceeded(
-                f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
-                asked=price.exact,
-                remaining=remaining.exact,
-                scope="analyst",
-            )
-        self._odometer.charge(parts, epsilon)
-
-    def preview(self, verb: str, *, epsilon: Loss) -> Preview:
-        """Prices a question for counts of the whole table."""
-        require_sums(verb)
-        price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
-        remaining = self._limit - self._odometer.spent - price
-        return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
-
-    @property
-    def budget(self) -> Budget:
-        """The budget of each party."""
-        spent = self._odometer.spent
-        return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
 
 class _SummedParts:
@@ -209,7 +167,8 @@ class SecureFederation(CountSource):
         self.schema = schema
         self.dropped: list[Dropped] = []
         self.rounds, self.requests = 0, {ALL: 0}
-        self._budget = _PartyBudget(Epsilon.of(epsilon))
+        self._limit = Epsilon.of(epsilon)
+        self._odometer = plugin("pinq.provider", "odometer", NO_ODOMETER)()  # adds up as a ledger does
         self._rows, self._add_up = rows, add_up
         self._parties = parties
         # Parties that may pool their noise leave the sum less of it, so each draws more.
@@ -297,24 +256,49 @@ class SecureFederation(CountSource):
         # A loss of .6 at a distance of 2, for sums that a row moves by 66 units: .3 / 66 for each
         # unit.
         per_unit = [
-            epsilon.per_row(self.schema.distance) / addition.sensitivity
+            epsilon.per_row(self.schema.distance) / addition.units.sensitivity
             for addition, epsilon in zip(additions, epsilons, strict=True)
         ]
         for loss in per_unit:
             noise_bound(loss)  # what would need too much noise is refused before it costs
-        before = self._budget.budget.spent
+        before = self.budget.spent
         for addition, epsilon in zip(additions, epsilons, strict=True):
             # All are charged before a row is looked at, so a question that cannot be paid leaves no
             # trace.
-            self._budget.charge(addition.parts, epsilon)
-        price = self._budget.budget.spent - before
+            self._charge(addition.parts, epsilon)
+        price = self.budget.spent - before
         asked = Sum([addition.shape for addition in additions], per_unit, price, _digest(additions, epsilons))
         sums = self._add_up(asked, lambda below: [addition.table(self._rows, below) for addition in additions])
         self.rounds += 1
         self.requests[ALL] += 1
         opened, seconds = sum(map(np.size, sums)), time.monotonic() - began
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
-        return [{ALL: addition.natural(numbers)} for addition, numbers in zip(additions, sums, strict=True)]
+        return [{ALL: numbers * addition.units.unit} for addition, numbers in zip(additions, sums, strict=True)]
+
+    def _charge(self, parts: PartSet, epsilon: Epsilon) -> None:
+        """Charges a question. ``BudgetExceeded`` where too little remains."""
+        price, remaining = self._odometer.price(parts, epsilon), self._limit - self._odometer.spent
+        if price > remaining:
+            raise BudgetExceeded(
+                f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
+                asked=price.exact,
+                remaining=remaining.exact,
+                scope="analyst",
+            )
+        self._odometer.charge(parts, epsilon)
+
+    def preview(self, verb: str, *, epsilon: Loss) -> Preview:
+        """Prices a question for counts of the whole table."""
+        require_sums(verb)
+        price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
+        remaining = self._limit - self._odometer.spent - price
+        return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
+
+    @property
+    def budget(self) -> Budget:
+        """What each party may lose and has lost, the same for all."""
+        spent = self._odometer.spent
+        return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
     def variance(self, holder: str, epsilon: Loss) -> float:
         """Returns the variance of the noise in one sum.
@@ -331,20 +315,20 @@ class SecureFederation(CountSource):
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns what the questions so far cost each party."""
-        return {ALL: self._budget.budget.spent}
+        return {ALL: self.budget.spent}
 
     def budgets(self) -> dict[str, Budget | None]:
         """Returns the budget of each party."""
-        return {ALL: self._budget.budget}
+        return {ALL: self.budget}
 
     def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
         """Acts on the budget of each party, which is the same for all."""
-        return {ALL: act(self._budget)}
+        return {ALL: act(self)}
 
     def __repr__(self) -> str:
         return (
             f"SecureFederation of {self._parties} parties, {self.rounds} rounds so far\n"
-            f"  {ALL}: {self._budget.budget!r}, {self.requests[ALL]} requests"
+            f"  {ALL}: {self.budget!r}, {self.requests[ALL]} requests"
         )
 
 

@@ -11,10 +11,9 @@ import pytest
 
 from miners.secure.id3.rules import Exact
 from miners.secure.id3.task import Task
-from miners.secure.mpc.arithmetic import Arithmetic, meetings
+from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
-from miners.secure.mpc.mpyc_runtime import simulate
-from miners.secure.mpc.runtime import Runtime
+from miners.secure.mpc.mpyc_runtime import MPyC, simulate
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 
@@ -58,7 +57,7 @@ def test_comparison_is_right_at_the_extremes() -> None:
     bits = 40
     values = np.array([0, -1, 1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)) + 1, -(2 ** (bits - 1))], dtype=object)
 
-    async def work(runtime: Runtime) -> np.ndarray:
+    async def work(runtime: MPyC) -> np.ndarray:
         arithmetic = Arithmetic(runtime, bits)
         return await arithmetic.open(await arithmetic.is_negative(values % arithmetic.modulus, bits), "test")
 
@@ -92,24 +91,3 @@ def test_noise_that_could_not_be_drawn_is_refused(epsilon: Fraction) -> None:
         QueryError, match=r"it must be at least 0.00001, the noise of about 100,000 rows. Ask for more epsilon"
     ):
         noise_bound(epsilon)
-
-
-def test_rounds_reduce_lists_of_any_lengths() -> None:
-    """Maxima of ragged lists, each the first of its equals, in as many rounds as the longest needs."""
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        sizes = rng.integers(1, 9, rng.integers(1, 6))
-        values = list(zip(rng.integers(0, 3, sizes.sum()).tolist(), range(sizes.sum()), strict=True))
-        expected = [
-            max(part, key=lambda pair: (pair[0], -pair[1]))
-            for part in np.split(np.array(values), np.cumsum(sizes)[:-1])
-        ]
-        steps = meetings(sizes)
-        for step in steps:
-            won = [
-                values[a] if values[a][0] >= values[b][0] else values[b]
-                for a, b in zip(step.left, step.right, strict=True)
-            ]
-            values = [(won + [values[number] for number in step.single])[position] for position in step.order]
-        assert [tuple(element) for element in values] == [tuple(element) for element in expected]
-        assert len(steps) == int(sizes.max() - 1).bit_length()

@@ -95,7 +95,7 @@ def test_the_field_holds_every_sum() -> None:
     needed = DPScorecardRegressor(epsilon=1, steps=8, strategy="secure").sums_needed(session.schema_, "age")
     assert needed.sums is not None
     units = most_units(2)
-    assert session.growth().bits == noisy_sum_bits(2700 * units, 3, needed.sums.exact / 2 / units) > 20
+    assert session.bits == noisy_sum_bits(2700 * units, 3, needed.sums.exact / 2 / units) > 20
     scores = (Points(base=3),) * 4
     for loss in (
         Logistic("ill", ("yes",), Points()),

@@ -67,7 +67,7 @@ def test_sums_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each cell, up to a unit of rounding, where noise is next to nothing."""
     monkeypatch.setattr(noise, "own_share", lambda *_: 0)
     loss, parties = LOSSES[0], together(1)
-    question = parties.parts().sum_question(loss, Values("smokes"), epsilon={"all parties": parties._budget._limit})
+    question = parties.parts().sum_question(loss, Values("smokes"), epsilon={"all parties": parties._limit})
     (answer,) = parties.ask([question])
     table = pd.concat(TABLES)
     score = table["ward"].map({"a": -200, "b": 40, "c": 700}) + np.where(table["age"] < 30, -512, 300) + 64
@@ -83,7 +83,7 @@ def test_a_sum_has_the_noise_of_its_sensitivity(monkeypatch: pytest.MonkeyPatch)
     loss, wide = Logistic("ill", ("yes",), Points()), Cuts("age", tuple(range(1, 99)))
     empty = [patients(1, number).iloc[:0] for number in range(3)]
     parties = SecureFederation.simulated(empty, schema=SCHEMA, epsilon=10**6, colluding=0, rows=1000)
-    asked = [parties.parts().sum_question(loss, wide, epsilon={"all parties": parties._budget._limit // 20_000})] * 5
+    asked = [parties.parts().sum_question(loss, wide, epsilon={"all parties": parties._limit // 20_000})] * 5
     numbers = np.concatenate([answer["all parties"].ravel() for answer in parties.ask(asked)])
     expected = parties.sum_variance("all parties", loss, 50)
     assert numbers.var() == pytest.approx(expected, rel=0.25)
@@ -133,7 +133,7 @@ def test_sums_are_asked_of_one_part() -> None:
     parties = together(1)
     halves = parties.parts().partition(Values("smokes"))
     with pytest.raises(QueryError, match="of one part, not of 2"):
-        parties.ask([halves.sum_question(LOSSES[0], Values("ward"), epsilon={"all parties": parties._budget._limit})])
+        parties.ask([halves.sum_question(LOSSES[0], Values("ward"), epsilon={"all parties": parties._limit})])
     assert parties.spent() == {"all parties": 0}
 
 
@@ -149,6 +149,6 @@ def test_parties_see_that_they_sum_the_same_loss(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(parties, "_add_up", add_up)
     for base in (0, 1, 1):
         loss = Logistic("ill", ("yes",), Points(base=base))
-        epsilon = {"all parties": parties._budget._limit // 4}
+        epsilon = {"all parties": parties._limit // 4}
         parties.ask([parties.parts().sum_question(loss, Values("ward"), epsilon=epsilon)])
     assert seen[0] != seen[1] == seen[2]

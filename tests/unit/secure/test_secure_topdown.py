@@ -149,7 +149,7 @@ def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) ->
         session = drafted([900] * 3, epsilon="0.5", adjacency=adjacency)
         smallest = DPTopDown(epsilon="0.5", strategy="secure").smallest_count_loss(session.schema_, "ill")
         assert smallest < Fraction(1, 10)
-        assert session.growth().bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
+        assert session.bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
 
 
 @pytest.mark.parametrize("strategy", ["turns"])

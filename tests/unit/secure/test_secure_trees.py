@@ -15,22 +15,27 @@ from benchmarks.harness.datasets import load, why_missing
 from miners.secure.id3.rules import Budget, Exact, Noisy
 from miners.secure.id3.secret_tree import MAX_PATHS
 from miners.secure.id3.task import Branch, Holding, Task, hold
-from miners.secure.mpc.mpyc_runtime import _Integers, _masking_runtime, simulate
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.mpyc_runtime import MPyC, _masking_runtime, simulate
 from miners.secure.mpc.rounds import Opened
-from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Outcome, Role
+from miners.secure.session.protocols import Growth, Outcome, Role
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
 from tests.plain_id3 import plain_id3, plain_paths
 
 TABLES = 50
-PROTOCOLS: dict[str, Any] = {"sid3": SID3, "sid3p": SID3P, "sid3t": SID3T, "sid3s": SID3S}
 
 
 def run(
     protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None
 ) -> Outcome:
-    growth = PROTOCOLS[protocol](Exact(task, share, alpha))
-    return simulate(Role(growth, task, holding, 0, [0 if mine is None else len(mine)], mine).run, growth.bits)
+    rule = Exact(task, share, alpha)
+    own = np.zeros((0, len(task.sizes)), dtype=np.int64) if mine is None else mine
+
+    async def work(runtime: MPyC) -> Outcome:
+        return await Growth(Arithmetic(runtime, rule.bits), task, rule, holding).learned(protocol, [len(own)], own)
+
+    return simulate(work, rule.bits)
 
 
 def cases(seed: int) -> list[tuple[Task, Holding, Fraction, int]]:
@@ -150,14 +155,12 @@ def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("output", "np_is_zero_public", "is_zero_public", "peek", "transfer"):
         watch(kind, name)
-    for name in ("open", "is_zero"):
-        watch(_Integers, name)
     (task, holding), share = random_task(np.random.default_rng(8), 40, 4), Fraction(1, 20)
     for protocol in ("sid3", "sid3p", "sid3t", "sid3s"):
         run(protocol, task, holding, share, 8, every_row(task))
     ours = {name for module, name in callers if module == "miners.secure.mpc.arithmetic"}
     inner = {(module, name) for module, name in callers if module != "miners.secure.mpc.arithmetic"}
-    boundary = {("miners.secure.mpc.mpyc_runtime", name) for name in ("open", "is_zero", "np_is_zero_public")}
+    boundary = {("miners.secure.mpc.mpyc_runtime", "np_is_zero_public")}
     assert ours == {"open", "is_zero"}
     assert inner <= {("mpyc.runtime", "np_random_bits"), ("mpyc.runtime", "np_sgn")} | boundary
 
@@ -167,8 +170,7 @@ def test_noisy_trees_open_what_was_promised() -> None:
     frame = patients(300, 5)
     session = session_of("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
     holding = hold(session.task, frame)
-    growth = session.growth()
-    outcome = simulate(Role(growth, session.task.merged(), holding, 0, plays=3).run, growth.bits)
+    outcome = simulate(Role(session, holding, plays=3).run, session.bits)
     assert outcome.opened[0] == Opened("noisy rows", (300,))
     assert {opening.what for opening in outcome.opened[1:]} == {"stop", "class", "attribute"}
     assert max(_depths(list(outcome.branches or ()))) == 2
@@ -190,9 +192,7 @@ def test_budgets_add_up() -> None:
 def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], share: int) -> None:
     """A row that is replaced, or a person with several rows, gets a part of the loss for each row; what is charged stays epsilon."""
     session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
-    growth = session.growth()
-    assert isinstance(growth, SID3P)
-    rule = growth.rule
+    rule = session.rule()
     assert isinstance(rule, Noisy)
     assert rule.budget.total * share == Fraction(3, 5)
     assert session.nano == 600_000_000
@@ -201,9 +201,7 @@ def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], sha
 def test_noise_fits_its_field_at_the_extreme() -> None:
     """The largest noise that a share can have, from every party, on a full table, still compares rightly."""
     session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.5", depth=1)
-    growth = session.growth()
-    assert isinstance(growth, SID3P)
-    rule = growth.rule
+    rule = session.rule()
     assert isinstance(rule, Noisy)
     most = max(2 * rule._largest(loss) for loss in (rule.budget.size, rule.budget.choice, rule.budget.vote))
     assert most < 2 ** (rule.bits - 1)
