@@ -61,6 +61,7 @@ DERIVATIVES = [
 ]
 SCORES = [
     AbsoluteError("age"),
+    AbsoluteError("age", (20, 60)),
     Balance(),
     Balance(0.25),
     Gini("income"),
@@ -69,6 +70,7 @@ SCORES = [
     MutualInformation("income"),
     MutualInformation(Cuts("age", (50,))),
     SquaredError("age"),
+    SquaredError("age", (20, 60)),
     *(Gradient(cast(Any, loss)) for loss in DERIVATIVES),
 ]
 LISTED = Misfit((Values("job"),), ((16, 0, 32, 5),), 3, (50,))
@@ -109,6 +111,7 @@ def requests() -> Iterator[Request]:
         yield made("noisy_count", parts=below)
         yield made("noisy_sum", parts=below, column="age")
         yield made("noisy_avg", parts=below, column="age")
+        yield made("noisy_avg", parts=below, column="age", within=(20, 60))
         for loss in DERIVATIVES:
             yield made("noisy_sum", parts=below, column=loss)
             yield made("noisy_sum", column=loss, by=(spec, Values("sex")))

@@ -15,6 +15,7 @@ import types
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -331,6 +332,15 @@ class _Maker:
 
     def _limit(self, hint: Any, known: dict[str, Any]) -> Any:
         return self.draw.choice([1.0, 0.5, 1 / 256, 0.7, 2.0, 40.5, 32_767.0])
+
+    def _within(self, hint: Any, known: dict[str, Any]) -> Any:
+        """None, or a range of the column's numbers: all of it, two cells of it, or any."""
+        column = self.schema.numeric(known.get("column", known.get("target")))
+        last = column.cells - 1
+        low, high = self.draw.choice(
+            [(0, last), (last - 1, last), (0, 1), *[sorted(self.draw.choices(range(last + 1), k=2))] * 2]
+        )
+        return self.draw.choice([None, tuple(column.point(Fraction(column.number(cell))) for cell in (low, high))])
 
     def _share(self, hint: Any, known: dict[str, Any]) -> Any:
         return self.draw.choice([None, "1/4", 0.9, "0.001", "2/7"])

@@ -18,6 +18,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
 from pinq.public.checks import is_number
+from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import PartSet
 from pinq.public.queries import Answer
@@ -238,6 +239,7 @@ def noisy(
     kind: type[np.int64] | type[np.float64],
     averaged: Numeric | None = None,
     parts: PartSet | None = None,
+    within: tuple[CutPoint, CutPoint] | None = None,
 ) -> NoisyInt | NoisyFloat | NoisyDate | NoisyDateTime | NoisyArray:
     """Reads an answer's numbers in their parts' shape: a number where that is (), else an array.
 
@@ -247,6 +249,7 @@ def noisy(
         kind: int64 or float64.
         averaged: The column of which these are averages.
         parts: What an array's numbers are of.
+        within: The range to which the column was clamped.
     """
     values = np.array(answer.values, dtype=kind).reshape(shape)
     rows = None if answer.rows is None else np.array(answer.rows, dtype=np.float64).reshape(shape)
@@ -254,7 +257,8 @@ def noisy(
     shown = values
     if averaged is not None:
         shown = averaged.shown(values)
-        bounds = (averaged.number(0), averaged.number(averaged.cells - 1))
+        first, last = averaged.cells_within(within, "")
+        bounds = (averaged.number(first), averaged.number(last))
         dates = Dates(averaged, values) if shown.dtype.kind == "M" else None
         # Averages stay within the middles of the first cell and the last.
         facts = replace(facts, bounds=bounds, dates=dates)

@@ -21,6 +21,7 @@ from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_
 from pinq.analyst.session import Session, Through, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.public.checks import is_whole
+from pinq.public.columns import CutPoint
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
@@ -38,7 +39,7 @@ from pinq.public.queries import (
 )
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
-from pinq.public.specs import Cross, Shards, Spec, bind
+from pinq.public.specs import Cross, Shards, Spec, bind, two_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,13 +129,17 @@ class Verbs(Generic[Count, Number]):
         """
         return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
 
-    def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
+    def noisy_avg(
+        self, column: str, *, within: tuple[CutPoint, CutPoint] | None = None, epsilon: Loss, reuse: bool = False
+    ) -> Number:
         """Averages a column of numbers or dates over each part, within its declared bounds.
 
         Of an empty part it is about their middle.
 
         Args:
             column: A numeric column.
+            within: A range of your own, narrower than the bounds, to which values are clamped: the
+                noise shrinks as the range does, and values outside count as its ends.
             epsilon: Loss; parts are disjoint, so all of them together cost this once.
             reuse: Return the stored answer where you asked this very question before, at no cost.
 
@@ -143,7 +148,7 @@ class Verbs(Generic[Count, Number]):
             ``epsilon``, ``scale`` and ``interval(0.95)``. Of a column of dates a date, or an array
             of datetime64, with the same. Errors as in ``noisy_count``.
         """
-        request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
+        request = self._request("noisy_avg", epsilon, column=column, within=within, reuse=reuse)
         return self._numbers(request, np.float64, self.schema.numeric(column))
 
     @overload
@@ -285,7 +290,7 @@ class Verbs(Generic[Count, Number]):
         build = {
             "noisy_count": ("epsilon", "reuse"),
             "noisy_sum": ("column", "epsilon", "by", "reuse"),
-            "noisy_avg": ("column", "epsilon", "reuse"),
+            "noisy_avg": ("column", "epsilon", "within", "reuse"),
             "exp_mech": ("candidates", "epsilon", "score", "textbook", "each", "reuse"),
         }
         if verb not in build:
@@ -307,6 +312,7 @@ class Verbs(Generic[Count, Number]):
         *,
         column: str | Derivatives | None = None,
         by: Sequence[Spec] | None = None,
+        within: tuple[CutPoint, CutPoint] | None = None,
         candidates: object = (),
         score: object = None,
         textbook: bool = False,
@@ -324,6 +330,7 @@ class Verbs(Generic[Count, Number]):
             parts=WireParts.of(self._parts),
             column=column,
             by=None if by is None else tuple(joined((spec,)) for spec in by),
+            within=two_ends(within),
             score=score,
             candidates=lists,
             which=which,
@@ -343,7 +350,7 @@ class Verbs(Generic[Count, Number]):
             return empty if averaged is None else averaged.shown(empty)
         answer = self._session.ask(request)
         with reading():
-            return noisy(answer, shape, kind, averaged, self._parts)
+            return noisy(answer, shape, kind, averaged, self._parts, request.within)
 
 
 @contextmanager

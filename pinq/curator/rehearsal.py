@@ -115,5 +115,5 @@ def _answers(question: Question, query: PreparedQuery, epsilon: Fraction) -> set
 
 def _summed(measure: Measure | None) -> tuple[object, ...]:
     if isinstance(measure, Moments):
-        return measure.column, measure.shift, measure.squares
+        return measure.column, measure.shift, measure.squares, measure.last - measure.first
     return type(measure), 0 if measure is None else measure.width  # a loss with second derivatives has wider vectors

@@ -40,7 +40,8 @@ MAX_SUM = 2**62
 class Moments:
     """Ask for sums of a column's codes, shifted right by ``shift`` bits, or of their squares too.
 
-    Rows where the column is missing are left out. Its few sums count as one number of a cell.
+    Before that codes are clamped to those from ``first`` to ``last`` and numbered from 0. Rows where
+    the column is missing are left out. Its few sums count as one number of a cell.
     """
 
     inputs: ClassVar[tuple[Axis, ...]] = ()
@@ -50,6 +51,8 @@ class Moments:
     column: str
     shift: int = 0
     squares: bool = False
+    first: int = 0
+    last: int = 2**24  # a missing value's code on the finest grid: none is above it
 
 
 class RowSums(Protocol):

@@ -435,6 +435,26 @@ class Numeric(_Column):
         # With cells of .1 from 0 on, a cut at .25 is one at .3: the cells 0 to 2 are below it.
         return min(max(1, math.ceil((point - self.low) / self.width - Fraction(self.tolerance))), self.cells - 1)
 
+    def cells_within(self, within: tuple[CutPoint, CutPoint] | None, name: str) -> tuple[int, int]:
+        """The first and the last cell of a range; of all for None.
+
+        Raises:
+            QueryError: Not two numbers within the bounds, in different cells.
+        """
+        if within is None:
+            return 0, self.cells - 1
+        ends = [self._number_of(end, name) for end in within]
+        # With cells of .1 from 0 on, the range from .25 to .5 is the cells 2 to 5.
+        cells = [
+            min(math.floor((end - self.low) / self.width + Fraction(self.tolerance)), self.cells - 1) for end in ends
+        ]
+        if not self.low <= ends[0] or not ends[1] <= self.high or not cells[0] < cells[1]:
+            raise QueryError(
+                f"{list(within)} is no range of `{name}`: two values from {self._bound(self.lower)} to "
+                f"{self._bound(self.upper)} in different grid cells are needed, the smaller one first.",
+            )
+        return cells[0], cells[1]
+
     @property
     def bounds(self) -> tuple[str, str]:
         """The declared bounds, as they are written for people."""

@@ -31,12 +31,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, printable, require_bounded
+from pinq.public.columns import CutPoint
 from pinq.public.derivatives import LOSSES, AnyDerivatives
 from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon, show
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore, ClassCount, EnoughRows, Score
-from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale
+from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale, two_ends
 
 __all__ = [
     "QUESTIONS",
@@ -191,9 +192,26 @@ class SumDerivatives(Question):
 
 @dataclass(frozen=True)
 class Average(_OfNumbers):
-    """What is the average of a column in each part?"""
+    """What is the average of a column in each part?
+
+    Attributes:
+        within: A public range to which values are clamped; None for the column's bounds.
+    """
 
     task = "`noisy_avg` averages a column"
+
+    within: tuple[CutPoint, CutPoint] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "within", two_ends(self.within))
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the column is numeric and has the range."""
+        self.cells(schema)
+
+    def cells(self, schema: Schema) -> tuple[int, int]:
+        """The first and the last cell to which values are clamped."""
+        return schema.numeric(self.column).cells_within(self.within, self.column)
 
 
 @dataclass(frozen=True)
@@ -306,7 +324,16 @@ _BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys(LOSSES.values(), SumDeri
 _BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
 QUESTIONS: tuple[type[Question], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
 """The one catalogue of questions."""
-UNSAID = {"column": None, "by": None, "score": None, "candidates": (), "which": (0,), "textbook": False, "each": None}
+UNSAID = {
+    "column": None,
+    "by": None,
+    "within": None,
+    "score": None,
+    "candidates": (),
+    "which": (0,),
+    "textbook": False,
+    "each": None,
+}
 """The fields by which requests differ, each with the value that says nothing."""
 
 
@@ -469,6 +496,7 @@ class Request(_Frozen):
             ``noisy_sum``.
         by: For ``noisy_sum`` of derivatives: the specs whose cells they are added up in, sharing
             epsilon.
+        within: For ``noisy_avg``: a narrower range to which values are clamped.
         score: For ``exp_mech``.
         candidates: For ``exp_mech``: the distinct lists of candidates.
         which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
@@ -485,6 +513,7 @@ class Request(_Frozen):
     parts: WireParts = WireParts()
     column: str | WireDerivatives | None = None
     by: Annotated[TupleOf[WireSpec], Field(min_length=1, max_length=MAX_BY)] | None = None
+    within: tuple[CutPoint, CutPoint] | None = None
     score: WireScore | None = None
     candidates: Annotated[
         TupleOf[Annotated[TupleOf[WireCandidate], Field(max_length=MAX_CANDIDATES)]],

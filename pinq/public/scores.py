@@ -34,9 +34,10 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, is_number, is_whole, require_kind
+from pinq.public.columns import CutPoint
 from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Cuts, Expression, Spec, Splitting, Values, bind
+from pinq.public.specs import Axis, Cuts, Expression, Spec, Splitting, Values, bind, two_ends
 
 __all__ = [
     "ENTROPY_BITS",
@@ -101,9 +102,9 @@ class Score(Expression):
         """The split whose parts are the classes; None for a score of another measure."""
         return None
 
-    def shift(self, schema: Schema) -> int:
-        """Low bits of the target's codes that its moments leave out."""
-        return 0
+    def clamp(self, schema: Schema) -> tuple[int, int, int]:
+        """Of moments: the first and the last code that count as themselves, and how many low bits are dropped."""
+        return 0, 0, 0
 
     def vectors(self, schema: Schema) -> RowVectors | None:
         """What each row adds to a table, for a score of vectors."""
@@ -342,8 +343,6 @@ class Gradient(Score):
 
 
 GINI_UNIT = 2**10
-SQUARED_ERROR_LEVELS = 2**10
-ABSOLUTE_ERROR_LEVELS = 2**8
 # What the tests on a path down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1
 # of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
 PATH_LOSS = Fraction(2607, 1000)
@@ -485,17 +484,39 @@ class MutualInformation(InfoGain):
 
 @dataclass(frozen=True)
 class _OfNumbers(Score):
-    """A score of the values of a numeric target."""
+    """A score of the values of a numeric target.
+
+    Attributes:
+        target: The column.
+        within: A public range to which values are clamped, narrower than the column's bounds: the
+            lowest and the highest value. A row then moves the score by less. None for the bounds.
+    """
+
+    most_levels: ClassVar[int]  # a power of 2
 
     target: str
+    within: tuple[CutPoint, CutPoint] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "within", two_ends(self.within))
 
     def columns(self) -> set[str]:
         """The target."""
         return {self.target}
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the target is a declared numeric column."""
-        schema.numeric(self.target)
+        """``QueryError`` unless the target is a declared numeric column that has the range."""
+        schema.numeric(self.target).cells_within(self.within, self.target)
+
+    def clamp(self, schema: Schema) -> tuple[int, int, int]:
+        first, last = schema.numeric(self.target).cells_within(self.within, self.target)
+        # 5,000 cells, 1,024 levels: 3 bits are dropped, and 625 levels are left.
+        return first, last, max(0, (last - first).bit_length() - self.most_levels.bit_length() + 1)
+
+    def levels(self, schema: Schema) -> int:
+        """How many levels the target has."""
+        first, last, dropped = self.clamp(schema)
+        return ((last - first) >> dropped) + 1
 
 
 @dataclass(frozen=True)
@@ -503,20 +524,17 @@ class SquaredError(_OfNumbers):
     """-Σ_j Σ (y - mean_j)^2 of a numeric target on at most 1,024 public levels, floored per cell.
 
     In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
-    2.4). Rows whose target is missing are left out.
+    2.4): a row is on one of the levels, whatever range they are of, for to clamp is a function of
+    the row alone. Rows whose target is missing are left out.
     """
 
     kind: Literal["squared_error"] = field(default="squared_error", repr=False)
 
     measure = "moments"
-
-    def shift(self, schema: Schema) -> int:
-        """Low bits of a cell that are dropped to reach at most 1,024 levels."""
-        return _dropped_bits(schema, self.target, SQUARED_ERROR_LEVELS)
+    most_levels = 2**10
 
     def sensitivity(self, schema: Schema) -> int:
-        width = (schema.numeric(self.target).cells - 1) >> self.shift(schema)
-        return max(1, width * width)
+        return max(1, (self.levels(schema) - 1) ** 2)
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, 3) of rows, sums and sums of squares."""
@@ -538,26 +556,22 @@ class AbsoluteError(_OfNumbers):
 
     With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly.
     One row raises each of these levels - 1 terms by 0 or 1; so the sensitivity, in units of one
-    level, is levels - 1, monotone (-SAE in privacy.md 2.4). Rows whose target is missing are left
-    out.
+    level, is levels - 1, monotone (-SAE in privacy.md 2.4). Values outside the levels' range are on
+    the first or the last of them. Rows whose target is missing are left out.
     """
 
     kind: Literal["absolute_error"] = field(default="absolute_error", repr=False)
 
+    most_levels = 2**8
+
     def classes(self, schema: Schema) -> Values | Cuts | None:
         """The split whose parts are the levels, missing values last."""
-        column, step = schema.numeric(self.target), 1 << _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)
-        return (
-            Values(self.target)
-            if step == 1
-            else Cuts(self.target, tuple(column.cut_before(first) for first in range(step, column.cells, step)))
-        )
-
-    def levels(self, schema: Schema) -> int:
-        """How many levels the target has."""
-        return (
-            (schema.numeric(self.target).cells - 1) >> _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)
-        ) + 1
+        column, (first, last, dropped) = schema.numeric(self.target), self.clamp(schema)
+        if not dropped and self.within is None:
+            return Values(self.target)
+        # Levels of two cells from cell 10 to cell 15: cuts before the cells 12 and 14.
+        step = 1 << dropped
+        return Cuts(self.target, tuple(map(column.cut_before, range(first + step, last + 1, step))))
 
     def sensitivity(self, schema: Schema) -> int:
         return max(1, self.levels(schema) - 1)
@@ -741,15 +755,6 @@ SCORES: Mapping[str, type[AnyScore]] = {kind.kind: kind for kind in get_args(Any
 A new class is in it by its entry of ``AnyScore``. It fails tests until it has a worst pair of tables
 (tests/privacy/test_sensitivity.py) and a claim (pinq/provider/selftest/claims.py).
 """
-
-
-def _dropped_bits(schema: Schema, target: str, levels: int) -> int:
-    """Counts the low bits to drop from a numeric column's cells to reach so many levels.
-
-    ``levels`` is a power of 2.
-    """
-    # 5,000 cells, 1,024 levels: 3 bits are dropped, and 625 levels are left.
-    return max(0, (schema.numeric(target).cells - 1).bit_length() - levels.bit_length() + 1)
 
 
 def _squares_over(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -62,6 +62,7 @@ __all__ = [
     "bind",
     "scale",
     "sides_of",
+    "two_ends",
 ]
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # what nearly all members are
@@ -567,6 +568,15 @@ def _point(value: object) -> CutPoint:
     """Reads a cut point: a date is kept as text, for it is a number only to its column."""
     text = moment_text(value)
     return _number(value) if text is None else text
+
+
+def two_ends(within: object) -> tuple[CutPoint, CutPoint] | None:
+    """Reads a range of numbers or dates; None for none. ``QueryError`` unless it has two ends."""
+    if within is None:
+        return None
+    if isinstance(within, (tuple, list)) and len(within) == 2:
+        return _point(within[0]), _point(within[1])
+    raise QueryError(f"is {within!r}", parameter="within", allowed="two numbers or dates, such as (0, 100)")
 
 
 def _number(value: object) -> float:

@@ -82,6 +82,13 @@ FAULTS = (
         (MECHANISMS, LAWS),
     ),
     Fault(
+        "noise for a narrower range, of values that are not clamped to it",
+        "pinq/engine/rows.py",
+        "np.clip(cells[0].astype(np.int64), self.moments.first, self.moments.last)",
+        "cells[0].astype(np.int64)",
+        (SAMPLERS,),
+    ),
+    Fault(
         "noise 15 % too small",
         "pinq/curator/mechanisms.py",
         "wanted = Fraction(sensitivity) / epsilon",

@@ -63,7 +63,12 @@ SPECS += [Cross((Values("c"), Cuts("x", (3,)))), AnyCut("x"), AnyGrouping("c", 1
 LOSSES: list[Any] = [Logistic("y", ("a",), points(), 0.5), Softmax("y", (points(), points()), False, 1.5)]
 LOSSES += [Residuals("x", points(), 2.0, True)]
 SCORES: list[Any] = [kind("y") for kind in (pinq.InfoGain, pinq.Gini, pinq.MaxClass, pinq.ClassCount)]
-SCORES += [pinq.SquaredError("x"), pinq.AbsoluteError("x"), pinq.MutualInformation("y"), pinq.Balance("1/4")]
+SCORES += [
+    pinq.SquaredError("x", (1, 5)),
+    pinq.AbsoluteError("x", (1, 5)),
+    pinq.MutualInformation("y"),
+    pinq.Balance("1/4"),
+]
 SCORES += [Gradient(LOSSES[0], 0.5), pinq.EnoughRows(5, 1), pinq.Misfit((Values("c"),), ((1, 2),), 3, (50,))]
 PLAIN = {int, float, str, bool, type(None), *map(type, SPECS + LOSSES + SCORES), Points}
 

@@ -57,6 +57,7 @@ VALUES: dict[str, list[Any]] = {
     "z": [*(end for end in (0, 0, 15, 99) for _ in range(4)), *range(16)],
     "low": [-300, -100, -100, 0, 10, 99],
 }
+RANGE = (3, 9)  # some values of z are below, some above
 LOW = {"low": {"type": "numeric", "lower": -100, "upper": 10, "integer": True}}
 ROWS = st.integers(0, math.prod(map(len, VALUES.values())) - 1)
 """A row as one number: much quicker to draw than seven values."""
@@ -133,6 +134,7 @@ QUESTIONS: dict[str, Callable[[Parts], Any]] = {
     "sum": lambda parts: parts.noisy_sum("x", epsilon=EPSILON),
     "sum, the lower bound the larger": lambda parts: parts.noisy_sum("low", epsilon=EPSILON),
     "average": lambda parts: parts.noisy_avg("z", epsilon=EPSILON),
+    "average of a range": lambda parts: parts.noisy_avg("z", within=RANGE, epsilon=EPSILON),
     "logistic": lambda parts: parts.noisy_sum(
         Logistic("y", ("n",), Points((Cuts("x", (50,)),), ((2048, -2048),))),
         by=[Values("a"), Values("g")],
@@ -166,7 +168,7 @@ def test_no_row_moves_numbers_by_more_than_the_noise_is_for(
         (sensitivity,) = {sensitivity for _, sensitivity, _ in seen}
         pairs = len(parts)
         # An average's two bins come as one array, (2, parts); all else has the parts first.
-        arrays = [array.T if name == "average" else array for array, _, _ in seen]
+        arrays = [array.T if "average" in name else array for array, _, _ in seen]
         exact.append(np.concatenate([array.reshape(array.shape[0], -1) for array in arrays]).reshape(pairs, -1))
     moved = np.abs(exact[1] - exact[0]).sum(axis=1)
     assert (0.999 if name != "residuals" else 0.9) <= ratio(name, moved, sensitivity) <= 1
@@ -186,6 +188,7 @@ CHOSEN: dict[str, tuple[list[Any], Any]] = {
             AbsoluteError("z"),
         )
     },
+    **{f"{kind.__name__} of a range": ([A, B], kind("z", RANGE)) for kind in (SquaredError, AbsoluteError)},
     "balance": ([A, Cuts("x", (50,))], Balance()),
     "balance of a quarter": ([A, Cuts("x", (50,))], Balance(0.25)),
     "gradient": ([A, B], Gradient(Logistic("y", ("n",), Points((Cuts("x", (50,)),), ((2048, -2048),))))),

@@ -93,7 +93,8 @@ class Frame:
         if self.score.measure != "moments":
             return self.score.vectors(self.schema)
         (target,) = self.score.columns()
-        return Moments(target, self.score.shift(self.schema), squares=True)
+        first, last, dropped = self.score.clamp(self.schema)
+        return Moments(target, dropped, squares=True, first=first, last=last)
 
     def is_crowded(self, column: str | None) -> bool:
         """Whether the splits of this column share a table."""

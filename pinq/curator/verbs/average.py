@@ -2,7 +2,8 @@
 """``noisy_avg``: a noisy average from two noisy bins.
 
 A row in cell k adds k to the bin U and G - k to the bin L, where G is the last cell: U / (U + L)
-says how far between the first cell and the last one the average lies.
+says how far between the first cell and the last one the average lies. Cells are counted from the
+first one of the range to which the question clamps.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
         Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
         Why: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is
         post-processing, and so is the number of rows, (U + L) / G. (A mean with noise scaled by the
-        private number of rows would not be private; privacy.md 2.3.)
+        private number of rows would not be private; privacy.md 2.3.) A narrower public range clamps
+        each row by itself and makes G smaller.
         Exact: G is below 2^24, so 64 bits hold the bins of 2^38 rows, as many as the engine adds
         up.
     """
     column = schema.numeric(question.column)
-    last = column.cells - 1
+    first, end = question.cells(schema)
+    last = end - first
 
     def noise(epsilon: Fraction) -> Noise:
         spread = float(column.width * last) * float(1 / epsilon)
@@ -51,13 +54,13 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
             rows, upper = counted.array()[..., 0], counted.array()[..., 1]
             bins = counted.noisy(np.stack([upper, last * rows - upper]), last, epsilon)
             pairs += zip(*bins.tolist(), strict=True)
-        averages = [column.number(last * _share(up, low)) for up, low in pairs]
+        averages = [column.number(first + last * _share(up, low)) for up, low in pairs]
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
-    what = about(f"noisy_avg of {question.column}", parts)
-    return PreparedQuery(
-        parts=parts, about=what, noise=noise, release=release, measure=Moments(question.column), draws=2
-    )
+    within = "" if question.within is None else " from {} to {}".format(*question.within)
+    what = about(f"noisy_avg of {question.column}{within}", parts)
+    measure = Moments(question.column, first=first, last=end)
+    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, measure=measure, draws=2)
 
 
 def _average_error(spread: float, max_rows: int, unit: str) -> str:

@@ -180,6 +180,11 @@ def _columns(schema: Schema) -> Iterator[_Line]:
     def question(verb: str, name: str) -> Question:
         return lambda parts, epsilon: getattr(parts, verb)(name, epsilon=epsilon)
 
+    def average(name: str) -> Question:
+        column = schema.numeric(name)
+        within = column.point(column.number(1)), column.point(column.number(2))
+        return lambda parts, epsilon: parts.noisy_avg(name, within=within, epsilon=epsilon)
+
     for verb, fits in (("noisy_sum", schema.addable), ("noisy_avg", schema.numeric)):
         kinds: dict[object, str] = {}
         for name in _fitting(schema, fits):
@@ -192,6 +197,15 @@ def _columns(schema: Schema) -> Iterator[_Line]:
             yield _Line(*asked, partial(question, verb), senses, NOISY)
         if not kinds:
             yield _Line(verb, (fits,), (), (0,), partial(question, verb))
+    yield _Line(
+        "noisy_avg of a narrower range",
+        (lambda name: _require(schema.numeric(name).cells > 3),),
+        [(0,)] * MANY,
+        (-1,),
+        average,
+        ALL,
+        NOISY,
+    )
 
 
 def _one(wanted: str, name: str) -> None:
@@ -284,7 +298,7 @@ def _scores(schema: Schema) -> Iterator[_Line]:
         score(y).check(schema)
 
     rows, other = [(0, 0, 0)] * PURE, (-1, 0, -1)
-    of_target = [kind for kind in SCORES.values() if [field.name for field in fields(kind)] == ["target", "kind"]]
+    of_target = [kind for kind in SCORES.values() if fields(kind)[0].name == "target"]
     for kind in of_target:
         if kind is not ClassCount:
             senses = ALL if kind is MaxClass else (0,)

@@ -127,6 +127,31 @@ def test_averages_stay_within_the_bounds(in_memory: Callable[..., Any]) -> None:
     assert handle.partition(Values("s"))["m"].noisy_avg("x", epsilon=SURE) == 1
 
 
+def test_an_average_of_a_range_is_of_clamped_values_and_has_its_noise(in_memory: Callable[..., Any]) -> None:
+    """Values outside count as the ends; noise, intervals and the log follow the range; a wrong range costs nothing."""
+    columns = {
+        "x": {"type": "numeric", "lower": 0, "upper": 100_000, "integer": True, "nullable": True},
+        "d": {"type": "date", "lower": "2000-01-01", "upper": "2030-12-31"},
+    }
+    policy = Policy(dataset="p", cap=10**6, max_rows=10, columns=columns)
+    data = pd.DataFrame({"x": [-5, 10, 50, 70_000, None], "d": ["2001-01-01", *["2010-06-10"] * 4]})
+    handle = in_memory(10**6, policy=policy, data=data)
+    assert handle.noisy_avg("x", within=(20, 60), epsilon=SURE) == (20 + 20 + 50 + 60) / 4
+    assert str(handle.noisy_avg("d", within=("2010-06-01", "2010-06-11"), epsilon=SURE)) == "2010-06-08"
+    wide, close = (handle.preview("noisy_avg", "x", within=within, epsilon=1).error for within in (None, (20, 60)))
+    assert "about 1e+04 to 1.414e+04 over 10 rows" in wide
+    assert "about 4 to 5.657 over 10 rows" in close
+    narrow = handle.noisy_avg("x", within=(20, 60), epsilon=1)
+    assert narrow.interval(0.95)[0] >= 20
+    assert narrow.interval(0.95)[1] <= 60
+    assert "noisy_avg of x from 20.0 to 60.0 on the whole table" in set(handle.history()["asked"])
+    spent = handle.budget.spent
+    for within in ((60, 20), (20, 20), (-1, 20), (20, 100_001), (20,), ("a", 4), (0, math.nan), 5):
+        with pytest.raises(QueryError):
+            handle.noisy_avg("x", within=within, epsilon=1)
+    assert handle.budget.spent == spent
+
+
 def test_the_best_candidate_wins_where_noise_is_negligible(in_memory: Callable[..., Any]) -> None:
     """Each score, families, mixed lists, and a list for each part."""
     rows = [(sex, job, age) for sex in "fm" for job in "abc" for age in range(0, 40, 3)]

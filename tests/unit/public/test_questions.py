@@ -76,6 +76,7 @@ LOSS = Logistic("income", (">50K",), Points())
 SAID: dict[str, list[Any]] = {
     "column": ["age", "nosuch", LOSS],
     "by": [(Values("sex"),)],
+    "within": [(20, 40)],
     "score": [Gini("income"), Balance(), ClassCount("income"), EnoughRows(3)],
     "candidates": [((Values("sex"),),), ((),)],
     "which": [(0, 0), (1,), ()],
@@ -96,7 +97,7 @@ READ = {
     "vote": {"score", "textbook"},
     "stop": {"score"},
     "noisy_sum": {"column"},
-    "noisy_avg": {"column"},
+    "noisy_avg": {"column", "within"},
     "noisy_sum of derivatives": {"column", "by"},
 }
 

@@ -54,18 +54,32 @@ def test_everything_else_is_refused(score: Any) -> None:
         require_score(score, SCHEMA)
 
 
-@pytest.mark.parametrize(("target", "shift", "levels"), [("x", 0, 10), ("fine", 2, 1024), ("one", 0, 1)])
-def test_squared_error_has_at_most_1024_levels(target: str, shift: int, levels: int) -> None:
-    """Fine grids lose their low bits, and the sensitivity is that of the levels."""
-    score = SquaredError(target)
-    assert score.shift(SCHEMA) == shift
+@pytest.mark.parametrize(
+    ("target", "within", "shift", "levels"),
+    [
+        ("x", None, 0, 10),
+        ("x", (2, 6), 0, 5),
+        ("fine", None, 2, 1024),
+        ("fine", (8 / 4096, 2055 / 4096), 1, 1024),
+        ("one", None, 0, 1),
+    ],
+)
+def test_squared_error_has_at_most_1024_levels(target: str, within: Any, shift: int, levels: int) -> None:
+    """Fine grids lose their low bits, in a narrower range fewer, and the sensitivity is that of the levels."""
+    score = SquaredError(target, within)
+    first, last, dropped = score.clamp(SCHEMA)
+    assert dropped == shift
+    assert ((last - first) >> dropped) + 1 == levels
     assert score.sensitivity(SCHEMA) == max(1, (levels - 1) ** 2)
 
 
-@pytest.mark.parametrize(("target", "levels"), [("x", 10), ("fine", 256), ("one", 1)])
-def test_absolute_error_has_at_most_256_levels(target: str, levels: int) -> None:
-    """Its classes are the levels: runs of grid cells of equal length."""
-    score = AbsoluteError(target)
+@pytest.mark.parametrize(
+    ("target", "within", "levels"),
+    [("x", None, 10), ("x", (2, 6), 5), ("fine", None, 256), ("fine", (100 / 4096, 199 / 4096), 100), ("one", None, 1)],
+)
+def test_absolute_error_has_at_most_256_levels(target: str, within: Any, levels: int) -> None:
+    """Its classes are the levels: runs of grid cells of equal length, within the range."""
+    score = AbsoluteError(target, within)
     classes: Any = score.classes(SCHEMA)
     assert score.levels(SCHEMA) == bind(classes, SCHEMA).size == levels
     assert score.sensitivity(SCHEMA) == max(1, levels - 1)
