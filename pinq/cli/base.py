@@ -73,6 +73,7 @@ NEEDS = {
     "arrow": "This needs pyarrow",
     "plot": "Drawing needs matplotlib",
     "sklearn": "This needs scikit-learn",
+    "excel": "Reading a workbook needs python-calamine",
 }
 
 

@@ -28,8 +28,9 @@ WORDS: dict[tuple[str, str | float], str | None] = {
     ("delimiter", "\\t"): "\t",
     ("quote", "none"): "",
     ("thousands", "none"): None,
+    ("dates", "none"): "",
 }
-_PANEL = "How text files are written"
+_PANEL = "How text files and sheets are written"
 Delimiter = Annotated[
     str | None,
     option("--delimiter", metavar="SIGN", help="Between fields: ';', tab; by default a comma.", panel=_PANEL),
@@ -51,6 +52,12 @@ Header = Annotated[
     str | None,
     option("--header", metavar="NAMES", help="The columns, as name,age, where no first line names them.", panel=_PANEL),
 ]
+Dates = Annotated[
+    str | None,
+    option("--dates", metavar="FORMS", help="As %d.%m.%Y or %m/%d/%Y,%Y%m%d; 2024-11-16 is always read.", panel=_PANEL),
+]
+Sheet = Annotated[str | None, option("--sheet", metavar="NAME", help="Of a workbook that has several.", panel=_PANEL)]
+Skip = Annotated[int | None, option("--skip", metavar="LINES", help="Title lines above the header.", panel=_PANEL)]
 MaxUnreadable = Annotated[
     float | None, option("--max-unreadable", metavar="SHARE", help="Of lines; by default 0.01.", panel=_PANEL)
 ]
@@ -77,14 +84,15 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
 
 def _key(name: str, value: str | float) -> str | float | tuple[str, ...] | None:
     """Returns what stands in a policy's ``csv`` for an option's value."""
-    if name == "header":
-        return tuple(column.strip() for column in str(value).split(","))
-    return WORDS.get((name, value), value)
+    said = WORDS.get((name, value), value)
+    if name in ("header", "dates"):
+        return tuple(part.strip() for part in str(said).split(",") if part or name == "header")
+    return said
 
 
 commands = typer.Typer()
 
-Data = Annotated[str, argument("DATA", "A Parquet or CSV file, or FILE.duckdb::TABLE.")]
+Data = Annotated[str, argument("DATA", "A Parquet or CSV file, a workbook, or FILE.duckdb::TABLE.")]
 Target = Annotated[str | None, option("--target", metavar="COLUMN", help="The column that models will predict.")]
 Name = Annotated[
     str | None, option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")
@@ -108,6 +116,10 @@ Because = Annotated[str | None, option("--because", metavar="TEXT", help="Where 
 NewValue = Annotated[
     str | None, option("--value", metavar="YAML", help="Put this in the place of the one value that is named.")
 ]
+UriEnv = Annotated[
+    str | None,
+    option("--uri-env", metavar="NAME", help="DATA is a table of the database whose URI this variable holds."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite FILE.")]
 
 
@@ -120,12 +132,16 @@ def init(
     like: Like = None,
     output: Output = None,
     force: Force = False,
+    uri_env: UriEnv = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
     decimal: Decimal = None,
     thousands: Thousands = None,
     encoding: Encoding = None,
     header: Header = None,
+    dates: Dates = None,
+    sheet: Sheet = None,
+    skip: Skip = None,
     max_unreadable: MaxUnreadable = None,
 ) -> None:
     """Propose a policy for a table, to be reviewed.
@@ -134,7 +150,12 @@ def init(
     what is publicly known, or confirm it, and delete its name there. How a text file is written is
     stated, not guessed:
 
-    [cyan]pinq init data.csv --delimiter ';' --decimal , --encoding latin-1 -o p.yaml[/cyan]
+    [cyan]pinq init data.csv --delimiter ';' --decimal , --dates %d.%m.%Y --encoding latin-1 -o p.yaml[/cyan]
+    [cyan]pinq init visits.xlsx --sheet 2024 --skip 3 -o p.yaml[/cyan]
+
+    A table of a database server, whose URI (with its password) an environment variable holds:
+
+    [cyan]pinq init health.visits --uri-env VISITS_URI -o p.yaml[/cyan]
 
     Holders who want to learn together share one policy:
 
@@ -152,11 +173,14 @@ def init(
         thousands=thousands,
         encoding=encoding,
         header=header,
+        dates=dates,
+        sheet=sheet,
+        skip=skip,
         max_unreadable=max_unreadable,
     )
     folder = None if output is None else output.parent
     if like is None:
-        text = propose(data, target=target, dataset=dataset, folder=folder, csv=csv)
+        text = propose(data, target=target, dataset=dataset, folder=folder, csv=csv, uri_env=uri_env)
     else:
         text = propose_like(data, like, dataset=dataset, folder=folder, csv=csv)
     _write(text, output)

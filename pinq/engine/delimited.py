@@ -25,9 +25,11 @@ Privacy:
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +43,7 @@ import pyarrow.csv
 from pinq.errors import InternalError, PolicyError
 from pinq.public.dialect import Dialect
 
-__all__ = ["MAX_LINE", "DelimitedFiles", "Lines"]
+__all__ = ["MAX_LINE", "DelimitedFiles", "Lines", "require_header", "titles_above"]
 
 # Bytes of one line as UTF-8, its newline included.
 MAX_LINE = 2**20
@@ -54,6 +56,8 @@ _BREAKS = "with a NUL or a carriage return inside"
 _QUOTES = "with a quote that is not closed, or that text follows"
 _FOREIGN = "whose bytes are no "
 _SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
+# At the beginning of a file that may be written otherwise: bytes, and lines of them.
+GLANCE, GLANCE_LINES = 2**16, 50
 
 
 @dataclass
@@ -112,14 +116,7 @@ class DelimitedFiles:
         self._delimiter = dialect.delimiter_of(files[0].name)
         self.names: tuple[str, ...] = ()  # until the header is read
         headers = [dialect.header if isinstance(dialect.header, tuple) else self._header(file) for file in self._files]
-        self.names = headers[0]
-        once = len({name.casefold() for name in self.names}) == len(self.names)
-        if not once or not all(self.names) or any(header != self.names for header in headers):
-            raise PolicyError(
-                f"The header of {files[0]} must name each column once (also without regard to case), and all "
-                f"files of a source must share it. "
-                "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
-            )
+        self.names = require_header(files[0], headers, self._otherwise)
 
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         """The readable rows as tables of text, in which a missing value is null.
@@ -134,33 +131,47 @@ class DelimitedFiles:
         """
         for file in self._files if files is None else files:
             with _opened(file) as stream:
-                number = 1
+                number = 1 + self._skipped(stream)
                 if self._dialect.header is True:
                     _first_line(stream)
-                    number = 2
+                    number += 1
                 for block in _blocks(stream):
                     yield self._parse(block, columns, lines, _Place(file.name, number))
                     number += block.count(b"\n")
 
     def looks_like(self) -> str:
-        """Says which other delimiter the header suggests where none was declared; else is empty."""
-        other = self._other_delimiter(self.names[0]) if len(self.names) == 1 else ""
-        return f"The header names one column, {self.names[0]!r}; {other}." if other else ""
+        """Says how else the first file seems to be written; empty where its beginning reads as declared."""
+        other = self._otherwise()
+        return f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; {other}." if other else ""
 
-    def _other_delimiter(self, header: str) -> str:
-        """Says which other delimiter a header suggests where none was declared; else is empty."""
-        if self._dialect.delimiter is not None:
+    def _otherwise(self) -> str:
+        """Says which other delimiter, and how many title lines, the first file's beginning suggests."""
+        dialect, file = self._dialect, self._files[0]
+        with _opened(file) as stream:
+            text = stream.read(GLANCE).removeprefix(codecs.BOM_UTF8).decode(dialect.encoding, "replace")
+        signs = [self._delimiter] if dialect.delimiter is not None else [self._delimiter, *_SEPARATORS]
+        read = {sign: _split_line(text.split("\n")[:GLANCE_LINES], sign, dialect.quote) for sign in signs}
+        # The sign that cuts most lines into the same number of fields; where none is ahead, the one that is declared.
+        sign = max(signs, key=lambda sign: _alike(read[sign]))
+        skip = titles_above(read[sign]) if dialect.header is True else dialect.skip
+        delimiter = f" --delimiter {_SEPARATORS.get(sign, sign)}" if sign != self._delimiter else ""
+        if skip is None or not (delimiter or skip != dialect.skip):
             return ""
-        seen = [shown for sign, shown in _SEPARATORS.items() if sign != self._delimiter and sign in header]
-        return (
-            f"it looks like fields separated by {seen[0]}: try --delimiter {seen[0]} "
-            "(in a policy `csv: {delimiter: ...}`)"
-            if seen
-            else ""
-        )
+        looks = [f"fields separated by {_SEPARATORS[sign]}"] if delimiter else []
+        looks += [f"{skip} title lines above the header"] if skip != dialect.skip else []
+        titles = f" --skip {skip}" if skip != dialect.skip else ""
+        keys = [*(["delimiter: ..."] if delimiter else []), *([f"skip: {skip}"] if titles else [])]
+        return f"it looks like {' and '.join(looks)}: try{delimiter}{titles} (in a policy `csv: {{{', '.join(keys)}}}`)"
+
+    def _skipped(self, stream: IO[bytes]) -> int:
+        """Passes over the lines above the header; returns how many."""
+        for _ in range(self._dialect.skip):
+            _first_line(stream)
+        return self._dialect.skip
 
     def _header(self, file: Path) -> tuple[str, ...]:
         with _opened(file) as stream:
+            number = 1 + self._skipped(stream)
             line = _first_line(stream)
         if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise PolicyError(
@@ -169,15 +180,15 @@ class DelimitedFiles:
         if not line.strip():
             raise PolicyError(
                 f"The file {file} {'begins with an empty line' if line else 'is empty'}; its first line must "
-                f"name the columns."
+                f"name the columns{(other := self._otherwise()) and f'; {other}'}."
             )
         lines = Lines()
-        fields = self._parse(line, None, lines, _Place(file.name, 1)).columns
+        fields = self._parse(line, None, lines, _Place(file.name, number)).columns
         if lines.lost:
-            other = self._other_delimiter(line.decode("latin-1"))
+            other = self._otherwise()
             raise PolicyError(
                 f"The header of {file} cannot be read: it is a line "
-                f"{(reason := next(iter(lines.unreadable)))}{_advice(reason)}"
+                f"{(reason := next(iter(lines.unreadable)))}{'' if other and reason == _QUOTES else _advice(reason)}"
                 f"{other and f'; {other}'}."
             )
         return tuple(name[0].as_py() or "" for name in fields)
@@ -306,12 +317,66 @@ class DelimitedFiles:
         return (table if columns is None else table.rename_columns(list(columns))), misfits
 
 
-def _advice(reason: str) -> str:
-    return (
-        "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`)"
-        if reason == _FOREIGN + "utf-8"
-        else ""
+def require_header(file: Path, headers: Sequence[tuple[str, ...]], otherwise: Callable[[], str]) -> tuple[str, ...]:
+    """Returns the header that all files of a source share.
+
+    Args:
+        file: The first one.
+        headers: Of each file.
+        otherwise: Says how it seems to be written; empty where that is as declared.
+
+    Raises:
+        PolicyError: It does not name each column once, or two of them differ.
+    """
+    names = headers[0]
+    once = len({name.casefold() for name in names}) == len(names)
+    if once and names and all(names) and all(header == names for header in headers):
+        return names
+    raise PolicyError(
+        f"The header of {file} must name each column once (also without regard to case), and all "
+        f"files of a source must share it{(other := otherwise()) and f'; {other}'}. "
+        "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
     )
+
+
+def titles_above(rows: Sequence[Sequence[str]]) -> int | None:
+    """How many rows stand above the header, which names as many columns as most rows have; None for none."""
+    widths = Counter(_width(row) for row in rows if any(row))
+    if not widths:
+        return None
+    most = max(widths, key=lambda width: (widths[width], width))
+    number = next(number for number, row in enumerate(rows) if _width(row) >= most)
+    named = {name.casefold() for name in rows[number] if name}
+    return number if len(named) == _width(rows[number]) else None
+
+
+def _width(row: Sequence[str]) -> int:
+    """The fields of a row up to the last that is filled."""
+    return max((number for number, field in enumerate(row, 1) if field), default=0)
+
+
+def _split_line(lines: Sequence[str], sign: str, quote: str) -> list[list[str]]:
+    """Splits lines for a glance at them."""
+    plain = [line.replace("\r", "") for line in lines]
+    if not quote:
+        return [line.split(sign) for line in plain]
+    return [next(csv.reader([line], delimiter=sign, quotechar=quote), []) for line in plain]
+
+
+def _alike(rows: Sequence[Sequence[str]]) -> int:
+    """How many rows have the commonest number of fields, of at least two."""
+    return max(Counter(len(row) for row in rows if len(row) > 1).values(), default=0)
+
+
+def _advice(reason: str) -> str:
+    if reason == _FOREIGN + "utf-8":
+        return "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`)"
+    if reason == _QUOTES:
+        return (
+            "; where fields hold line breaks, write the table as Parquet by a reader that you trust with it: "
+            "python -c \"import duckdb; duckdb.read_csv('FILE.csv').write_parquet('FILE.parquet')\""
+        )
+    return ""
 
 
 class _Misfit(Protocol):

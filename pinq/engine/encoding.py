@@ -144,6 +144,7 @@ def _unused(name: str, types: dict[str, str]) -> str:
     return name
 
 
+EXAMPLES = 50  # of values that a declaration does not read
 _WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
@@ -175,7 +176,8 @@ class Encoder:
         self.columns = [f"c{number}" for number in range(len(policy.columns))]
         self.kept = " AND ".join(f"{name} IS NOT NULL" for name in self.columns)
         self._raw = RawColumns.of(connection, policy, types)
-        self._select = _codes(connection, policy, self._raw)
+        codes = _codes(connection, policy, self._raw)
+        self._select = [f"{code} AS {name}" for code, name in zip(codes, self.columns, strict=True)]
         self._unit, self.unit_kind = policy.bounded_unit, ""
         if self._unit is not None:
             kind = types[self._unit.column]
@@ -221,6 +223,18 @@ class Encoder:
             beyond = f"{value} < {float(column.lower)!r} OR {value} > {float(column.upper)!r}"
             counts.append(f"count(*) FILTER ({beyond})")
         return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {self._raw.rows(source)}"
+
+    def unread(self, source: str) -> str:
+        """A query for how many values of each column are none that its declaration reads, and for the commonest."""
+        found = []
+        for (name, column), code in zip(self._policy.columns.items(), self._select, strict=False):
+            text = self._raw.values[name].text
+            read = (
+                code.rpartition(" AS ")[0] if column.type == "categorical" else _number(self._raw.values[name], column)
+            )
+            which = f"FILTER ({text} IS NOT NULL AND {read} IS NULL)"
+            found += [f"count(*) {which}", f"approx_top_k({text}, {EXAMPLES}) {which}"]
+        return f"SELECT {', '.join(found)} FROM {self._raw.rows(source)}"
 
 
 def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") -> pa.Table:
@@ -281,7 +295,7 @@ def unsigned(count: int) -> str:
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumns) -> list[str]:
-    """An expression ``... AS c<i>`` for each column, NULL where a value cannot be encoded."""
+    """An expression for the code in each column, NULL where a value cannot be encoded."""
     numbers = {name: number for number, name in enumerate(policy.columns)}
     # NULL is both: a value that is missing gets the code for that, one that cannot be encoded none.
     values, codes = {}, {}
@@ -295,7 +309,7 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumn
         values[name] = raw.values[name].text
         codes[name] = _position(connection, numbers[name], values[name], categorical)
     return [
-        f"(coalesce({codes[name]}, {_missing(values[name], column)}))::{unsigned(column.codes)} AS c{numbers[name]}"
+        f"(coalesce({codes[name]}, {_missing(values[name], column)}))::{unsigned(column.codes)}"
         for name, column in policy.columns.items()
     ]
 
@@ -365,6 +379,8 @@ class EncodingReport:
             several columns).
         clamped: For each numeric column, rows outside [lower, upper].
         lines: How the lines of delimited text were read.
+        unread: For each column, how many values are none that its declaration reads (texts that are no
+            number, categories that are not declared), and the commonest of them.
     """
 
     source_rows: int
@@ -373,6 +389,7 @@ class EncodingReport:
     left_out: dict[str, int]
     clamped: dict[str, int]
     lines: Lines = field(compare=False)
+    unread: dict[str, tuple[int, list[str]]] = field(default_factory=dict, compare=False)
 
 
 class Losses:
@@ -387,6 +404,7 @@ class Losses:
         self._columns = list(policy.columns)
         self._numeric = list(policy.schema_.numeric_columns)
         self.numbers = np.zeros(2 + len(self._columns) + len(self._numeric), dtype=np.int64)
+        self._unread: dict[str, tuple[int, list[str]]] = {name: (0, []) for name in self._columns}
 
     def add(self, connection: duckdb.DuckDBPyConnection, encoder: Encoder, piece: str) -> None:
         """Counts a piece, by its name in SQL."""
@@ -395,10 +413,14 @@ class Losses:
         (left_out,) = connection.execute(f"SELECT {', '.join(counts)} FROM ({encoder.tried(piece)})").fetchall()
         (clamped,) = connection.execute(encoder.outside(piece)).fetchall()
         self.numbers += [*left_out, *clamped[: len(self._numeric)]]
+        (unread,) = connection.execute(encoder.unread(piece)).fetchall()
+        for name, count, texts in zip(self._columns, unread[::2], unread[1::2], strict=True):
+            before, known = self._unread[name]
+            self._unread[name] = before + count, list(dict.fromkeys([*known, *(texts or ())]))[:EXAMPLES]
 
     def report(self, encoded: int, lines: Lines) -> EncodingReport:
         """What was counted, ``encoded`` rows being left."""
         rows, encodable, *rest = self.numbers.tolist()
         left_out = dict(zip(self._columns, rest, strict=False))
         clamped = dict(zip(self._numeric, rest[len(self._columns) :], strict=True))
-        return EncodingReport(rows + lines.lost, encoded, encodable - encoded, left_out, clamped, lines)
+        return EncodingReport(rows + lines.lost, encoded, encodable - encoded, left_out, clamped, lines, self._unread)

@@ -6,27 +6,50 @@ Texts spell numbers as declared, or, for who proposes a policy, as reads more of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import duckdb
 
-from pinq.public.dates import DAY, MOMENT_FORM
+from pinq.public.dates import CLOCK_FORM, DAY, MOMENT_FORM
 from pinq.public.dialect import Dialect
 
-__all__ = ["define_readings", "moment_number", "other_spelling"]
+__all__ = ["date_forms", "define_readings", "likely_spelling", "moment_number", "other_dates", "other_spelling"]
 
 # A column looks misread where another spelling reads at least this share of its values as numbers,
 # and the declared one less.
 LIKELY = 0.9
+# Forms that `pinq init` looks for. Numbers of eight digits are dates where all of them can be.
+_FORMS = (
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d"),
+    *("%d %b %Y", "%d-%b-%Y", "%d%b%Y", "%b %d, %Y", "%Y%m%d"),
+)
+SAMPLE = 20_000  # rows in which forms of dates are looked for
+_DIGITS = {"%d": "[0-9]{1,2}", "%m": "[0-9]{1,2}", "%b": "[A-Za-z]{3}", "%Y": "[1-9][0-9]{3}"}
 
 
 def define_readings(connection: duckdb.DuckDBPyConnection, dialect: Dialect | None) -> None:
-    """Defines ``number_of(value)`` in SQL: the number that a value is or spells, or NULL.
+    """Defines what a text spells in SQL: ``number_of(value)`` and ``moment_of(text)``, NULL where it spells none.
 
     Times without a zone are read in UTC, whatever the machine's own zone is.
     """
+    spelled = dialect or Dialect()
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"CREATE TEMP MACRO number_of(value) AS {_number('value', dialect or Dialect())}")
+    connection.execute(f"CREATE TEMP MACRO number_of(value) AS {_number('value', spelled)}")
+    moments = ", ".join([*(_moment("text", form) for form in spelled.dates), _moment("text")])
+    connection.execute(f"CREATE TEMP MACRO moment_of(text) AS coalesce({moments})")
+
+
+def _moment(text: str, form: str | None = None) -> str:
+    """The time that an SQL expression spells in a form of dates, by default the one of ISO 8601."""
+    if form is None:
+        return f"(CASE WHEN regexp_full_match({text}, '{MOMENT_FORM}') THEN TRY_CAST(trim({text}) AS TIMESTAMPTZ) END)"
+    # Of "16.11.2024 08:30" in the form "%d.%m.%Y" the first part becomes 2024-11-16, and the second stays.
+    day = re.sub("%[dmbY]", lambda part: _DIGITS[part[0]], form.replace(".", "[.]"))
+    pattern = f" *({day})([ T]{CLOCK_FORM})? *"
+    date = f"try_strptime(regexp_extract({text}, '{pattern}', 1), '{form}')::DATE::VARCHAR"
+    moment = f"TRY_CAST({date} || regexp_extract({text}, '{pattern}', 2) AS TIMESTAMPTZ)"
+    return f"(CASE WHEN regexp_full_match({text}, '{pattern}') THEN {moment} END)"
 
 
 def moment_number(value: str, kind: str, microseconds: int) -> str:
@@ -47,8 +70,7 @@ def moment_number(value: str, kind: str, microseconds: int) -> str:
         time = f"TRY_CAST({value} AS TIMESTAMP)"
         far = f" OR ({time} IS NULL AND {value} IS NOT NULL)"
     elif not kind.startswith("TIMESTAMP"):
-        text = f"CAST({value} AS VARCHAR)"
-        time = f"(CASE WHEN regexp_full_match({text}, '{MOMENT_FORM}') THEN TRY_CAST(trim({text}) AS TIMESTAMPTZ) END)"
+        time = f"moment_of(CAST({value} AS VARCHAR))"
     count = f"epoch_us({time})"
     whole = f"({count} // {microseconds} - CAST({count} % {microseconds} < 0 AS INTEGER))"
     compared = (value, "CAST('1970-01-01' AS TIMESTAMP_S)") if far else (time, "TIMESTAMPTZ 'epoch'")
@@ -72,25 +94,79 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
         columns: Which columns, as SQL names them.
         dialect: What it states is not doubted.
     """
-    others = list(_others(dialect))
-    for column in columns if others else ():
-        counts = [f"count({_number(column, other)})" for other in (dialect, *others)]
-        filled, declared, *counted = connection.execute(
-            f"SELECT count({column}), {', '.join(counts)} FROM {table}"
-        ).fetchall()[0]
-        likely = [
-            other
-            for other, count in zip(others, counted, strict=True)
-            if filled and count >= LIKELY * filled > declared
-        ]
-        if likely:
+    for column in columns:
+        if options := likely_spelling(connection, table, column, dialect):
             keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
-            options = _options(likely[0], dialect)
             return (
                 f"The values of {column} look like numbers in another spelling: try {options}. "
                 f"To keep them as they are: {keep}"
             )
     return ""
+
+
+def likely_spelling(connection: duckdb.DuckDBPyConnection, table: str, column: str, dialect: Dialect) -> str:
+    """Returns options that would have a column's values be numbers; empty where none would, or they are."""
+    others = list(_others(dialect))
+    if not others:
+        return ""
+    counts = [f"count({_number(column, other)})" for other in (dialect, *others)]
+    query = f"SELECT count({column}), {', '.join(counts)} FROM {table}"
+    filled, declared, *counted = connection.execute(query).fetchall()[0]
+    for other, count in zip(others, counted, strict=True):
+        if filled and count >= LIKELY * filled > declared:
+            return _options(other, dialect)
+    return ""
+
+
+def date_forms(connection: duckdb.DuckDBPyConnection, table: str, value: str) -> tuple[list[str], str]:
+    """Returns the forms in which a column's values are dates, and one of these values; none where they are others.
+
+    Args:
+        connection: Reads the table.
+        table: How SQL names it.
+        value: A text, as SQL names it. Where all of them are dates as they are read already, no form is needed.
+    """
+    reads = [f"count({_moment(value, form)})" for form in _FORMS]
+    counted = f"count({value}), count(moment_of({value})), max({value}), {', '.join(reads)}"
+    filled, declared, example, *counts = connection.execute(
+        f"SELECT {counted} FROM (FROM {table} LIMIT {SAMPLE})"
+    ).fetchall()[0]
+    least = {form: filled if form == "%Y%m%d" else LIKELY * filled for form in _FORMS}
+    likely = [
+        form for form, count in zip(_FORMS, counts, strict=True) if count >= max(1, least[form]) and count > declared
+    ]
+    # Of 01/02/2024 and 31/12/2024 the one order reads both.
+    best = max(counts)
+    return [form for form in likely if counts[_FORMS.index(form)] == best], example or ""
+
+
+def other_dates(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect) -> str:
+    """Says which forms of dates would read texts that the dialect does not; empty if all is well.
+
+    Where a column's day and month may be either, and no other column of the file decides, it asks.
+
+    Args:
+        connection: Reads the table.
+        table: Of texts.
+        columns: Which columns, as SQL names them.
+        dialect: What it states is not doubted.
+    """
+    if "dates" in dialect.model_fields_set:
+        return ""
+    found = {column: date_forms(connection, table, column) for column in columns}
+    seen = {column: (forms, example) for column, (forms, example) in found.items() if forms}
+    if not seen:
+        return ""
+    known = list(dict.fromkeys(forms[0] for forms, _ in seen.values() if len(forms) == 1))
+    either = next((forms for forms, _ in seen.values() if not set(forms) & set(known)), [])
+    lists = [[*known, form] for form in either] or [known]
+    options = " or ".join(f'--dates "{",".join(forms)}"' for forms in lists)
+    shown = ", ".join(f"{column} ({example!r})" for column, (_, example) in seen.items())
+    doubt = " Both orders of day and month read all of them: say which it is." if either else ""
+    return (
+        f"The values of {shown} look like dates in another form: try {options} (in a policy "
+        f"`csv: {{dates: {lists[0]}}}`).{doubt} To keep them as they are: --dates none"
+    )
 
 
 def _number(text: str, dialect: Dialect) -> str:

@@ -78,10 +78,9 @@ def profile(
 
 
 def date_range(
-    connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str
+    connection: duckdb.DuckDBPyConnection, table: str, value: str, kind: str
 ) -> tuple[int, float | None, float | None, bool]:
-    """How many values are dates, the first and last day since 1970, and whether any has a time."""
-    value = quoted(name)
+    """How many values of an SQL expression are dates, the first and last day since 1970, and whether any has a time."""
     minutes = moment_number(value, kind, MINUTE)
     days = f"({minutes}) / 1440"
     finite = f"FILTER (abs({days}) < 1e9)"

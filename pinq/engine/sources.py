@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A policy's source: its real files, a database's table, rows of a database server, or a frame, as DuckDB reads them.
 
+Delimited text and sheets of workbooks come as tables of text, typed sources as they are.
+
 To be encoded it is read piece by piece (``opened``), and no raw row is ever written to disk; to be
 looked at by ``pinq init`` it is one table (``read_columns``). Each file is read with the types that
 it has by itself: what a row of it becomes does not depend on what other files there are. So files
@@ -37,10 +39,11 @@ import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS
 from pinq.engine.delimited import DelimitedFiles, Lines
-from pinq.engine.numbers import define_readings, other_spelling
+from pinq.engine.numbers import define_readings, other_dates, other_spelling
+from pinq.engine.workbooks import Workbooks
 from pinq.errors import PolicyError
 from pinq.public.checks import closest
-from pinq.public.dialect import Dialect, is_delimited
+from pinq.public.dialect import Dialect, is_text, is_workbook
 from pinq.public.policy import AdbcRows, Policy
 
 __all__ = [
@@ -135,17 +138,17 @@ def file_facts(file: Path) -> FileFacts:
 
 
 def source_dialect(policy: Policy) -> Dialect | None:
-    """Returns how the source is written, where it is delimited text.
+    """Returns how the source is written, where it is read as text: delimited text, or sheets of workbooks.
 
     It is where its files' names say so, or the policy.
 
     Raises:
-        PolicyError: Some of them are delimited text, others are not.
+        PolicyError: Some of them are, others are not.
     """
     if policy.csv is not None or not policy.named_paths:
         return policy.csv
     files = source_files(policy)
-    text = [is_delimited(file.name) for file in files]
+    text = [is_text(file.name) for file in files]
     if any(text) and not all(text):
         lines, table = files[text.index(True)], files[text.index(False)]
         raise PolicyError(
@@ -195,9 +198,10 @@ def _is_data(file: Path) -> bool:
 
 def _require_table(file: Path, policy: Policy) -> None:
     """``PolicyError`` for a file that seems to be no table and is in a folder by mistake."""
-    if policy.csv is None and not is_delimited(file.name) and not file.name.lower().endswith(".parquet"):
+    if policy.csv is None and not is_text(file.name) and not file.name.lower().endswith(".parquet"):
         raise PolicyError(
-            f"The folder of {policy.dataset!r} holds {file.name}, which is named neither .parquet nor .csv nor .tsv. "
+            f"The folder of {policy.dataset!r} holds {file.name}, which is named neither .parquet nor .csv nor .tsv "
+            "nor as a workbook. "
             "Keep other files elsewhere, or name the table's files by a pattern."
         )
 
@@ -399,14 +403,15 @@ def _packed_rows(files: Sequence[Path]) -> int:
     return int(rows)
 
 
-def is_large(files: Iterable[Path]) -> bool:
+def is_large(files: Sequence[Path]) -> bool:
     """Whether a source's files are too large for memory."""
     return _bytes(files) > IN_MEMORY_BYTES
 
 
-def _bytes(files: Iterable[Path]) -> int:
+def _bytes(files: Sequence[Path]) -> int:
     """How many bytes files have, unpacked."""
-    sizes = [(file.stat().st_size, file.name.lower().endswith(".gz")) for file in files if file.is_file()]
+    packed = [file.name.lower().endswith(".gz") or is_workbook(file.name) for file in files]
+    sizes = [(file.stat().st_size, small) for file, small in zip(files, packed, strict=True) if file.is_file()]
     return sum(size * (UNPACKED if packed else 1) for size, packed in sizes)
 
 
@@ -435,12 +440,26 @@ def _attach(
     """
     dialect, lines = source_dialect(policy), Lines()
     define_readings(connection, dialect)
+    if data is None and policy.adbc is not None:
+        return "source", _attach_streamed(connection, policy), lines
     if dialect is None:
         source = attach_typed(connection, policy, data)
     else:
         copy = Path(stack.enter_context(_folder())) / "rows.duckdb" if is_large(source_files(policy)) else None
         source = _attach_lines(connection, _delimited(policy, dialect), lines, copy)
     return source, columns_of(connection, source), lines
+
+
+def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> dict[str, str]:
+    """Copies a database server's table into a temporary one; returns its columns' types."""
+    with streamed(policy, whole=True) as rows:
+        assert rows is not None
+        # PostgreSQL's exact numbers come as texts that say what they are.
+        exact = [field.name for field in rows.schema if "type_name=numeric" in str(field.type)]
+        connection.register("stream", rows)
+        connection.execute("CREATE TEMP TABLE source AS FROM stream")
+        connection.unregister("stream")
+    return columns_of(connection, "source") | dict.fromkeys(exact, "DECIMAL")
 
 
 def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object) -> str:
@@ -451,7 +470,7 @@ def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: ob
         return "source"
     if policy.served_by is not None:
         raise PolicyError(
-            "A table of Spark or of a database server is not looked at by `pinq init`. Propose a policy from a sample "
+            "A table of Spark is not looked at by `pinq init`. Propose a policy from a sample "
             "of it (`pinq init sample.parquet`), then name the table in its `source:`."
         )
     path = source_path(policy)
@@ -508,13 +527,21 @@ def arrow_stream(data: object) -> pa.RecordBatchReader:
         raise PolicyError(_MIXED) from None
 
 
-def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:
-    return DelimitedFiles(wanted_files(policy, source_files(policy)), dialect)
+def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles | Workbooks:
+    return _texts(policy, wanted_files(policy, source_files(policy)), dialect)
+
+
+def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> DelimitedFiles | Workbooks:
+    """What reads some files as text. ``PolicyError`` where they are of two kinds."""
+    books = [is_workbook(file.name) for file in files]
+    if any(books) and not all(books):
+        raise PolicyError(f"The files of {policy.dataset!r} are workbooks and others; name files of one kind.")
+    return Workbooks(files, dialect) if all(books) else DelimitedFiles(files, dialect)
 
 
 def _attach_lines(
     connection: duckdb.DuckDBPyConnection,
-    files: DelimitedFiles,
+    files: DelimitedFiles | Workbooks,
     lines: Lines,
     copy: Path | None,
 ) -> str:
@@ -571,15 +598,17 @@ def _require_likely(
         raise PolicyError(
             f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable."
         )
-    if hint := other_spelling(connection, source, [quoted(name) for name in types], dialect):
-        raise PolicyError(hint)
+    columns = [quoted(name) for name in types]
+    hints = [look(connection, source, columns, dialect) for look in (other_spelling, other_dates)]
+    if any(hints):
+        raise PolicyError(" ".join(filter(None, hints)))
 
 
 @contextmanager
-def streamed(policy: Policy) -> Iterator[pa.RecordBatchReader | None]:
+def streamed(policy: Policy, *, whole: bool = False) -> Iterator[pa.RecordBatchReader | None]:
     """Asks the database of a policy for its rows; None where the source is none.
 
-    Of a table only the columns are asked for that the policy declares.
+    Of a table only the columns are asked for that the policy declares, unless ``whole`` says all.
 
     Raises:
         PolicyError: The driver is not installed, the variable is not set, or the database refuses.
@@ -589,7 +618,7 @@ def streamed(policy: Policy) -> Iterator[pa.RecordBatchReader | None]:
         yield None
         return
     connect, uri = _driver(rows), _uri(rows)
-    names = ", ".join(quoted(name) for name in dict.fromkeys(declared_columns(policy)))
+    names = "*" if whole else ", ".join(quoted(name) for name in dict.fromkeys(declared_columns(policy)))
     try:
         connection = connect(uri)
     except Exception as error:  # each driver has its own classes
@@ -627,13 +656,26 @@ _MEANT = {
     "28P01": "the password is wrong",
     "28000": "the user may not connect",
     "3D000": "there is no such database",
+    "3F000": "there is no such schema",
+    "53300": "it has too many connections already",
+    "57P03": "it is starting or stopping",
+}
+# What libpq says where there is no code yet, each in words of ours.
+_SAID = {
+    "Connection refused": "nothing listens there",
+    "could not translate host name": "there is no such machine",
+    "password authentication failed": "the password is wrong",
+    "timeout expired": "it does not answer in time",
+    "does not exist": "there is no such user or database",
+    "connection info string": "the URI is none",
 }
 
 
 def _refused(policy: Policy, rows: AdbcRows, what: str, error: Exception) -> PolicyError:
     state = getattr(error, "sqlstate", None)
+    said = next((words for text, words in _SAID.items() if text in str(error)), "")
     meant = f": {_MEANT[state]}" if state in _MEANT else ""
-    code = f" (SQLSTATE {state}{meant})" if isinstance(state, str) and state.isalnum() else ""
+    code = f" (SQLSTATE {state}{meant})" if isinstance(state, str) and state.isalnum() else said and f": {said}"
     return PolicyError(
         f"The database of {policy.dataset!r} {what}{code}. Try {rows.uri_env}, the rights of its user and the "
         f"{'query' if rows.query else 'table'} with another client; what the driver says may quote a password, so it "
@@ -705,7 +747,7 @@ def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, f
     if data is not None and not is_table(data):
         return OpenSource(connection, lines, _stream(connection, policy, arrow_stream(data)))
     if dialect is not None:
-        text = DelimitedFiles(wanted_files(policy, files), dialect)
+        text = _texts(policy, wanted_files(policy, files), dialect)
         require_columns(columns, text.names, text.looks_like())
         return OpenSource(connection, lines, _text(connection, text, list(dict.fromkeys(columns)), lines))
     if data is None and policy.named_paths:
@@ -749,7 +791,7 @@ def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iter
 
 
 def _text(
-    connection: duckdb.DuckDBPyConnection, text: DelimitedFiles, names: Sequence[str], lines: Lines
+    connection: duckdb.DuckDBPyConnection, text: DelimitedFiles | Workbooks, names: Sequence[str], lines: Lines
 ) -> Callable[[Sequence[Path]], Iterator[Piece]]:
     def read(files: Sequence[Path]) -> Iterator[Piece]:
         return _registered(connection, _joined(text.read(names, lines, files)))

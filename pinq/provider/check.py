@@ -13,13 +13,17 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
+import pyarrow as pa
+
 from pinq.engine import EncodingReport, open_engine
-from pinq.engine.sources import source_dialect
+from pinq.engine.numbers import date_forms, define_readings, likely_spelling
+from pinq.engine.sources import quoted, small_database, source_dialect
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import first_of
+from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import unit_text
@@ -56,11 +60,16 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
     def share(count: int) -> str:
         return f"{count:,} rows ({100 * count / counted.source_rows:.0f} %)"
 
-    notes = [
-        f"{name}: {share(count)} have no declared value and are left out; declare it, or `nullable: true`"
-        for name, count in counted.left_out.items()
-        if many(count)
-    ]
+    notes = []
+    for name, column in policy.columns.items():
+        unread, texts = counted.unread.get(name, (0, []))
+        if column.type != "categorical" and many(unread):
+            notes.append(f"{name}: {share(unread)} hold {_misfits(policy, name, texts)}")
+        elif many(count := counted.left_out[name]):
+            such = f", such as {', '.join(map(repr, texts[:3]))}" if texts else ""
+            notes.append(
+                f"{name}: {share(count)} have no declared value and are left out{such}; declare it, or `nullable: true`"
+            )
     notes += [
         f"{name}: {share(count)} lie outside [lower, upper] and count as the nearer bound"
         for name, count in counted.clamped.items()
@@ -73,6 +82,35 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
             "and are left out; a higher bound keeps more and makes more noise"
         )
     return notes
+
+
+def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
+    """Says what texts a column has that are none of its numbers or dates, and how they would be read.
+
+    Args:
+        policy: Declares the column.
+        name: A numeric column.
+        texts: The commonest of them.
+    """
+    column, dialect = policy.columns[name], source_dialect(policy)
+    shown = ", ".join(map(repr, texts[:3]))
+    fate = "count as missing" if column.nullable else "are left out"
+    noun = "numbers" if column.type == "numeric" else f"{column.type}s"
+    with small_database() as connection:
+        define_readings(connection, dialect)
+        connection.register("misfits", pa.table({"text": texts}))
+        if column.type == "numeric":
+            options = likely_spelling(connection, "misfits", "text", dialect or Dialect())
+            cure = f"they look like numbers written otherwise: {options} of `pinq init`, or `csv:`" if options else ""
+        else:
+            forms, _ = date_forms(connection, "misfits", "text")
+            cure = "they look like dates, read by " + " or ".join(
+                f'`csv: {{dates: ["{form}"]}}`' if dialect else f"`formula: strptime({quoted(name)}, '{form}')`"
+                for form in forms
+            )
+            cure = cure if forms else ""
+        connection.unregister("misfits")
+    return f"texts that are no {noun}, such as {shown}, and {fate}; {cure or 'correct them, or the type'}"
 
 
 def _uneven(policy: Policy) -> list[str]:

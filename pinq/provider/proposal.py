@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, largest_group, profile, read_columns
-from pinq.engine.sources import source_dialect
+from pinq.engine.numbers import date_forms
+from pinq.engine.sources import quoted, source_dialect
 from pinq.errors import InternalError, PolicyError
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest, printable, text_of
 from pinq.public.columns import REAL_CELLS, round_up
 from pinq.public.dates import DAY, write_moment
-from pinq.public.dialect import Dialect
+from pinq.public.dialect import Dialect, is_text
 from pinq.public.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical
@@ -240,13 +241,14 @@ def propose(
     dataset: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     csv: Dialect | None = None,
+    uri_env: str | None = None,
 ) -> str:
     """Proposes a policy for a table, as YAML with comments.
 
     Nothing in it counts before the provider reviewed it.
 
     Args:
-        data: A Parquet or CSV file (or pattern), or ``file.duckdb::table``
+        data: A Parquet or CSV file or a workbook (or pattern), or ``file.duckdb::table``
             (``file.duckdb::schema::table``). Or a table of pandas, polars, Arrow, DuckDB or another
             that has ``__arrow_c_stream__``; then the policy names no source, and the table is passed
             to ``pinq.open(..., data=...)``.
@@ -255,15 +257,17 @@ def propose(
             ``table`` for one that is passed.
         folder: Where the policy will be kept; ``source`` is written relative to it. Absolute by
             default.
-        csv: How a file of delimited text is written, where that is not as usual; it goes into the
-            policy.
+        csv: How a file of delimited text, or a sheet, is written, where that is not as usual; it goes
+            into the policy.
+        uri_env: The environment variable that holds the URI of a database server; ``data`` is a table
+            there, as SQL names it. The driver is the one of the URI's scheme.
 
     Raises:
         PolicyError: The source cannot be read, looks as if it were written otherwise, or nothing in
             it, or not the target, can be a column.
     """
     path = data if isinstance(data, (str, os.PathLike)) else None
-    bare = _bare(path, dataset, folder, csv)
+    bare = _bare(path, dataset, folder, csv, uri_env)
     proposed, lines = _read(bare, target, data if path is None else None)
     if target in proposed.left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
@@ -317,10 +321,14 @@ def propose_like(
 
 
 def _bare(
-    data: str | os.PathLike[str] | None, dataset: str | None, folder: str | os.PathLike[str] | None, csv: Dialect | None
+    data: str | os.PathLike[str] | None,
+    dataset: str | None,
+    folder: str | os.PathLike[str] | None,
+    csv: Dialect | None,
+    uri_env: str | None = None,
 ) -> Policy:
     """A policy that names the source, if it has one, and declares nothing of it yet."""
-    source, stem = (None, "table") if data is None else _source_of(os.fspath(data), folder)
+    source, stem = _named_source(data, folder, csv, uri_env)
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
         column = Categorical(values=("-",))
@@ -385,34 +393,57 @@ def _look(
         raise _LeftOut(f"values of type {kind[:40]} are neither categories nor numbers")
     real, moment = bool(re.fullmatch(_REAL, kind)), bool(re.fullmatch(_MOMENT, kind))
     seen = profile(connection, table, name, real=real, moment=moment, most=MAX_CATEGORIES)
-    if not moment and may_be_unit(name, seen):
+    dates = _propose_dates(connection, table, name, kind, seen, proposed.rows, typed=typed)
+    if not moment and dates is None and may_be_unit(name, seen):
         values, largest = largest_group(connection, table, name)
         proposed.units += [Unit(name, values, seen.filled, largest)] if largest > 1 else []
     # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
     # number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
-    dates = _propose_dates(connection, table, name, kind, seen, proposed.rows)
     column, notes = dates or _propose_column(name, kind, seen, proposed.rows, target=target, says_text=says_text)
     notes["nullable"] = f"guessed: {proposed.rows - seen.filled:,} of {proposed.rows:,} rows hold no value"
     proposed.columns[name], proposed.notes[name] = column, notes
 
 
 def _propose_dates(
-    connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str, seen: ColumnProfile, rows: int
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    name: str,
+    kind: str,
+    seen: ColumnProfile,
+    rows: int,
+    *,
+    typed: bool,
 ) -> tuple[dict[str, object], dict[str, str]] | None:
-    """Returns the declaration of a column of dates, in whole years; None where it holds others."""
-    says_date, is_text = bool(re.fullmatch(_DATED, kind)), kind == "VARCHAR"
-    if not seen.filled or not (says_date or (is_text and not seen.numbers and not seen.zero_led)):
+    """Returns the declaration of a column of dates, in whole years; None where it holds others.
+
+    Of a typed source, texts in another form are read by a formula. Raises ``_LeftOut`` where their
+    day and month may be either.
+    """
+    says_date = bool(re.fullmatch(_DATED, kind))
+    if not seen.filled or not (says_date or kind == "VARCHAR"):
         return None
-    count, first, last, timed = date_range(connection, table, name, kind)
+    value, made = quoted(name), dict[str, object]()
+    count, first, last, timed = date_range(connection, table, value, kind)
+    if count < seen.filled and typed and kind == "VARCHAR":
+        forms, example = date_forms(connection, table, value)
+        if len(forms) > 1:
+            raise _LeftOut(
+                f"dates such as {example!r} can be read day first or month first; declare a date with a `formula:` "
+                f"such as strptime({value}, '{forms[0]}')"
+            )
+        if forms:
+            made = {"from": name, "formula": f"strptime({value}, '{forms[0]}')"}
+            value = f"try_{made['formula']}"
+            count, first, last, timed = date_range(connection, table, value, "TIMESTAMP")
     if count < seen.filled or first is None or last is None:
         return None
     timed = timed and (last - first) <= MAX_MINUTES / 1440
     years = [write_moment(day * DAY)[:4] for day in (first, last)]
     # Dates from 2019-03-05 to 2021-11-30: declared from 2019-01-01 to 2021-12-31.
     bounds = {"lower": f"{years[0]}-01-01", "upper": f"{years[1]}-12-31" + (" 23:59" if timed else "")}
-    waiting = ["lower", "upper", "nullable"] if says_date else ["type", "lower", "upper", "nullable"]
-    declared = {"type": "datetime" if timed else "date", **bounds, "nullable": seen.filled < rows}
+    waiting = ["lower", "upper", "nullable"] if says_date else ["type", *list(made)[1:], "lower", "upper", "nullable"]
+    declared = {"type": "datetime" if timed else "date", **made, **bounds, "nullable": seen.filled < rows}
     guess = f"the source says {kind}" if says_date else f"guessed from about {seen.distinct:,} different dates"
     return {**declared, "unreviewed": waiting}, {"type": guess}
 
@@ -517,13 +548,62 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
     return declared | {"nullable": nullable, "unreviewed": [*waiting, "nullable"]}
 
 
-def _source_of(data: str, folder: str | os.PathLike[str] | None) -> tuple[str | dict[str, str], str]:
+def _named_source(
+    data: str | os.PathLike[str] | None, folder: str | os.PathLike[str] | None, csv: Dialect | None, uri_env: str | None
+) -> tuple[object, str]:
+    """The policy's ``source``, and a name for the dataset."""
+    if data is None:
+        return None, "table"
+    return _source_of(os.fspath(data), folder, csv) if uri_env is None else _table_of(os.fspath(data), uri_env)
+
+
+# What writes the table of another kind of file as Parquet.
+_CONVERTED = {
+    (".json", ".ndjson", ".jsonl"): "import duckdb; duckdb.read_json({0!r}).write_parquet({1!r})",
+    (".sas7bdat", ".xpt"): "import pandas; pandas.read_sas({0!r}, encoding='latin-1').to_parquet({1!r})",
+    (".dta",): "import pandas; pandas.read_stata({0!r}).to_parquet({1!r})",
+    (".sav", ".zsav"): "import pandas; pandas.read_spss({0!r}).to_parquet({1!r})",
+    (".feather", ".arrow"): "import pandas; pandas.read_feather({0!r}).to_parquet({1!r})",
+}
+
+
+def _require_kind(path: str) -> None:
+    """``PolicyError`` for a file that is no Parquet file, text or workbook; it says how to make one of it."""
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(4)
+    except OSError:  # who reads it says what is wrong
+        return
+    if begin == b"PAR1" or is_text(path) or path.lower().endswith(".parquet"):
+        return
+    suffixes, made = "".join(Path(path).suffixes[-1:]).lower(), f"{Path(path).stem}.parquet"
+    advice = "If it is text, say what stands between its fields, such as --delimiter tab; else save it as CSV or .xlsx."
+    for kinds, code in _CONVERTED.items():
+        if suffixes in kinds:
+            advice = f'Write its table as Parquet: python -c "{code.format(path, made)}"'
+    raise PolicyError(f"{path} is neither Parquet nor named as CSV (.csv, .tsv) or a workbook (.xlsx, .ods). {advice}")
+
+
+def _table_of(table: str, uri_env: str) -> tuple[dict[str, dict[str, str]], str]:
+    """The policy's ``source`` for a database server's table, and a name for the dataset."""
+    scheme = os.environ.get(uri_env, "").partition(":")[0].partition("+")[0].lower()
+    if not scheme:
+        raise PolicyError(f"The environment variable {uri_env} is not set; it must hold the URI of the database.")
+    driver = f"adbc_driver_{'postgresql' if scheme == 'postgres' else re.sub('[^a-z0-9]', '_', scheme)[:40]}"
+    return {"adbc": {"driver": driver, "uri_env": uri_env, "table": table}}, table.rpartition(".")[2]
+
+
+def _source_of(
+    data: str, folder: str | os.PathLike[str] | None, csv: Dialect | None
+) -> tuple[str | dict[str, str], str]:
     """The policy's ``source`` and a name for the dataset."""
     path, *inside = data.split("::")
     if len(inside) > 2 or not path or not all(inside):
         raise PolicyError(f"{data!r} is no source; write data.parquet, data.csv, or file.duckdb::table.")
     if not inside and path.endswith((".duckdb", ".db", ".ddb")):
         raise PolicyError(f"{path} is a database; say which table of it: {path}::TABLE.")
+    if not inside and csv is None:
+        _require_kind(path)
     shown = os.path.abspath(path)
     if folder is not None:
         shown = os.path.relpath(

@@ -28,6 +28,7 @@ from pinq.public.columns import CutPoint, Numeric, Value
 from pinq.public.declared import FiniteDecimal
 
 __all__ = [
+    "CLOCK_FORM",
     "DAY",
     "MINUTE",
     "MOMENT_FORM",
@@ -45,7 +46,9 @@ DAY = 24 * 60 * MINUTE
 _YEAR = r"([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
 _ZONE = r"(Z|[+-][0-9]{2}(:[0-9]{2})?)"
-MOMENT_FORM = rf" *{_YEAR}-[0-9]{{2}}-[0-9]{{2}}([ T]{_TIME}{_ZONE}?)? *"
+CLOCK_FORM = rf"{_TIME}{_ZONE}?"
+"""A time of day as it may follow a date."""
+MOMENT_FORM = rf" *{_YEAR}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK_FORM})? *"
 """The texts that are dates or times; the engine's SQL and Python read it alike."""
 _FORM = re.compile(MOMENT_FORM)
 _EPOCH = datetime(1970, 1, 1)

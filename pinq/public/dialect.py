@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a provider's delimited text is written: declared, never guessed from the rows."""
+"""How a provider's delimited text, or sheet of a workbook, is written: declared, never guessed from the rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pinq.public.declared import Declared
 
-__all__ = ["Dialect", "is_delimited"]
+__all__ = ["Dialect", "is_delimited", "is_text", "is_workbook"]
 
 # Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
 Encoding = Literal[
@@ -35,6 +35,12 @@ Encoding = Literal[
     "mac-roman",
 ]
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+_BETWEEN = "(?:[-./ ]|, ?)?"
+_FORM = re.compile(
+    rf"%d{_BETWEEN}%[mb]{_BETWEEN}%Y|%[mb]{_BETWEEN}%d{_BETWEEN}%Y|%Y{_BETWEEN}%[mb]{_BETWEEN}%d", flags=re.ASCII
+)
+MOST_TITLES = 1000  # lines before a header
 
 
 class Dialect(Declared):
@@ -52,7 +58,16 @@ class Dialect(Declared):
     thousands: Literal[".", ",", "'", "’", " ", "\u00a0", "\u202f"] | None = Field(
         default=None, description="between groups of three digits; none by default"
     )
+    dates: tuple[str, ...] = Field(
+        default=(),
+        max_length=8,
+        description="forms of dates beside 2024-11-16, of %d, %m, %b (Nov) and %Y, such as %d.%m.%Y; a time may follow",
+    )
     encoding: Encoding = Field(default="utf-8", description="how characters are written as bytes")
+    sheet: str | None = Field(
+        default=None, min_length=1, max_length=31, description="of a workbook that has several, the one that is read"
+    )
+    skip: int = Field(default=0, ge=0, le=MOST_TITLES, description="lines, or rows of a sheet, above the header")
     header: Literal[True] | Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)] = Field(
         default=True,
         description="true: the first line names the columns; or their names, where the first line is a row",
@@ -83,6 +98,23 @@ class Dialect(Declared):
             )
         return delimiter
 
+    @field_validator("dates", mode="before")
+    @classmethod
+    def _forms(cls, dates: object) -> object:
+        """Reads one form, or a list; a day and a month in two orders are two readings of one text."""
+        forms = (dates,) if isinstance(dates, str) else dates
+        if isinstance(forms, (list, tuple)):
+            for form in forms:
+                if not (isinstance(form, str) and _FORM.fullmatch(form)):
+                    raise ValueError(
+                        f"{str(form)[:40]!r} is no form of a date; write it with %d, %m or %b, and %Y, such as "
+                        "%d.%m.%Y or %m/%d/%Y (a time may follow each; a year of two digits has no century)"
+                    )
+            plain = [form.replace("%m", "%d") for form in forms]
+            if len(set(plain)) < len(plain):
+                raise ValueError("two of the forms read one text as two dates; keep one of them")
+        return forms
+
     @field_validator("header", mode="before")
     @classmethod
     def _names(cls, header: object) -> object:
@@ -101,9 +133,19 @@ class Dialect(Declared):
         return self.delimiter or _SEPARATORS.get(_suffix(name), ",")
 
 
+def is_text(name: str) -> bool:
+    """Whether all that a file of this name holds is read as text, by a dialect."""
+    return is_delimited(name) or is_workbook(name)
+
+
 def is_delimited(name: str) -> bool:
     """Whether a file of this name is delimited text, unless the policy says so anyway."""
     return _suffix(name) in _SEPARATORS
+
+
+def is_workbook(name: str) -> bool:
+    """Whether a file of this name is a workbook of Excel or OpenDocument."""
+    return name.lower().endswith(_WORKBOOKS)
 
 
 def _suffix(name: str) -> str:

@@ -67,6 +67,7 @@ EXTRAS = {
     "plot": ("matplotlib", "scipy"),
     "arrow": ("pyarrow",),
     "sklearn": ("sklearn",),
+    "excel": ("python_calamine",),
 }
 
 

@@ -87,11 +87,11 @@ class Policy(Declared):
     )
     source: Annotated[str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | None, Goes.PRIVATE] = Field(
         default=None,
-        description="a Parquet or CSV file, a pattern or a folder of them, relative to the policy, or a list of these; "
-        "or a table of DuckDB, of Spark, or of a database with an ADBC driver",
+        description="a Parquet or CSV file or a workbook, a pattern or a folder of them, relative to the policy, or a "
+        "list of these; or a table of DuckDB, of Spark, or of a database with an ADBC driver",
     )
     csv: Annotated[Dialect | None, Goes.LOGGED] = Field(
-        default=None, description="how a source of delimited text is written; what is not declared is as usual"
+        default=None, description="how delimited text or a sheet is written; what is not declared is as usual"
     )
     ledger: Annotated[str | None, Goes.PRIVATE] = Field(
         default=None, description="a file, relative to the policy, or a URL of PostgreSQL; beside the source by default"

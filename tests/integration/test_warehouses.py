@@ -20,6 +20,7 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import AdbcTable, Policy
 from pinq.public.specs import Cross, Shards, Values, bind
+from tests.commands import failed, run
 from tests.handles import engine_over
 from tests.postgresql import HERE, SKIPPED, running
 
@@ -119,6 +120,24 @@ def test_a_policy_names_a_table_of_a_database(uri: str, tmp_path: Path, monkeypa
     assert not list(tmp_path.glob("state/**/*"))
 
 
+def test_init_looks_at_a_table_of_a_database(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact numbers are numbers, the proposal names table and variable, and opens by them; what is not there is said."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("VISITS_URI", uri)
+    assert run("init", "public.visits", "--uri-env", "VISITS_URI", "-o", tmp_path / "p.yaml").exit_code == 0
+    proposed = load_policy(tmp_path / "p.yaml")
+    assert proposed.source == adbc(table="public.visits").source
+    kinds = {name: column.type for name, column in proposed.columns.items()}
+    assert kinds == {"who": "categorical", "ward": "categorical", "cost": "numeric", "day": "date"}
+    assert set(check(proposed).left_out.values()) == {0}
+    failed(run("init", "nope", "--uri-env", "VISITS_URI"), "SQLSTATE 42P01: there is no such table")
+    monkeypatch.setenv("VISITS_URI", "postgresql://me:secret@127.0.0.1:1/d")
+    refused = run("init", "visits", "--uri-env", "VISITS_URI")
+    failed(refused, "cannot be reached: nothing listens there")
+    assert "secret" not in refused.stderr
+    failed(run("init", "visits", "--uri-env", "NO_URI"), "NO_URI is not set; it must hold the URI")
+
+
 def test_what_a_database_refuses_says_nothing_of_it(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the URI nor its password nor a value is in an error; each says what to try."""
     broken = "SELECT who, ward, CASE WHEN who = '99' THEN 1 / (length(who) - 2) ELSE 1 END AS cost FROM visits"
@@ -158,7 +177,7 @@ def test_a_wrong_key_of_a_source_is_named(source: str, text: str, tmp_path: Path
 
 
 def test_a_table_of_a_database_is_declared_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Table or query, and a variable's name where the URI would be; one ledger guards it; `init` looks at a sample."""
+    """Table or query, and a variable's name where the URI would be; one ledger guards it; of Spark, `init` looks at a sample."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for words in (
         {},
@@ -176,4 +195,4 @@ def test_a_table_of_a_database_is_declared_as_one(tmp_path: Path, monkeypatch: p
     assert ledger_url(adbc(table="t").model_copy(update=other)) == url
     assert ledger_url(adbc(table="u").model_copy(update=other)) != url
     with pytest.raises(PolicyError, match="from a sample"):
-        read_columns(adbc(table="t"))
+        read_columns(POLICY.model_copy(update={"source": {"spark": "health.visits"}}))
