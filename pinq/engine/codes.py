@@ -7,8 +7,7 @@ the rows of one.
 
 The codes of a large source are an Arrow file in the provider's state folder, which is mapped into
 memory: one batch for each block, and a last batch without rows that carries what the file says of
-itself. The file holds codes and nothing raw; where rows of a privacy unit may still come, also a
-keyed hash of each row's unit.
+itself. The file holds codes and nothing raw.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from pinq.public.schema import Schema
 
 __all__ = [
     "BLOCK_ROWS",
-    "UNIT",
     "Codes",
     "FileCodes",
     "MappedCodes",
@@ -37,6 +35,7 @@ __all__ = [
     "ShardSource",
     "arrow_schema",
     "in_blocks",
+    "in_tables",
     "kinds_of",
     "smallest",
     "write_codes",
@@ -46,9 +45,6 @@ __all__ = [
 BLOCK_ROWS = 2**18
 ShardSource = tuple[str, int, int]
 """What ``Axis.source`` is for shards: the word, the key and the number of shards."""
-UNIT = "unit"
-"""The column of units' keyed hashes."""
-UNIT_BYTES = 16
 
 
 def _numbers(codes: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -126,14 +122,20 @@ def kinds_of(schema: Schema) -> dict[str, np.dtype[np.unsignedinteger]]:
     return {name: smallest(column.codes) for name, column in schema.columns.items()}
 
 
-def arrow_schema(schema: Schema, *, units: bool) -> pa.Schema:
-    """The columns of codes as Arrow calls them, and that of units' hashes."""
-    fields = [(f"c{number}", pa.from_numpy_dtype(kind)) for number, kind in enumerate(kinds_of(schema).values())]
-    return pa.schema([*fields, *([(UNIT, pa.binary(UNIT_BYTES))] if units else [])])
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The columns of codes as Arrow calls them."""
+    return pa.schema(
+        [(f"c{number}", pa.from_numpy_dtype(kind)) for number, kind in enumerate(kinds_of(schema).values())]
+    )
 
 
 def in_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yields the same rows in batches of ``BLOCK_ROWS``, the last of fewer."""
+    return (table.combine_chunks().to_batches()[0] for table in in_tables(batches))
+
+
+def in_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yields the same rows in tables of ``BLOCK_ROWS``, the last of fewer; nothing is copied."""
     waiting, rows = list[pa.RecordBatch](), 0
     for batch in batches:
         waiting.append(batch)
@@ -141,14 +143,10 @@ def in_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Of 600,000 rows two blocks of 262,144 are given; 75,712 wait for the next batch.
         while rows >= BLOCK_ROWS:
             table = pa.Table.from_batches(waiting)
-            yield _one_batch(table.slice(0, BLOCK_ROWS))
+            yield table.slice(0, BLOCK_ROWS)
             waiting, rows = table.slice(BLOCK_ROWS).to_batches(), rows - BLOCK_ROWS
     if rows:
-        yield _one_batch(pa.Table.from_batches(waiting))
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return table.combine_chunks().to_batches()[0]
+        yield pa.Table.from_batches(waiting)
 
 
 class FileCodes(BaseModel):
@@ -160,12 +158,10 @@ class FileCodes(BaseModel):
             chosen from together.
         lines: Lines of text that were read.
         lost: How many of them could not be read.
-        unit: The kind of its privacy units, as ``Encoder.unit_kind`` says it.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     fingerprint: str
-    unit: str = ""
     rows: NonNegativeInt = 0
     lines: NonNegativeInt = 0
     lost: NonNegativeInt = 0
@@ -176,14 +172,12 @@ class _Footer(BaseModel):
 
     Attributes:
         rows: Rows in all blocks.
-        units: Whether units' hashes are among the columns.
         files: What it has of each of the source's files.
         checksums: Of each column, over all blocks.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
     rows: NonNegativeInt
-    units: bool
     files: list[FileCodes]
     checksums: dict[str, NonNegativeInt]
 
@@ -206,7 +200,7 @@ def write_codes(
                 checksums[name] = zlib.crc32(_bytes(column), checksums[name])
             sink.write_batch(block)
             rows += block.num_rows
-        footer = _Footer(rows=rows, units=UNIT in schema.names, files=list(files), checksums=checksums)
+        footer = _Footer(rows=rows, files=list(files), checksums=checksums)
         text = footer.model_dump_json()
         nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
         sink.write_batch(nothing, custom_metadata={"footer": text, "checksum": str(zlib.crc32(text.encode()))})
@@ -223,10 +217,9 @@ class MappedCodes:
         damaged: Called once codes are read that are not those that were written.
 
     Attributes:
-        table: Its columns ``c0``, ``c1``, ..., and units' hashes where it has them.
+        table: Its columns ``c0``, ``c1``, ...
         codes: Its rows, as an engine takes them.
         files: What it has of each of the source's files.
-        units: Whether it has units' hashes.
 
     Raises:
         ValueError: It is no such file, or what it says of itself is damaged.
@@ -238,14 +231,14 @@ class MappedCodes:
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         footer = _footer_of(reader)
         sizes = [BLOCK_ROWS] * (footer.rows // BLOCK_ROWS) + [footer.rows % BLOCK_ROWS] * bool(footer.rows % BLOCK_ROWS)
-        wanted = arrow_schema(schema, units=footer.units)
+        wanted = arrow_schema(schema)
         if not reader.schema.equals(wanted) or set(footer.checksums) != set(wanted.names):
             raise ValueError("other columns")
         if [batch.num_rows for batch in batches] != [*sizes, 0]:
             raise ValueError("other rows")
         for batch in batches:
             batch.validate()
-        self.files, self.units, self._damaged = tuple(footer.files), footer.units, damaged
+        self.files, self._damaged = tuple(footer.files), damaged
         self._columns: dict[Hashable, str] = {name: f"c{number}" for number, name in enumerate(schema.columns)}
         self._unread, self._is_damaged = footer.checksums, False
         self.table = pa.Table.from_batches(batches, schema=wanted)
@@ -307,6 +300,6 @@ def _footer_of(reader: pa.ipc.RecordBatchFileReader) -> _Footer:
 
 
 def _bytes(column: pa.Array) -> memoryview:
-    """The bytes of a column's codes, or of units' hashes."""
+    """The bytes of a column's codes."""
     width = column.type.byte_width
     return memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]

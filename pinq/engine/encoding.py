@@ -195,7 +195,7 @@ class Encoder:
         return f"SELECT * FROM ({self.tried(source)}) WHERE {self.kept}{known}"
 
     @staticmethod
-    def bounded(policy: Policy, salt: bytes, encoded: str, *, units: bool = False) -> str:
+    def bounded(policy: Policy, salt: bytes, encoded: str) -> str:
         """A query for the ``max_rows`` rows of each unit that have the smallest keyed hashes.
 
         Equal rows are interchangeable.
@@ -204,16 +204,14 @@ class Encoder:
             policy: Whose unit.
             salt: Keys the hashes.
             encoded: A table of what ``encoded`` gives.
-            units: Ask for the units' own hashes too, as bytes.
         """
         names = ", ".join(f"c{number}" for number in range(len(policy.columns)))
         text = " || ',' || ".join(names.split(", "))
-        wanted = names + (", unhex(unit) AS unit" if units else "")
         if policy.bounded_unit is None:
-            return f"SELECT {wanted} FROM {encoded}"
+            return f"SELECT {names} FROM {encoded}"
         # With max_rows 2, a unit's rows with the hashes 7e.., 1b.. and 40..: the last two are kept.
         nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({literal(salt.hex())} || {text}), {names})"
-        return f"SELECT {wanted} FROM {encoded} QUALIFY {nth} <= {policy.bounded_unit.max_rows}"
+        return f"SELECT {names} FROM {encoded} QUALIFY {nth} <= {policy.bounded_unit.max_rows}"
 
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""

@@ -4,16 +4,13 @@
 The codes of a large source are kept in the provider's state folder. Each of the source's files has a
 fingerprint of its content, of what the policy declares, of the salt and of the encoder: it says
 whether the codes that are kept of it are what encoding would make. So of a source that grew by
-files, only these are read. A file of codes is written under a name that nobody else has, readable by
-its owner alone, and renamed when it is whole.
+files, only these are read, unless its privacy unit is more than a row. A file of codes is written
+under a name that nobody else has, readable by its owner alone, and renamed when it is whole.
 
 Privacy:
     A file's rows are encoded by themselves, so their codes may come from an earlier opening. Of
-    each unit the ``max_rows`` rows with the smallest keyed hashes are kept (``encoding.py``). The
-    smallest of all rows are the smallest among those that were kept of some files and all rows of
-    the others: a table that grew file by file keeps the same rows as one that was read at once.
-    Where a file changed or went away, the rows that it had pushed out are not kept anywhere, so all
-    files are encoded again. A unit is known by a text, so files that would write it otherwise, as
+    each unit the ``max_rows`` rows with the smallest keyed hashes are kept (``encoding.py``), chosen
+    from the rows of all files at each encoding. A unit is known by a text, so files that would write it otherwise, as
     whole numbers and as floats, are no table together: the unit would be two, with twice the rows.
     Held by: tests/integration/test_source_files.py.
 """
@@ -52,7 +49,6 @@ from pinq.engine.sources import (
     opened,
     require_share,
     source_files,
-    source_grows,
     source_path,
     state_folder,
 )
@@ -78,8 +74,8 @@ def open_engine(
 ) -> tuple[ArrayEngine | SparkEngine, EncodingReport | None]:
     """Encodes the source of a policy and opens an engine over it.
 
-    The codes of a large source are kept in the provider's state folder, and those of each of its
-    files are used again as long as the file, policy and salt are the same.
+    The codes of a large source are kept in the provider's state folder, and used again as long as
+    file, policy and salt are the same.
 
     Args:
         policy: Reviewed.
@@ -104,8 +100,7 @@ def open_engine(
     losses = Losses(policy) if report else None
     try:
         with opened(policy, data, source.files) as rows:
-            apart = kept is not None
-            gathering = _Gathering(policy, rows, salt, losses, apart=apart, units=apart and source_grows(policy))
+            gathering = _Gathering(policy, rows, salt, losses, apart=kept is not None)
             codes = source.encoded(gathering, before, kept)
     except duckdb.Error as error:
         # What DuckDB says may quote a value, so only the provider's own check repeats it.
@@ -163,13 +158,13 @@ class _Source:
         files, schema = list(zip(self.files, self.fingerprints, strict=True)), self.policy.schema_
         blocks = in_blocks(gathering.batches(files or [(None, "")], before))
         if kept is not None:
-            return kept.written(blocks, gathering.files, self._require_unchanged, units=gathering.units).codes
+            return kept.written(blocks, gathering.files, self._require_unchanged).codes
         if not self.large:
             codes = Codes([RowBlock.from_arrow(block, schema) for block in blocks], schema)
             self._require_unchanged()
             return codes
         with tempfile.TemporaryFile(prefix="pinq-") as file:
-            write_codes(file, arrow_schema(schema, units=False), blocks, gathering.files)
+            write_codes(file, arrow_schema(schema), blocks, gathering.files)
             self._require_unchanged()
             return MappedCodes(file, schema).codes
 
@@ -189,11 +184,9 @@ class _Gathering:
         losses: Counts what is left out; None for no count.
         apart: Note what is gathered of each file by itself, so that it can be kept; else small
             files are read together, which takes a fraction of the time.
-        units: Give units' hashes too, so that what is kept can grow.
 
     Attributes:
         files: What was gathered of each file; complete when all ``batches`` are there.
-        units: Whether there are units whose hashes are given.
     """
 
     def __init__(
@@ -204,13 +197,10 @@ class _Gathering:
         losses: Losses | None,
         *,
         apart: bool = True,
-        units: bool = False,
     ) -> None:
         self._policy, self._source, self._salt, self._losses = policy, source, salt, losses
-        self._bounded = policy.bounded_unit is not None
-        self._apart, self.units = apart, units and self._bounded
+        self._apart = apart
         self.files: list[FileCodes] = []
-        self._unit_kinds = set[str]()
         self._encoders: dict[tuple[tuple[str, str], ...], Encoder] = {}
 
     def batches(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
@@ -223,7 +213,7 @@ class _Gathering:
         Raises:
             PolicyError: More lines were unreadable than the policy allows.
         """
-        return self._chosen(files, before) if self._bounded else self._row_by_row(files, before)
+        return self._row_by_row(files, before) if self._policy.bounded_unit is None else self._chosen(files)
 
     def _row_by_row(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
         """Gives the rows of the files in their order, kept ones or new ones."""
@@ -241,44 +231,18 @@ class _Gathering:
             self._noted(fingerprint, total, lost, rows)
         self._require_share()
 
-    def _chosen(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
+    def _chosen(self, files: Files) -> Iterator[pa.RecordBatch]:
         """Gives the rows that are kept of each unit, once all of its rows are there."""
-        connection = self._source.connection
+        connection, kinds = self._source.connection, set[str]()
         columns = ", ".join(f"{name} {kind}" for name, kind in candidate_columns(self._policy).items())
         connection.execute(f"CREATE TEMP TABLE candidates ({columns})")
-        known = self._take_over([fingerprint for _, fingerprint in files], before)
-        for together, fingerprint in self._turns(files):
-            if fingerprint in known:
-                continue
-            total, lost, unit = self._source.lines.total, self._source.lines.lost, ""
-            for encoder, piece in self._pieces(together):
-                unit = encoder.unit_kind
-                self._unit_kinds.add(unit)
-                connection.execute(f"INSERT INTO candidates {encoder.encoded(piece.name)}")
-            self._noted(fingerprint, total, lost, unit=unit)
+        for encoder, piece in self._pieces([file for file, _ in files if file is not None]):
+            kinds.add(encoder.unit_kind)
+            connection.execute(f"INSERT INTO candidates {encoder.encoded(piece.name)}")
         self._require_share()
-        self._require_one_kind_of_unit()
-        # What was taken over was noted before what was read: now in the source's order.
-        order = [fingerprint for _, fingerprint in self._turns(files)]
-        self.files.sort(key=lambda own: order.index(own.fingerprint))
-        bounded = Encoder.bounded(self._policy, self._salt, "candidates", units=self.units)
-        yield from self._fetched(bounded)
-
-    def _take_over(self, fingerprints: Sequence[str], before: MappedCodes | None) -> set[str]:
-        """Takes what was kept of files that all are still there; returns their fingerprints."""
-        # Kept of files a and b, now a, b and c: the rows of a and b are taken over and c is read.
-        # Now a and c: b's rows had pushed out some of a's, so both are read.
-        known = set() if before is None else {file.fingerprint for file in before.files}
-        if before is None or not (self.units and before.units) or not known <= set(fingerprints):
-            return set()
-        for file in before.files:
-            self._count(file)
-        before.codes.require()
-        names, connection = ", ".join(before.table.column_names[:-1]), self._source.connection
-        connection.register("kept", before.table)
-        connection.execute(f"INSERT INTO candidates SELECT {names}, lower(hex(unit)) FROM kept")
-        connection.unregister("kept")
-        return known
+        self._require_one_kind_of_unit(kinds)
+        self.files += [FileCodes(fingerprint=fingerprint) for _, fingerprint in files]
+        yield from self._fetched(Encoder.bounded(self._policy, self._salt, "candidates"))
 
     def _turns(self, files: Files) -> list[tuple[list[Path], str]]:
         """The files that are read together, with what identifies them if they are to be kept."""
@@ -304,20 +268,20 @@ class _Gathering:
         if known.lost:
             self._source.lines.add(_BEFORE, known.lost, "")
 
-    def _noted(self, fingerprint: str, total: int, lost: int, rows: int = 0, unit: str = "") -> None:
+    def _noted(self, fingerprint: str, total: int, lost: int, rows: int) -> None:
         """Notes what was read of a file since so many lines."""
         lines = self._source.lines
         read, unreadable = lines.total - total, lines.lost - lost
-        self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable, unit=unit))
+        self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable))
 
-    def _require_one_kind_of_unit(self) -> None:
+    def _require_one_kind_of_unit(self, kinds: set[str]) -> None:
         """``PolicyError`` where files write a unit differently; it follows their types alone."""
-        noted = {file.unit for file in self.files} | self._unit_kinds
-        kinds, unit = sorted(noted - {""}), self._policy.bounded_unit
+        unit = self._policy.bounded_unit
         if unit is not None and len(kinds) > 1:
             raise PolicyError(
-                f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(kinds)}: one unit "
-                "would be known by two texts, and keep twice the rows. Give the column one type in all of them."
+                f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(sorted(kinds))}: "
+                "one unit would be known by two texts, and keep twice the rows. "
+                "Give the column one type in all of them."
             )
 
     def _require_share(self) -> None:
@@ -326,7 +290,7 @@ class _Gathering:
 
     def _fetched(self, query: str) -> Iterator[pa.RecordBatch]:
         """What a query gives, some rows at a time."""
-        schema = arrow_schema(self._policy.schema_, units=self.units)
+        schema = arrow_schema(self._policy.schema_)
         for batch in self._source.connection.sql(query).to_arrow_reader(BLOCK_ROWS):
             columns = [own.cast(field.type) for own, field in zip(batch.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -402,8 +366,6 @@ class CodesFile:
         blocks: Iterable[pa.RecordBatch],
         files: Sequence[FileCodes],
         unchanged: Callable[[], None],
-        *,
-        units: bool,
     ) -> MappedCodes:
         """Writes codes, in place of those that were there, and maps them.
 
@@ -413,12 +375,11 @@ class CodesFile:
             blocks: The codes; see ``write_codes``.
             files: What they have of each of the source's files; read when all blocks are there.
             unchanged: Called when all is written; where it raises, the file is not kept.
-            units: Whether units' hashes are among the columns.
         """
         descriptor, name = self._part()
         with os.fdopen(descriptor, "w+b") as file:
             try:
-                write_codes(file, arrow_schema(self._schema, units=units), blocks, files)
+                write_codes(file, arrow_schema(self._schema), blocks, files)
                 mapped = MappedCodes(file, self._schema, self.forget)
                 unchanged()
                 os.replace(name, self.path)

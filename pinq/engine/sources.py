@@ -28,7 +28,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pinq.engine.codes import BLOCK_ROWS
+from pinq.engine.codes import in_tables
 from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.engine.workbooks import Workbooks
@@ -73,7 +73,6 @@ __all__ = [
     "source_dialect",
     "source_facts",
     "source_files",
-    "source_grows",
     "source_path",
     "state_folder",
     "streamed",
@@ -104,12 +103,6 @@ def source_files(policy: Policy) -> list[Path]:
         PolicyError: A folder holds a file that is no table.
     """
     return sorted({file for path in _paths(policy) for file in _files_of(path, policy)})
-
-
-def source_grows(policy: Policy) -> bool:
-    """Says whether files can join the source that no other file replaces."""
-    paths = _paths(policy)
-    return len(paths) > 1 or any(_is_pattern(path) or path.is_dir() for path in paths)
 
 
 def missing_path(policy: Policy) -> Path | None:
@@ -317,8 +310,16 @@ def read_columns(policy: Policy, data: object = None) -> RawTable:
     try:
         with ExitStack() as stack:
             connection = stack.enter_context(database(policy, data, files))
-            source, types, lines = _attach(connection, policy, stack, data)
-            dialect = source_dialect(policy)
+            dialect, lines = source_dialect(policy), Lines()
+            define_readings(connection, dialect)
+            source, types = "source", dict[str, str]()
+            if dialect is not None:
+                source = _attach_lines(connection, _delimited(policy, dialect), lines)
+            elif data is None and policy.adbc is not None:
+                types = _attach_streamed(connection, policy)
+            else:
+                source = attach_typed(connection, policy, data)
+            types = types or columns_of(connection, source)
             if dialect is not None:
                 _require_likely(connection, source, types, dialect, lines)
             return RawTable(connection, source, types, lines, stack.pop_all())
@@ -421,35 +422,6 @@ def declared_columns(policy: Policy) -> list[str]:
     return [*dict.fromkeys(read), *([] if policy.bounded_unit is None else [policy.bounded_unit.column])]
 
 
-def _attach(
-    connection: duckdb.DuckDBPyConnection,
-    policy: Policy,
-    stack: ExitStack,
-    data: object = None,
-) -> tuple[str, dict[str, str], Lines]:
-    """Makes the whole source reachable, with all its columns.
-
-    Args:
-        connection: Has nothing attached yet.
-        policy: Whose source.
-        stack: Deletes a copy of large delimited text in the end.
-        data: In the source's place.
-
-    Returns:
-        How SQL names the source, its columns' types, and how the lines of delimited text were read.
-    """
-    dialect, lines = source_dialect(policy), Lines()
-    define_readings(connection, dialect)
-    if data is None and policy.adbc is not None:
-        return "source", _attach_streamed(connection, policy), lines
-    if dialect is None:
-        source = attach_typed(connection, policy, data)
-    else:
-        copy = Path(stack.enter_context(_folder())) / "rows.duckdb" if is_large(source_files(policy)) else None
-        source = _attach_lines(connection, _delimited(policy, dialect), lines, copy)
-    return source, columns_of(connection, source), lines
-
-
 def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> dict[str, str]:
     """Copies a database server's table into a temporary one; returns its columns' types."""
     with streamed(policy, whole=True) as rows:
@@ -488,8 +460,7 @@ def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: ob
                 f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
             ) from None
         return f"provider.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
-    files = wanted_files(policy, source_files(policy))
-    return "read_parquet([" + ", ".join(literal(str(file)) for file in files) + "])"
+    return _read_parquet(wanted_files(policy, source_files(policy)))
 
 
 def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
@@ -539,30 +510,14 @@ def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> Delimited
     return Workbooks(files, dialect) if all(books) else DelimitedFiles(files, dialect)
 
 
-def _attach_lines(
-    connection: duckdb.DuckDBPyConnection,
-    files: DelimitedFiles | Workbooks,
-    lines: Lines,
-    copy: Path | None,
-) -> str:
-    """Makes the readable lines' fields reachable, as text.
-
-    They are in memory or, where they are many, in a database ``copy``.
-    """
+def _attach_lines(connection: duckdb.DuckDBPyConnection, files: DelimitedFiles | Workbooks, lines: Lines) -> str:
+    """Makes the readable lines' fields reachable, as text, in a table that spills where it outgrows memory."""
     if hint := files.looks_like():
         raise PolicyError(hint)
-    names = list(files.names)
-    if copy is None:
-        empty = pa.table({name: pa.array([], pa.string()) for name in names})
-        connection.register("source", pa.concat_tables([empty, *files.read(names, lines)]))
-        return "source"
-    connection.execute(f"ATTACH {literal(str(copy))} AS provider")
-    connection.execute(f"CREATE TABLE provider.rows ({', '.join(f'{quoted(name)} VARCHAR' for name in names)})")
-    for table in files.read(names, lines):
-        connection.register("block", table)
-        connection.execute("INSERT INTO provider.rows SELECT * FROM block")
-        connection.unregister("block")
-    return "provider.rows"
+    connection.execute(f"CREATE TEMP TABLE lines ({', '.join(f'{quoted(name)} VARCHAR' for name in files.names)})")
+    for piece in _registered(connection, files.read(files.names, lines)):
+        connection.execute(f"INSERT INTO lines SELECT * FROM {piece.name}")
+    return "lines"
 
 
 def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
@@ -696,18 +651,35 @@ class Piece:
     types: dict[str, str]
 
 
-@dataclass(frozen=True)
 class OpenSource:
     """A source that is about to be encoded.
 
-    Attributes:
+    Args:
         connection: Reads it.
+        policy: Whose columns are read.
+        data: What the caller passed, or what a server streams; None for files or a database's table.
+        files: Those of the policy's source, as they were listed.
+
+    Attributes:
         lines: How the lines of delimited text are read; counts while ``pieces`` are.
+
+    Raises:
+        PolicyError: A file is not there, or a header lacks a declared column.
     """
 
-    connection: duckdb.DuckDBPyConnection
-    lines: Lines
-    _read: Callable[[Sequence[Path]], Iterator[Piece]]
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]
+    ) -> None:
+        self.connection, self.lines, self._policy, self._data = connection, Lines(), policy, data
+        self._columns = list(dict.fromkeys(declared_columns(policy)))
+        self._text: DelimitedFiles | Workbooks | None = None
+        dialect = source_dialect(policy) if data is None else None
+        define_readings(connection, dialect)
+        if data is None and policy.named_paths:
+            wanted_files(policy, files)
+        if dialect is not None:
+            self._text = _texts(policy, files, dialect)
+            require_columns(self._columns, self._text.names, self._text.looks_like())
 
     def pieces(self, files: Sequence[Path]) -> Iterator[Piece]:
         """Yields the rows of some files of the source, or those that the caller passed.
@@ -716,57 +688,48 @@ class OpenSource:
         comes.
 
         Raises:
-            PolicyError: A file lacks a declared column.
+            PolicyError: A file lacks a declared column, or a stream broke off.
         """
-        return self._read(files)
+        if self._data is not None and not is_table(self._data):
+            stream = arrow_stream(self._data)
+            require_columns(self._columns, stream.schema.names)
+            yield from _registered(self.connection, in_tables(self._unbroken(stream)))
+        elif self._text is not None:
+            tables = self._text.read(self._columns, self.lines, files)
+            yield from _registered(
+                self.connection, in_tables(batch for table in tables for batch in table.to_batches())
+            )
+        elif self._data is None and self._policy.named_paths:
+            for alike in _alike(self.connection, files):
+                yield self._table(_read_parquet(alike))
+        else:
+            yield self._table(attach_typed(self.connection, self._policy, self._data))
+
+    def _table(self, name: str) -> Piece:
+        types = columns_of(self.connection, name)
+        require_columns(self._columns, types)
+        return Piece(name, types)
+
+    def _unbroken(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """A stream's rows. Where it breaks off, its own error may quote a value."""
+        try:
+            yield from stream
+        except (pa.ArrowException, OSError):
+            raise PolicyError(
+                f"The rows for {self._policy.dataset!r} broke off before their end. Pass or ask for them again."
+            ) from None
 
 
 @contextmanager
 def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[OpenSource]:
-    """Opens the source of a policy, or ``data`` in its place.
-
-    Args:
-        policy: Whose columns are read.
-        data: What the caller passed, or None.
-        files: Those of the policy's source, as they were listed.
-
-    Raises:
-        PolicyError: It cannot be read, or lacks a declared column.
-    """
+    """Opens the source of a policy, or ``data`` in its place; arguments and errors as of ``OpenSource``."""
     with ExitStack() as stack:
         connection = stack.enter_context(database(policy, data, files))
-        rows = stack.enter_context(streamed(policy)) if data is None else data
-        yield _open(connection, policy, rows, files)
+        yield OpenSource(connection, policy, stack.enter_context(streamed(policy)) if data is None else data, files)
 
 
-def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]) -> OpenSource:
-    # In this order: a stream that the caller passed, text files, several Parquet files, and
-    # whatever SQL reads as one table.
-    dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
-    define_readings(connection, dialect)
-    if data is not None and not is_table(data):
-        return OpenSource(connection, lines, _stream(connection, policy, arrow_stream(data)))
-    if dialect is not None:
-        text = _texts(policy, wanted_files(policy, files), dialect)
-        require_columns(columns, text.names, text.looks_like())
-        return OpenSource(connection, lines, _text(connection, text, list(dict.fromkeys(columns)), lines))
-    if data is None and policy.named_paths:
-        wanted_files(policy, files)
-        return OpenSource(connection, lines, lambda files: _parquet(connection, policy, files))
-    table = _table(connection, policy, attach_typed(connection, policy, data))
-    return OpenSource(connection, lines, lambda files: iter([table]))
-
-
-def _table(connection: duckdb.DuckDBPyConnection, policy: Policy, name: str) -> Piece:
-    types = columns_of(connection, name)
-    require_columns(declared_columns(policy), types)
-    return Piece(name, types)
-
-
-def _parquet(connection: duckdb.DuckDBPyConnection, policy: Policy, files: Sequence[Path]) -> Iterator[Piece]:
-    for alike in _alike(connection, files):
-        listed = ", ".join(literal(str(file)) for file in alike)
-        yield _table(connection, policy, f"read_parquet([{listed}])")
+def _read_parquet(files: Sequence[Path]) -> str:
+    return f"read_parquet([{', '.join(literal(str(file)) for file in files)}])"
 
 
 def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterable[list[Path]]:
@@ -790,37 +753,6 @@ def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iter
     return groups.values()
 
 
-def _text(
-    connection: duckdb.DuckDBPyConnection, text: DelimitedFiles | Workbooks, names: Sequence[str], lines: Lines
-) -> Callable[[Sequence[Path]], Iterator[Piece]]:
-    def read(files: Sequence[Path]) -> Iterator[Piece]:
-        return _registered(connection, _joined(text.read(names, lines, files)))
-
-    return read
-
-
-def _stream(
-    connection: duckdb.DuckDBPyConnection, policy: Policy, stream: pa.RecordBatchReader
-) -> Callable[[Sequence[Path]], Iterator[Piece]]:
-    connection.register("source", stream.schema.empty_table())
-    require_columns(declared_columns(policy), columns_of(connection, "source"))
-    connection.unregister("source")
-    return lambda files: _registered(connection, _blocks_of(stream, policy))
-
-
-def _joined(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yields the same rows in larger tables, where these are small."""
-    waiting, rows = list[pa.Table](), 0
-    for table in tables:
-        waiting.append(table)
-        rows += table.num_rows
-        if rows >= BLOCK_ROWS:
-            yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
-
-
 def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table]) -> Iterator[Piece]:
     """Yields tables, all of the same types, each as SQL can read it for a while."""
     types: dict[str, str] = {}
@@ -829,23 +761,3 @@ def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table
         types = types or columns_of(connection, "source")
         yield Piece("source", types)
         connection.unregister("source")
-
-
-def _blocks_of(stream: pa.RecordBatchReader, policy: Policy) -> Iterator[pa.Table]:
-    """Yields a stream's rows, so many at a time, in one table at least.
-
-    Raises:
-        PolicyError: The stream broke off. Its own error may quote a value.
-    """
-    waiting: list[pa.RecordBatch] = []
-    try:
-        for batch in stream:
-            waiting.append(batch)
-            if sum(batch.num_rows for batch in waiting) >= BLOCK_ROWS:
-                yield pa.Table.from_batches(waiting)
-                waiting = []
-    except (pa.ArrowException, OSError):
-        raise PolicyError(
-            f"The rows for {policy.dataset!r} broke off before their end. Pass or ask for them again."
-        ) from None
-    yield pa.Table.from_batches(waiting, stream.schema)

@@ -212,10 +212,10 @@ def test_writers_of_one_file_open_what_each_wrote(large: Policy, tmp_path: Path)
     assert file.make_folder()
 
     def write(code: int) -> list[int]:
-        schema = arrow_schema(large.schema_, units=False)
+        schema = arrow_schema(large.schema_)
         block = pa.RecordBatch.from_arrays([pa.array([code] * 5, field.type) for field in schema], schema=schema)
         waited = (block for block in [block] * 3 if both.wait() >= 0)
-        written = file.written(in_blocks(waited), [], lambda: None, units=False)
+        written = file.written(in_blocks(waited), [], lambda: None)
         return sorted(
             {int(code) for block in written.codes.blocks for column in block.columns.values() for code in column}
         )

@@ -252,7 +252,7 @@ def test_files_of_one_source_share_a_header(tmp_path: Path) -> None:
 
 
 def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same codes as in memory; no raw row is written while they are encoded, and a proposal's copy goes with it."""
+    """The same codes as in memory; no raw row is written while they are encoded, and where a proposal spills goes with it."""
     (tmp_path / "t.csv").write_text("a,b,c\n" + "x,1,secret-word\nother,0,secret-word\n" * 5000)
     small = codes(policy(tmp_path, csv={"delimiter": ","}))
     text = propose(tmp_path / "t.csv")
@@ -272,6 +272,7 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(sources, "SMALL_BYTES", 0)
     monkeypatch.setattr(tempfile, "TemporaryDirectory", noted)
     monkeypatch.setattr(OpenSource, "pieces", watched)
     columns = COLUMNS | {

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from pinq.engine import sources
 from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
 from pinq.provider.check import check
@@ -55,7 +54,7 @@ def counts(data: object, policy: Policy = POLICY) -> list[int]:
 
 def test_a_stream_gives_the_codes_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """However its batches are cut, bounded units and shards too."""
-    monkeypatch.setattr(sources, "BLOCK_ROWS", 50)
+    monkeypatch.setattr("pinq.engine.codes.BLOCK_ROWS", 50)
     for size in (1, 49, 300):
         assert counts(ROWS.to_reader(size)) == counts(ROWS)
     assert sum(counts(ROWS.slice(0, 0).to_reader())) == 0

@@ -107,7 +107,7 @@ class Tables:
 
 def _mapped(codes: Codes, schema: Schema) -> Codes:
     with tempfile.TemporaryFile() as file:  # what is mapped stays mapped
-        columns = arrow_schema(schema, units=False)
+        columns = arrow_schema(schema)
         blocks = (
             pa.RecordBatch.from_arrays([*map(pa.array, own.columns.values())], schema=columns) for own in codes.blocks
         )
