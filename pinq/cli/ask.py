@@ -87,9 +87,9 @@ def query(
     income --analyst ana --epsilon 0.1[/cyan]
     """
     _require_usage(verb, column, candidate, score, target)
-    handle = _handle(dataset, analyst, verify, insecure_http)
+    handle = opened(dataset, analyst, verify, insecure_http)
     schema = handle.schema
-    parts = handle.partition(*(_spec(text, schema) for text in partition)) if partition else None
+    parts = handle.partition(*(spec(text, schema) for text in partition)) if partition else None
     asked = handle if parts is None else parts
     words: dict[str, object] = {"epsilon": epsilon}
     if column is not None:
@@ -111,7 +111,7 @@ def query(
         _print_answers([*map(str, frame.columns[:-1]), last], rows, handle, forecast.error, as_json)
 
 
-def _handle(dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool) -> PrivateQueryable:
+def opened(dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool) -> PrivateQueryable:
     """Opens a policy's dataset in this process, or a server's at a URL."""
     if "://" in dataset:
         from pinq.analyst.client import connect
@@ -147,7 +147,7 @@ def _require_usage(
         )
 
 
-def _spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
+def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
     """Reads ``sex``, ``age:30,45``, ``born:1950-01-01`` or ``born:year``.
 
     A column's name may hold a colon: a whole name goes before a name with cuts.
@@ -183,7 +183,7 @@ def _candidate(text: str, schema: Schema) -> Candidate:
 
     name = text.removesuffix(":any")
     if name == text or text in schema.columns:
-        return _spec(text, schema)
+        return spec(text, schema)
     return AnyGrouping(name) if schema.column(name).type == "categorical" else AnyCut(name)
 
 
@@ -215,9 +215,9 @@ def _print_preview(preview: Preview, as_json: bool) -> None:
 def _print_answer(answer: object, handle: PrivateQueryable, expected: str, as_json: bool) -> None:
     """Prints the answer of the whole table; cost and accuracy go to the standard error stream."""
     if as_json:
-        print_json({"value": _json(answer), "accuracy": expected, "budget": _budget(handle)})
+        print_json({"value": plain(answer), "accuracy": expected, "budget": budget_of(handle)})
     else:
-        typer.echo(printable(_shown(answer)))
+        typer.echo(printable(shown(answer)))
         typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
 
 
@@ -229,38 +229,38 @@ def _print_answers(
 
     if as_json:
         values = [
-            {"part": dict(zip(heads[:-1], map(_json, labels), strict=True)), "value": _json(answer)}
+            {"part": dict(zip(heads[:-1], map(plain, labels), strict=True)), "value": plain(answer)}
             for *labels, answer in rows
         ]
-        print_json({"values": values, "accuracy": expected, "budget": _budget(handle)})
+        print_json({"values": values, "accuracy": expected, "budget": budget_of(handle)})
     else:
-        print_table(console(), heads, [[_shown(cell) for cell in row] for row in rows])
+        print_table(console(), heads, [[shown(cell) for cell in row] for row in rows])
         typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
 
 
-def _budget(handle: PrivateQueryable) -> dict[str, float]:
+def budget_of(handle: PrivateQueryable) -> dict[str, float]:
     budget = handle.budget
     return {"epsilon": float(budget.epsilon), "spent": float(budget.spent), "remaining": float(budget.remaining)}
 
 
-def _json(value: object) -> object:
+def plain(value: object) -> object:
     """Returns a label, a number or a chosen spec as plain values."""
     match value:
         case list() | tuple():
-            return [_json(item) for item in value]
+            return [plain(item) for item in value]
         case date():
             return str(value)
         case _ if is_dataclass(value):
-            return {field.name: _json(getattr(value, field.name)) for field in fields(value)}
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value.item() if hasattr(value, "item") else value
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     match value:
         case None:
             return "(missing)"
         case float():
             return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
         case list() | tuple():
-            return ", ".join(map(_shown, value))
+            return ", ".join(map(shown, value))
     return repr(value) if is_dataclass(value) else str(value)

@@ -50,6 +50,7 @@ PARAMETERS = {
     "expect": "--expect",
     "expires": "--expires",
     "insecure_http": "--insecure-http",
+    "level": "--level",
     "minutes": "--minutes",
     "max_epsilon_per_query": "--max-epsilon",
     "queries_per_minute": "--per-minute",

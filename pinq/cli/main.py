@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pinq import __version__
-from pinq.cli import ask, assure, audit, grants, prepare, server
+from pinq.cli import ask, assure, audit, grants, prepare, server, table
 from pinq.cli.base import guarded
 from pinq.cli.secure import secure
 from pinq.server.details import log_details
@@ -38,6 +38,8 @@ EXAMPLES = """\
 [cyan]pinq grant p.yaml ana --epsilon 1.0 --expires 2030-01-31[/cyan]
 
 [cyan]pinq query p.yaml count --partition sex --analyst ana --epsilon 0.1[/cyan]
+
+[cyan]pinq table histogram p.yaml age --bins 10 --analyst ana --epsilon 0.1[/cyan]
 
 [cyan]pinq audit p.yaml --html -o audit.html[/cyan]
 
@@ -79,7 +81,7 @@ def _start(
     log_details()
 
 
-for room in (prepare, grants, ask, audit, assure, server):
+for room in (prepare, grants, ask, table, audit, assure, server):
     app.add_typer(room.commands)
 app.add_typer(secure, rich_help_panel="Among several parties")
 

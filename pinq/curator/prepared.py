@@ -25,6 +25,7 @@ from pinq.curator.mechanisms import laplace
 from pinq.curator.work import NUMBER_BYTES, Priced, Turn
 from pinq.engine.tables import Engine, Listed, Sparse, Table
 from pinq.ledger.composition import Demand
+from pinq.public.accuracy import figures
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Numeric
 from pinq.public.specs import Spec
@@ -158,4 +159,6 @@ def grid_error(column: Numeric) -> str:
     """How far the public grid moves a value, in words."""
     if column.integer and column.width == 1:
         return "and the grid is exact"
-    return f"and the grid moves a value by at most {float(column.width - int(column.integer)) / 2:.3g}{column.unit}"
+    return (
+        f"and the grid moves a value by at most {figures(float(column.width - int(column.integer)) / 2)}{column.unit}"
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["laplace_interval", "standard_deviation"]
+__all__ = ["figures", "laplace_interval", "standard_deviation"]
 
 
 def standard_deviation(scale: float) -> float:
@@ -34,3 +34,8 @@ def laplace_interval(scale: float, level: float = 0.95) -> int:
     tail = (1 - level) * (1 + p) / 2
     # A hair is taken off before rounding up, or 2.0000000001 would become 3.
     return max(0, math.ceil(-scale * math.log(tail) - 1 - 1e-9))
+
+
+def figures(number: float, most: int = 3) -> str:
+    """Writes how far a number may be off as people do: 13,700 or 0.0124, few figures and no powers of ten."""
+    return f"{float(f'{number:.{most}g}'):,.12g}"

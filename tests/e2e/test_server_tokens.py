@@ -88,6 +88,10 @@ def test_one_answer_for_every_token_that_does_not_count(server: Server) -> None:
         "query", server.url(), "count", "--epsilon", "0.5", "--insecure-http", "--json", PINQ_TOKEN=fresh
     )
     assert abs(json.loads(asked)["value"] - 400) < 60
+    asked = pinq_command(
+        "table", "histogram", server.url(), "sex", "--epsilon", "0.5", "--insecure-http", "--json", PINQ_TOKEN=fresh
+    )
+    assert abs(sum(row["value"] for row in json.loads(asked)["rows"]) - 400) < 90
     with pytest.raises(AssertionError, match="the token"):
         pinq_command(
             "query",

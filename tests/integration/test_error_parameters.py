@@ -15,7 +15,8 @@ from pinq.errors import QueryError, Unavailable, unspent
 
 # No command passes these; `cap` is a policy's key, and others are fields of what is asked.
 NO_OPTIONS = {
-    "level",
+    "act",
+    "within",
     "seed",
     "rows",
     "timeout",

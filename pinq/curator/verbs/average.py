@@ -16,6 +16,7 @@ import numpy as np
 
 from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import Moments
+from pinq.public.accuracy import figures
 from pinq.public.parts import PartSet
 from pinq.public.queries import Average
 from pinq.public.schema import Schema
@@ -66,7 +67,10 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
 def _average_error(spread: float, max_rows: int, unit: str) -> str:
     """Says how exact an average is for two sizes of a part; its own size is not public."""
     sizes = sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
-    errors = [f"{spread / rows:,.4g} to {spread * math.sqrt(2) / rows:,.4g}{unit} over {rows:,} rows" for rows in sizes]
+    errors = [
+        f"{figures(spread / rows)} to {figures(spread * math.sqrt(2) / rows)}{unit} over {rows:,} rows"
+        for rows in sizes
+    ]
     return f"an average has a standard error of about {' and of '.join(errors)}"
 
 

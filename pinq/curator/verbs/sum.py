@@ -18,7 +18,7 @@ import numpy as np
 from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments
 from pinq.errors import QueryError
-from pinq.public.accuracy import laplace_interval
+from pinq.public.accuracy import figures, laplace_interval
 from pinq.public.parts import PartSet
 from pinq.public.queries import Sum
 from pinq.public.schema import Numeric, Schema
@@ -73,7 +73,7 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
     def noise(epsilon: Fraction) -> Noise:
         scale = float(units.largest / epsilon)
         within = laplace_interval(scale, 0.95) * float(units.unit)
-        error = f"each sum is within ±{within:,.6g} of the truth in 95 % of cases, {grid_error(column)}"
+        error = f"each sum is within ±{figures(within, 6)} of the truth in 95 % of cases, {grid_error(column)}"
         return Noise(error, scale * float(units.unit), float(units.unit))
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:

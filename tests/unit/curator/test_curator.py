@@ -139,8 +139,8 @@ def test_an_average_of_a_range_is_of_clamped_values_and_has_its_noise(in_memory:
     assert handle.noisy_avg("x", within=(20, 60), epsilon=SURE) == (20 + 20 + 50 + 60) / 4
     assert str(handle.noisy_avg("d", within=("2010-06-01", "2010-06-11"), epsilon=SURE)) == "2010-06-08"
     wide, close = (handle.preview("noisy_avg", "x", within=within, epsilon=1).error for within in (None, (20, 60)))
-    assert "about 1e+04 to 1.414e+04 over 10 rows" in wide
-    assert "about 4 to 5.657 over 10 rows" in close
+    assert "about 10,000 to 14,100 over 10 rows" in wide
+    assert "about 4 to 5.66 over 10 rows" in close
     narrow = handle.noisy_avg("x", within=(20, 60), epsilon=1)
     assert narrow.interval(0.95)[0] >= 20
     assert narrow.interval(0.95)[1] <= 60
