@@ -144,6 +144,9 @@ class Booking(Protocol):
             rounds: How many were opened before, and are kept at some party.
         """
 
+    def pace(self) -> float:
+        """Returns for how many seconds no further round may be charged."""
+
     def begin(self, run: str) -> None:
         """Hears that all parties agree on this run; logs it where nothing of it will be charged."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -39,7 +40,7 @@ from typing import (
 
 import numpy as np
 
-from miners.budget.plan import Priced, count_scale, count_variance, loss_text, sum_variance
+from miners.budget.plan import FitWarning, Priced, count_scale, count_variance, loss_text, sum_variance
 from miners.estimator import schema_of
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import closest, is_listing, is_number
@@ -709,6 +710,16 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
             )
     if len({id(handle) for handle in named.values()}) < len(named):
         raise QueryError("the same handle stands for two holders; their people must be disjoint.")
+    accounts: dict[str, str] = {}
+    for name, handle in named.items():
+        other = accounts.setdefault(handle.account, name)
+        if other != name:
+            warnings.warn(
+                f"{other!r} and {name!r} are one analyst's handles of the same dataset, {handle.dataset!r}: its people "
+                "would count twice, and pay twice. Name each holder once.",
+                FitWarning,
+                stacklevel=4,
+            )
     return named
 
 

@@ -109,6 +109,7 @@ class RemoteSession:
             self._revision = revision_of(opened.headers)
             described = self._read(opened, Description)
             self.name, self.analyst, self.schema = described.dataset, described.analyst, described.columns
+            self.account = f"{root} {self.name} {self.analyst}"
             if self.schema.digest != described.digest:
                 raise Unavailable(
                     "The server's schema does not read the same here; use the same version of pinq on both sides."

@@ -412,6 +412,11 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         return self._session.name
 
     @property
+    def account(self) -> str:
+        """From which grant it spends; the same for two handles of one analyst on one dataset."""
+        return self._session.account
+
+    @property
     def budget(self) -> Budget:
         """What was granted, spent, and remains. Follows the ledger."""
         return self._session.budget()

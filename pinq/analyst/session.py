@@ -18,9 +18,16 @@ __all__ = ["Closed", "Session", "Through", "naming"]
 
 
 class Session(Protocol):
-    """Answers one analyst's requests; the wall lies behind it."""
+    """Answers one analyst's requests; the wall lies behind it.
+
+    Attributes:
+        name: What the provider calls the table.
+        account: From which grant it spends: the same for two sessions of one analyst at one ledger.
+        schema: The public columns.
+    """
 
     name: str
+    account: str
     schema: Schema
 
     def ask(self, request: Request) -> Answer:

@@ -43,6 +43,9 @@ class LocalSession:
         self.name, self.schema = name, Schema.model_validate_json(curator.schema.model_dump_json(by_alias=True))
         self._analyst = analyst
         self._curator: Curator | Any = curator
+        ledger = curator.ledger
+        place = id(ledger) if ledger.url == "sqlite://" else ledger.url  # of those in memory each is another
+        self.account = f"{place} {name} {analyst}"
 
     def ask(self, request: Request) -> Answer:
         """The answer of the curator."""

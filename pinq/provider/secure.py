@@ -17,7 +17,8 @@ Privacy:
     describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge.
     Refusals follow from session, policy and ledger, never from rows that the policy admits: a table
     of more than its ``max_rows``, for which no claim is made and no field is sized, never takes
-    part.
+    part. One refusal follows from rows, and is this party's own to hear: a session that began with
+    others does not go on with these, for a round that broke off would have a second noise.
     Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
 """
 
@@ -38,7 +39,7 @@ import numpy as np
 from pinq.analyst.tokens import require_private
 from pinq.engine import Engine, Listed, ListRequest, open_engine
 from pinq.engine.sources import state_folder
-from pinq.errors import PinqError, PolicyError, QueryError, SessionError
+from pinq.errors import PinqError, PolicyError, QueryError, SessionError, TooManyRequests
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Charged, LoggedQuestion
 from pinq.ledger.ledger import Ledger
@@ -150,6 +151,7 @@ def join(
         booking = _Booking(ledger, agreed, number, analyst, loaded.schema_)
         booking.require_affordable()
         holding = _encoded_rows(agreed, loaded, ledger, data)
+        booking.require_same_rows(holding)
         try:
             learned, traffic = computation.run(agreed, joining, holding, lookups=codes, booking=booking)
         except PinqError as error:
@@ -264,6 +266,7 @@ class _Booking:
         self._verb = VERBS.get(session.protocol, "secure_id3")
         place = hashlib.sha256(f"{ledger.url} {self._analyst} {session.digest}".encode()).hexdigest()
         self._key = state_folder() / f"{place}.noise"
+        self._rows = b""
         self.run, self.charged = "", Epsilon(0)
 
     def require_affordable(self) -> None:
@@ -274,6 +277,28 @@ class _Booking:
         owed = Epsilon(self._session.nano - sum(self._paid().values()))
         if owed.nano > 0:
             self._ledger.require(self._analyst, self._demand, owed, verb=self._verb, columns=self._columns)
+
+    def require_same_rows(self, holding: Holding) -> None:
+        """Refuses to go on with other rows than those whose noise others may have seen.
+
+        This party alone hears why: it is its own rows that decide. Where nothing was paid yet, other rows
+        begin anew.
+        """
+        order = np.lexsort(holding.codes)  # an engine lists rows in any order
+        self._rows = holding.codes[:, order].tobytes() + holding.counts[order].tobytes()
+        if not self._key.exists() or self._key.read_bytes() == self._marked(self._key.read_bytes()[:KEY_BYTES]):
+            return
+        if self._paid():
+            raise SessionError(
+                "the rows of this party are not those with which it began this session: a round that broke off would "
+                "be opened again with another noise, at one charge. Go on with the rows as they were, or give the "
+                "session another name to begin anew. Nothing left this party."
+            )
+        self._key.unlink()
+
+    def _marked(self, key: bytes) -> bytes:
+        """Returns a noise key with a digest of the rows that it belongs to, which only the key makes."""
+        return key + hashlib.blake2b(self._rows, key=key, digest_size=KEY_BYTES).digest()
 
     def _paid(self) -> dict[str, int]:
         """Returns what each round of earlier attempts cost, by its id."""
@@ -316,11 +341,20 @@ class _Booking:
         if not self._key.exists():
             fresh = self._key.with_suffix(f".{os.getpid()}")
             with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as made:
-                made.write(secrets.token_bytes(KEY_BYTES))
+                made.write(self._marked(secrets.token_bytes(KEY_BYTES)))
                 made.flush()
                 os.fsync(made.fileno())
             fresh.replace(self._key)  # whole or not at all
-        return self._key.read_bytes()
+        return self._key.read_bytes()[:KEY_BYTES]
+
+    def pace(self) -> float:
+        """Returns for how many seconds the grant allows no further question. Raises what else refuses one."""
+        if self._session.nano:
+            try:
+                self._ledger.require(self._analyst, self._demand, Epsilon(0), verb=self._verb, columns=self._columns)
+            except TooManyRequests as error:
+                return error.retry_after
+        return 0.0
 
     def begin(self, run: str) -> None:
         """Takes the name of the run that all parties agreed on; logs an exact one."""

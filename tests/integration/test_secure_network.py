@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.secure.processes import Unpaid
-from miners.secure.session.network import Network
-from miners.secure.session.party import run_party
+from miners.secure.session.network import HEADER, Network, Peer
+from miners.secure.session.party import _Run, run_party
+from miners.secure.session.protocols import Role
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.secure_computation import Booking, Holding, Identity, Joining
 from tests.parties import NAMES, Consortium, certify
 
 pytestmark = pytest.mark.slow
+NOTHING = Holding(np.zeros((4, 0), dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 def taken(
@@ -31,8 +33,7 @@ def taken(
     listen: str | None = "127.0.0.1",
 ) -> None:
     """Takes part without rows."""
-    nothing = Holding(np.zeros((len(session.splits) + 1, 0), dtype=np.int64), np.zeros(0, dtype=np.int64))
-    run_party(session, Joining(party, identity, wait, listen, lambda text: None), nothing, booking)
+    run_party(session, Joining(party, identity, wait, listen, lambda text: None), NOTHING, booking)
 
 
 def together(
@@ -145,3 +146,68 @@ def test_keys_that_are_none_end_the_session(parties: Consortium, sent: object) -
 
     with pytest.raises(SessionError, match=r"party 1 \(hospital\) sent keys that are none"):
         asyncio.run(read())
+
+
+def kept_by(parties: Consortium, *kept: list[str]) -> list[str]:
+    """What the first party takes as opened, where each party kept these rounds."""
+
+    async def common() -> list[str]:
+        return Network(parties.session, 0, None, kept[0])._common(list(kept[1:]))
+
+    return asyncio.run(common())
+
+
+def test_a_party_is_one_round_behind_at_most(parties: Consortium) -> None:
+    """No round begins before all have kept the one before it, so who tells of more is named and not believed."""
+    assert kept_by(parties, ["a"], ["a", "b"], ["a"]) == ["a", "b"]
+    assert kept_by(parties, ["a", "b"], [], ["a"]) == ["a", "b"]
+    with pytest.raises(SessionError, match=r"party 2 \(registry\) says that 3 rounds were opened; this party kept 1"):
+        kept_by(parties, ["a"], ["a", "b"], ["a", "b", "c"])
+    with pytest.raises(SessionError, match=r"party 1 \(hospital\) kept other openings"):
+        kept_by(parties, ["a"], ["x"], ["a", "b"])
+
+
+def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message is announced with its size; those that wait for a question are counted together, and places come one by one."""
+    monkeypatch.setattr("miners.secure.session.network.MAX_FRAME", 100)
+    big = HEADER.pack(7, 101)
+    many = b"".join(HEADER.pack(label, 20) + bytes(20) for label in range(4))
+    place = b'{"at": "x"}'
+    places = (HEADER.pack(-1, len(place)) + place) * 3
+
+    async def heard(sent: bytes) -> None:
+        network = Network(parties.session, 0, None)
+        network.stage = "running"
+        reader = asyncio.StreamReader()
+        reader.feed_data(sent)
+        reader.feed_eof()
+        await Peer(network, 1, None).hear(reader)  # type: ignore[arg-type]  # it sends nothing
+
+    for sent, message in (
+        (big, "a message of 101 bytes"),
+        (many, "more than anybody has asked for"),
+        (places, "a place far ahead"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            asyncio.run(heard(sent))
+
+
+def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
+    """Before it tells the others that it is at the round, and without being given up."""
+    waits, did = [0.01, 0.01, 0.0], []
+
+    class Paced(Unpaid):
+        def pace(self) -> float:
+            return waits.pop(0)
+
+    async def meet() -> int:
+        joining = Joining(0, None, 1, None, did.append)
+        run = _Run(parties.session, joining, Role(parties.session, NOTHING), Paced())
+        run._network = network = Network(parties.session, 0, None)
+        network.heard(1, b'{"at": "x"}')
+        network.heard(2, b'{"at": "x"}')
+        await run.meet(0, "x")
+        return network._steps
+
+    assert asyncio.run(meet()) >= 3
+    assert [text.split(":")[0] for text in did] == ["the grant allows no more questions this minute"] * 2

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import pinq
 from miners.secure import SecureID3, Session, load_session
+from miners.secure.id3.task import Holding, hold
 from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
@@ -157,6 +158,43 @@ def test_a_charged_round_has_one_noise(tmp_path: Path) -> None:
         with pytest.raises(SessionError, match="round 1 was charged"):
             booking().noise_key(0)
         assert booking().noise_key(1) != key  # another party kept the round
+
+
+def test_a_session_goes_on_with_the_rows_it_began_with(tmp_path: Path) -> None:
+    """In any order; other rows are refused once a round was paid, for their round would have a second noise. Before that they begin anew."""
+    noisy = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="1", depth=1)
+    policy = load_policy(noisy.policies[0])
+    token_of(noisy.policies[0], "eve", 2)
+    rows, others = (hold(noisy.session.task, patients(30, seed)) for seed in (1, 2))
+    with closing(open_ledger(policy)) as ledger:
+
+        def booking(holding: Holding) -> _Booking:
+            made = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+            made.require_same_rows(holding)
+            return made
+
+        assert booking(rows).noise_key(0) != booking(others).noise_key(0)
+        key = booking(rows).noise_key(0)
+        booking(rows).pay(0, 10**8, 4)
+        turned = Holding(rows.codes[:, ::-1], rows.counts[::-1])
+        assert booking(turned).noise_key(0) == key
+        with pytest.raises(SessionError, match="not those with which it began this session"):
+            booking(others)
+
+
+def test_a_round_waits_for_the_grants_pace(tmp_path: Path) -> None:
+    """Known before a round is charged, and so before the others hear of it; a budget that went meanwhile refuses."""
+    noisy = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="1", depth=1)
+    policy = load_policy(noisy.policies[0])
+    token_of(noisy.policies[0], "eve", 2, terms=Terms(queries_per_minute=1))
+    with closing(open_ledger(policy)) as ledger:
+        booking = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+        assert booking.pace() == 0
+        booking.pay(0, 10**8, 4)
+        assert 0 < booking.pace() <= 60
+        ledger.revoke("eve")
+        with pytest.raises(NotAuthorised):
+            booking.pace()
 
 
 def test_the_certificate_must_be_this_partys(tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ class Unpaid:
     def noise_key(self, rounds: int) -> bytes:
         return secrets.token_bytes(32)
 
+    def pace(self) -> float:
+        return 0.0
+
     def begin(self, run: str) -> None: ...
 
     def pay(self, number: int, nano: int, cells: int) -> None: ...

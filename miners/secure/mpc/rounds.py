@@ -10,8 +10,7 @@ Privacy:
     party draws before the first round and keeps until the last, and from that party's rows. A round
     that broke off after some party saw its values is opened again with the same values, so nobody
     sees a second noise for one charge.
-    Assumes: rows stay as they are between two attempts. Changed rows get another noise, so a party
-    that saw the values of the attempt before and kept none of them has seen two noises.
+    Assumes: rows stay as they are between two attempts; a provider does not go on with others.
     Noise is drawn before the others hear of the round, and that they hear at a multiple of ``TICK``
     after the round before: what arrives when tells of the drawing only how many ticks all of it took.
     Held by: tests/unit/secure/test_secure_rounds.py, tests/e2e/test_secure_resume.py.

@@ -249,6 +249,13 @@ class Network:
         self._steps += 1
         self._moved_at = self.loop.time()
 
+    async def pause(self, seconds: float) -> None:
+        """Waits, as a party that the others need not give up."""
+        end = self.loop.time() + seconds
+        while (left := end - self.loop.time()) > 0:
+            self.moved()
+            await asyncio.sleep(min(1.0, left))
+
     def fail(self, error: PinqError) -> None:
         """Ends the session; the first error counts."""
         if not self.failure.done():

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 
 import numpy as np
@@ -16,6 +15,7 @@ from miners.secure.session.protocols import Outcome, Role
 from miners.secure.session.session import Session
 from miners.secure.sums.shares import SharedSums
 from pinq.errors import PinqError, SessionError
+from pinq.public.epsilon import show
 from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
 __all__ = ["run_party"]
@@ -60,7 +60,7 @@ class _Run:
 
     def __init__(self, session: Session, joining: Joining, role: Role, booking: Booking) -> None:
         self._session, self._joining, self._role, self._booking = session, joining, role, booking
-        self.pay, self.keep = booking.pay, booking.keep
+        self.keep, self._paid = booking.keep, 0
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
         """Goes through all stages, or breaks off when the network fails; tells the others why."""
@@ -88,7 +88,17 @@ class _Run:
             await network.close(reason)
 
     async def meet(self, number: int, place: str) -> None:
+        while wait := self._booking.pace():  # before the others hear of the round, so nobody has paid for it
+            self._joining.progress(f"the grant allows no more questions this minute: waiting {wait:.0f} s")
+            await self._network.pause(wait)
         await self._network.meet(number, place)
+
+    def pay(self, number: int, nano: int, cells: int) -> None:
+        self._booking.pay(number, nano, cells)
+        self._paid += nano
+        if nano:
+            paid, whole = show(self._paid), show(self._session.nano)
+            self._joining.progress(f"round {number + 1}: {cells:,} values, epsilon {paid} of {whole} paid so far")
 
     async def _stages(self) -> tuple[Outcome, Traffic]:
         network, joining, session = self._network, self._joining, self._session
@@ -102,9 +112,7 @@ class _Run:
         try:
             await network.ready()
             began, busy = time.perf_counter(), time.process_time()
-            # Of other rows the noise is another one, so that two openings never show a difference.
-            rows = hashlib.sha256(self._role.holding.codes.tobytes() + self._role.holding.counts.tobytes()).digest()
-            rounds = Rounds(self, kept, self._booking.noise_key(len(kept)) + rows)
+            rounds = Rounds(self, kept, self._booking.noise_key(len(kept)))
             if session.miner() is None:
                 with alone():
                     outcome = await self._role.run(await network.computing(session.bits), rounds)

@@ -14,6 +14,7 @@ import pytest
 
 import miners.federated.federation
 from miners import Federation
+from miners.budget.plan import FitWarning
 from miners.federated.federation import FederatedParts, HolderFailed
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
@@ -133,6 +134,14 @@ def test_what_is_no_federation_is_an_error(arguments: Any, said: str) -> None:
     make, named = arguments
     with pytest.raises(QueryError, match=said):
         Federation(make(), **named)
+
+
+def test_two_handles_of_one_grant_are_warned_of() -> None:
+    """One analyst's at one ledger: the same people; of other ledgers nothing is known, and nothing said."""
+    north, south = handle(), handle()
+    Federation([north, south])
+    with pytest.warns(FitWarning, match="'a' and 'c' are one analyst's handles of the same dataset, 'simulated'"):
+        Federation({"a": north, "b": south, "c": PrivateQueryable(north._session)})
 
 
 def test_all_holders_are_asked_at_once() -> None:
