@@ -33,7 +33,7 @@ from tests.evidence import ASSURANCE, note
 from tests.workers import codes_of, workers_over
 from tests.worlds import COLUMN_KINDS, KINDS, QUESTIONS, Case, World, cases_of
 
-WORLDS, CASES = 4_000 if ASSURANCE else 48, 25
+WORLDS, CASES = 4_000 if ASSURANCE else 24, 25
 CHUNKS = 40 if ASSURANCE else 4
 MANY = 40
 SALT = b"salt"

@@ -343,9 +343,10 @@ def test_a_histogram_without_negative_numbers_says_so() -> None:
 
 
 def test_the_most_frequent_values_come_first() -> None:
-    table = top_k(opened(), "job", 2, epsilon=SURE)
-    assert table.frame["job"].tolist() == ["clerk", "nurse"]
-    assert top_k(opened(), "job", 2, epsilon=1).frame["high"].iloc[0] >= table.frame["value"].iloc[0]
+    assert top_k(opened(), "job", 2, epsilon=SURE).frame["job"].tolist() == ["clerk", "nurse"]
+    noisy = top_k(opened(), "job", 2, epsilon=1).frame
+    assert (noisy["low"] < noisy["value"]).all()
+    assert (noisy["value"] < noisy["high"]).all()
 
 
 @pytest.mark.parametrize(
