@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pinq.public.derivatives import Softmax as Softmax
     from pinq.public.points import Points as Points
     from pinq.public.policy import Policy as Policy
+    from pinq.public.products import Products as Products
     from pinq.public.queries import Budget as Budget
     from pinq.public.queries import Preview as Preview
     from pinq.public.schema import Categorical as Categorical
@@ -90,6 +91,7 @@ _HOMES = {
     "provider.policy_file": ("load_policy",),
     "provider.proposal": ("propose",),
     "public.derivatives": ("Logistic", "Residuals", "Softmax"),
+    "public.products": ("Products",),
     "public.points": ("Points",),
     "public.policy": ("Policy",),
     "public.queries": ("Budget", "Preview"),

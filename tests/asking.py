@@ -28,16 +28,17 @@ from pinq import (
     Misfit,
     MutualInformation,
     Points,
+    Products,
     Residuals,
     Shards,
     Softmax,
     SquaredError,
     Values,
 )
-from pinq.public import derivatives, scores, specs
+from pinq.public import products, scores, specs
 from pinq.public.queries import Request, WireParts
 
-CATALOGUES = (specs.SPECS, specs.FAMILIES, derivatives.LOSSES, scores.SCORES)
+CATALOGUES = (specs.SPECS, specs.FAMILIES, products.VECTORS, scores.SCORES)
 SPECS = [
     Values("job"),
     Cuts("age", (50,)),
@@ -59,6 +60,7 @@ DERIVATIVES = [
     Residuals("age", Points((Values("sex"),), ((-9, 9),)), limit=20),
     Residuals("age", POINTS, limit=20, rows=False),
 ]
+PRODUCTS = [Products(("age", "job")), Products(("job",), pairs="sums", limit=0.5)]
 SCORES = [
     AbsoluteError("age"),
     AbsoluteError("age", (20, 60)),
@@ -90,6 +92,7 @@ def named(request: Request) -> set[str]:
 
     def look(value: Any) -> None:
         if isinstance(value, dict):
+            found.update(value.get("names", ()))
             found.update(value[key] for key in ("column", "target") if isinstance(value.get(key), str))
             value = list(value.values())
         for inner in value if isinstance(value, list) else ():
@@ -112,7 +115,7 @@ def requests() -> Iterator[Request]:
         yield made("noisy_sum", parts=below, column="age")
         yield made("noisy_avg", parts=below, column="age")
         yield made("noisy_avg", parts=below, column="age", within=(20, 60))
-        for loss in DERIVATIVES:
+        for loss in (*DERIVATIVES, *PRODUCTS):
             yield made("noisy_sum", parts=below, column=loss)
             yield made("noisy_sum", column=loss, by=(spec, Values("sex")))
     for score in ALONE:

@@ -23,9 +23,9 @@ import numpy as np
 
 from pinq.curator.verbs import prepare
 from pinq.errors import QueryError
-from pinq.public.derivatives import LOSSES
 from pinq.public.parts import Part, PartSet
 from pinq.public.policy import Policy
+from pinq.public.products import VECTORS
 from pinq.public.queries import QUESTIONS, Request, Verb, WireParts
 from pinq.public.schema import Column, Schema
 from pinq.public.scores import SCORES
@@ -44,7 +44,7 @@ KINDS: dict[str, type[Any]] = {**SPECS, **FAMILIES, **SCORES}
 @cache
 def made_of(hint: type[Any]) -> tuple[type[Any], ...]:
     """The catalogues' classes that may stand for a class; itself where it is in none of them."""
-    return tuple(kind for kind in (*KINDS.values(), *LOSSES.values()) if issubclass(kind, hint)) or (hint,)
+    return tuple(kind for kind in (*KINDS.values(), *VECTORS.values()) if issubclass(kind, hint)) or (hint,)
 
 
 # A column's declaration at its ends. A kind of column that has none here fails by its name.
@@ -311,6 +311,24 @@ class _Maker:
         self.draw.shuffle(labels)
         labels, count = labels[: self.draw.randint(1, len(labels))], self.draw.randint(1, 4)
         return tuple(tuple(labels[first::count]) for first in range(min(count, len(labels))))
+
+    def _names(self, hint: Any, known: dict[str, Any]) -> Any:
+        columns = [*self.schema.columns]
+        return tuple(self.draw.sample(columns, self.draw.randint(1, len(columns))))
+
+    def _ranges(self, hint: Any, known: dict[str, Any]) -> Any:
+        numeric = self.schema.numeric_columns
+        some: list[Any] = [None, (-1.0, 1.0), (2.5, 2.75), (-1e100, 1e100)]
+        return tuple(self.draw.choice(some) if name in numeric else None for name in known["names"])
+
+    def _sizes(self, hint: Any, known: dict[str, Any]) -> Any:
+        return self.draw.choice([(), tuple(self._constant(hint, known) for _ in known["names"])])
+
+    def _constant(self, hint: Any, known: dict[str, Any]) -> Any:
+        return self.draw.choice([1.0, 0.3, 1e-9])
+
+    def _fixed(self, hint: Any, known: dict[str, Any]) -> Any:
+        return self.draw.choice([None, *(name for name in known["names"] if name in self.schema.numeric_columns)])
 
     def _positive(self, hint: Any, known: dict[str, Any]) -> Any:
         labels = self._labels(known["target"])

@@ -22,7 +22,7 @@ from pinq.analyst.session import Session, Through, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.columns import CutPoint
-from pinq.public.derivatives import Derivatives
+from pinq.public.derivatives import RowFunction
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import (
@@ -103,11 +103,11 @@ class Verbs(Generic[Count, Number]):
 
     @overload
     def noisy_sum(
-        self, column: Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+        self, column: RowFunction[Any], *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
     ) -> NoisyArray: ...
 
     def noisy_sum(
-        self, column: str | Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+        self, column: str | RowFunction[Any], *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
     ) -> Number | NoisyArray:
         """Adds up a numeric column over each part.
 
@@ -115,16 +115,16 @@ class Verbs(Generic[Count, Number]):
 
         Args:
             column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``):
-                then the vectors of its derivatives are added up.
-            by: With a loss: specs, each of whose cells gets a sum of its own. They overlap, so
+                then the vectors of its derivatives are added up. Or ``Products`` of columns.
+            by: With a loss or products: specs, each of whose cells gets a sum of its own. They overlap, so
                 epsilon is shared among the specs.
             epsilon: Loss; parts are disjoint, so all of them together cost this once.
             reuse: Return the stored answer where you asked this very question before, at no cost.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
-            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a loss an array whose last axis are
-            the vectors' entries, in rows (``Residuals``: in grid cells), and with ``by`` the axis
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a loss or products an array whose last
+            axis are the vectors' entries, in rows (``Residuals``: in grid cells), and with ``by`` the axis
             before it the cells of the first spec, of the second, ... Errors as in ``noisy_count``.
         """
         return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
@@ -310,7 +310,7 @@ class Verbs(Generic[Count, Number]):
         verb: str,
         epsilon: Loss,
         *,
-        column: str | Derivatives | None = None,
+        column: str | RowFunction[Any] | None = None,
         by: Sequence[Spec] | None = None,
         within: tuple[CutPoint, CutPoint] | None = None,
         candidates: object = (),

@@ -38,6 +38,7 @@ from pinq.engine.rows import (
 )
 from pinq.engine.tables import Listed, ListRequest, Measure, Sparse, Table, TableRequest
 from pinq.errors import InternalError
+from pinq.public.derivatives import Packing
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition
@@ -116,7 +117,7 @@ class SummedCells:
     """
 
     def __init__(self, measure: RowMeasure, cells: int) -> None:
-        self._packing = measure.packing
+        self._packing = cast(Packing, measure.packing)
         self._sums = np.zeros((measure.sums, cells), dtype=np.int64)
         self._carries = cells <= CARRIED_CELLS
         self._words = np.zeros((self._packing.words, cells if self._carries else 0), dtype=np.int64)
@@ -158,6 +159,47 @@ class SummedCells:
             self._sums[number] += own
         self._words.fill(0)
         self._rows = 0
+
+
+class MultipliedCells:
+    """Sums of products of words, in each of so many cells: one product of matrices for a cell's rows.
+
+    Words are whole numbers of at most 2^12 in size, and rows come in pieces of fewer than 2^29: whatever
+    is added up on the way is whole and below 2^53, which a double holds exactly, in any order.
+    """
+
+    def __init__(self, measure: RowMeasure, cells: int) -> None:
+        self._pairs = cast(np.ndarray, measure.packing.pairs)
+        self._sums = np.zeros((measure.sums, cells), dtype=np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self._sums.nbytes
+
+    def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
+        assert words is not None  # rows that a measure is computed of
+        if cell is None:
+            self._sums[:, 0] += self._multiplied(words)
+            return
+        # Cells 2 0 2 are put in order, 0 2 2: the first row makes one matrix, the others another.
+        order = np.argsort(cell, kind="stable")
+        ordered, words = cell.take(order), words.take(order, axis=1)
+        starts = run_starts(ordered)
+        ends = np.append(starts[1:], rows)[: len(starts)]  # none of no rows
+        for start, end in zip(starts, ends, strict=True):
+            self._sums[:, ordered[start]] += self._multiplied(words[:, start:end])
+
+    def numbers(self) -> np.ndarray:
+        return self._sums
+
+    def _multiplied(self, words: np.ndarray) -> np.ndarray:
+        first, second = self._pairs
+        return (words @ words.T)[first, second].astype(np.int64)
+
+
+def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
+    """Where the numbers of a measure add up."""
+    return SummedCells(measure, cells) if measure.packing.pairs is None else MultipliedCells(measure, cells)
 
 
 SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
@@ -217,7 +259,7 @@ class DenseTally:
         self._common = common
         self._shape = (nodes, *(axis.slots for axis in axes))
         cells = math.prod(self._shape)
-        self._cells: Cells = CountedCells(cells) if measure is None else SummedCells(measure, cells)
+        self._cells: Cells = CountedCells(cells) if measure is None else _summed_cells(measure, cells)
         self._condensed: list[np.ndarray] | None = None
 
     def add(self, rows: Rows) -> None:

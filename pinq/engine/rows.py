@@ -29,7 +29,7 @@ import numpy as np
 
 from pinq.engine.codes import RowBlock, smallest
 from pinq.engine.tables import MAX_SUM, JointSums, Measure, Moments, RowSums
-from pinq.public.derivatives import Packing
+from pinq.public.derivatives import Packing, RowWords
 from pinq.public.parts import Part
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition
@@ -67,7 +67,7 @@ class RowMeasure(Protocol):
     @property
     def sums(self) -> int: ...
     @property
-    def packing(self) -> Packing: ...
+    def packing(self) -> RowWords: ...
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
 
@@ -161,7 +161,7 @@ class _SumsOfRows:
         return self.function.width
 
     @property
-    def packing(self) -> Packing:
+    def packing(self) -> RowWords:
         return self.function.packing
 
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from pinq.errors import InternalError
-from pinq.public.derivatives import Packing
+from pinq.public.derivatives import RowWords
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
@@ -62,7 +62,7 @@ class RowSums(Protocol):
         inputs: What the function reads: a row's place along each of these axes.
         width: How many numbers it gives.
         steps: How many look-ups and additions it takes for a row.
-        packing: How the numbers, each below 2^24 in size, stand in a row's words.
+        packing: How the numbers, each at most 2^24 in size, stand in a row's words.
     """
 
     @property
@@ -72,7 +72,7 @@ class RowSums(Protocol):
     @property
     def steps(self) -> int: ...
     @property
-    def packing(self) -> Packing: ...
+    def packing(self) -> RowWords: ...
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> JointSums:
         """The same function of each row's cells in these joint tables, where those suffice."""
 
@@ -88,7 +88,7 @@ class JointSums(Protocol):
     @property
     def cells(self) -> tuple[tuple[Axis, ...], ...]: ...
     def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        """The packed numbers of some rows, int64, shape (words, rows).
+        """The words of some rows, int64, shape (words, rows); float64, whole, where they are multiplied.
 
         Args:
             cells: Each row's cell in each of ``cells``, shape (rows,) each.

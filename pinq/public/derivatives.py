@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -44,7 +44,9 @@ __all__ = [
     "Logistic",
     "Packing",
     "Residuals",
+    "RowFunction",
     "RowVectors",
+    "RowWords",
     "Softmax",
     "clipped",
 ]
@@ -76,6 +78,23 @@ class Field:
         return cls(number, (max(-least, most) * rows).bit_length() + signed, signed)
 
 
+class RowWords(Protocol):
+    """How a row's numbers stand in its words.
+
+    Attributes:
+        words: How many words a row has.
+        pairs: Where numbers are products of words: which two of them each is, shape (2, numbers).
+            None where words hold numbers side by side.
+    """
+
+    @property
+    def words(self) -> int: ...
+    @property
+    def pairs(self) -> np.ndarray | None: ...
+    def unpacked(self, words: np.ndarray) -> np.ndarray:
+        """The numbers of rows, int64, shape (numbers, rows), from their words, shape (words, rows)."""
+
+
 @dataclass(frozen=True)
 class Packing:
     """Where each of a row's numbers stands in its words.
@@ -86,6 +105,8 @@ class Packing:
         rows: How many words may be added up before they are taken apart.
         fields: For each word what it holds, from its lowest bits on.
     """
+
+    pairs: ClassVar[None] = None
 
     rows: int
     fields: tuple[tuple[Field, ...], ...]
@@ -182,6 +203,11 @@ class RowVectors(ABC):
         self.scores, self.target = scores, target
         self.inputs, self.width = (*scores.axes, target), len(ranges)
         self.steps, self.packing = scores.steps + 2 * self.width, Packing.of(ranges)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its tables take."""
+        return self.scores.nbytes
 
     @abstractmethod
     def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -358,18 +384,67 @@ LARGEST_RESIDUAL = (LARGEST_BOUND - 1) / (2 * POINTS)  # grid cells: the largest
 MAX_WIDTH = 128
 
 
-class Derivatives(Expression):
+class BoundVectors(Protocol):
+    """The vectors of rows under a schema, as ``RowVectors`` and ``ProductVectors`` are."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its tables take."""
+
+
+V = TypeVar("V", bound=BoundVectors)
+
+
+class RowFunction(Expression, Generic[V]):
+    """A public vector of a row, which can be summed.
+
+    Attributes:
+        unit: How many of a vector's whole units make a natural one: a row, or a grid cell.
+    """
+
+    unit: int
+
+    @property
+    @abstractmethod
+    def about(self) -> str:
+        """What is summed, for a line of the log."""
+
+    @abstractmethod
+    def width(self, schema: Schema) -> int:
+        """Entries of a row's vector."""
+
+    @abstractmethod
+    def bind(self, schema: Schema) -> V:
+        """Binds the function to a schema. ``QueryError`` where it means nothing there."""
+
+    def vectors(self, schema: Schema) -> V:
+        """Binds as ``bind``, or recalls: a schema keeps those of its last requests."""
+        vectors: V | None = schema.kept.get(self.identity)
+        if vectors is None:
+            vectors = self.bind(schema)
+            schema.kept.put(self.identity, vectors, TABLE_BYTES + vectors.nbytes)
+        return vectors
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless it means something under this schema."""
+        self.vectors(schema)
+
+
+class Derivatives(RowFunction[RowVectors]):
     """A loss whose derivatives can be summed.
 
     Attributes:
         target: The column that the model predicts.
         points: Its score of a row, or a score for each class.
-        unit: How many of a vector's whole units make a natural one: a row, or a grid cell.
     """
 
     target: str
     points: Points | tuple[Points, ...]
-    unit: int
+
+    @property
+    def about(self) -> str:
+        """The loss and its target."""
+        return f"{self.kind} of {self.target}"
 
     @property
     def scores(self) -> tuple[Points, ...]:
@@ -385,22 +460,6 @@ class Derivatives(Expression):
         return tuple(spec for points in self.scores for spec in points.specs)
 
     @abstractmethod
-    def width(self, schema: Schema) -> int:
-        """Entries of a row's vector."""
-
-    @abstractmethod
-    def bind(self, schema: Schema) -> RowVectors:
-        """Binds the loss to a schema. ``QueryError`` where it means nothing there."""
-
-    def vectors(self, schema: Schema) -> RowVectors:
-        """Binds as ``bind``, or recalls: a schema keeps those of its last losses."""
-        vectors: RowVectors | None = schema.kept.get(self.identity)
-        if vectors is None:
-            vectors = self.bind(schema)
-            schema.kept.put(self.identity, vectors, TABLE_BYTES + vectors.scores.nbytes)
-        return vectors
-
-    @abstractmethod
     def gradients(self, sums: np.ndarray) -> np.ndarray:
         """The gradients of sums (..., width): shape (..., 1), or (..., classes)."""
 
@@ -410,10 +469,6 @@ class Derivatives(Expression):
 
         None where they are not summed.
         """
-
-    def check(self, schema: Schema) -> None:
-        """``QueryError`` unless it means something under this schema."""
-        self.vectors(schema)
 
 
 @dataclass(frozen=True)

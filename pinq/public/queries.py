@@ -32,9 +32,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, printable, require_bounded
 from pinq.public.columns import CutPoint
-from pinq.public.derivatives import LOSSES, AnyDerivatives
 from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon, show
 from pinq.public.parts import Block, Part, PartSet
+from pinq.public.products import VECTORS, AnyVector
 from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore, ClassCount, EnoughRows, Score
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale, two_ends
@@ -152,18 +152,18 @@ class Sum(_OfNumbers):
 
 @dataclass(frozen=True)
 class SumDerivatives(Question):
-    """What do the derivatives of the rows' losses add up to in each part?
+    """What do public vectors of the rows add up to in each part: derivatives of a loss, products of columns?
 
     Or in each cell of some specs within it.
 
     Attributes:
-        column: The loss.
+        column: The loss, or the products.
         by: The specs; all of their cells share epsilon.
     """
 
     task = "`noisy_sum` of derivatives adds up vectors"
 
-    column: AnyDerivatives
+    column: AnyVector
     by: tuple[Spec, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -320,7 +320,7 @@ class Stop(ChoiceQuestion):
 
 
 _BY_VERB: dict[str, type[Question]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
-_BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys(LOSSES.values(), SumDerivatives)
+_BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys(VECTORS.values(), SumDerivatives)
 _BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
 QUESTIONS: tuple[type[Question], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
 """The one catalogue of questions."""
@@ -369,7 +369,7 @@ Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
 
 WireSpec = Annotated[Spec, Field(discriminator="kind")]
 WireCandidate = Annotated[Candidate, Field(discriminator="kind")]
-WireDerivatives = Annotated[AnyDerivatives, Field(discriminator="kind")]
+WireDerivatives = Annotated[AnyVector, Field(discriminator="kind")]
 WireScore = Annotated[AnyScore, Field(discriminator="kind")]
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
 
 from pinq import __version__
-from pinq.public.derivatives import AnyDerivatives
+from pinq.public.products import AnyVector
 from pinq.public.queries import Answer, Average, Choose, Count, Question, Request, Stop, Sum, SumDerivatives, Vote
 from pinq.public.scores import AnyScore, ClassCount, EnoughRows
 from pinq.public.wire import PROTOCOL, Description, Failure, Health, History, WireBudget, WirePreview
@@ -43,7 +43,7 @@ _CANDIDATES: Any = Annotated[Request.model_fields["candidates"].rebuild_annotati
 QUESTIONS: tuple[tuple[type[Question], str, Mapping[str, Any]], ...] = (
     (Count, "noisy_count", {}),
     (Sum, "noisy_sum", {"column": str}),
-    (SumDerivatives, "noisy_sum", {"column": AnyDerivatives}),
+    (SumDerivatives, "noisy_sum", {"column": AnyVector}),
     (Average, "noisy_avg", {"column": str}),
     (Choose, "exp_mech", {"score": _OTHER_SCORES, "candidates": _CANDIDATES}),
     (Vote, "exp_mech", {"score": ClassCount}),

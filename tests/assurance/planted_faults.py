@@ -67,6 +67,7 @@ DAMAGE = "tests/integration/test_ledger_damage.py"
 ENGINES = "tests/contract/test_every_engine.py"
 ENGINES_ROWS = "tests/contract/test_every_engines_rows.py"
 GUARDS = "tests/integration/test_guards.py"
+PRODUCTS = "tests/privacy/test_products.py"
 SAMPLERS = "tests/privacy/test_samplers_see_neighbours.py"
 OUTCOMES = "tests/privacy/test_outcomes.py"
 KNOWN = "tests/privacy/test_known_counterexamples.py"
@@ -171,6 +172,27 @@ FAULTS = (
         "self.packing.packed(clipped(vectors, self.bound))",
         "self.packing.packed(vectors)",
         (SAMPLERS, LOSSES),
+    ),
+    Fault(
+        "products are shortened by the norm of the off-diagonal alone",
+        "pinq/public/products.py",
+        "((whole + sizes) ** 2 + whole * whole + squares) // 2",
+        "((whole + sizes) ** 2 - whole * whole - squares) // 2",
+        (PRODUCTS, SAMPLERS),
+    ),
+    Fault(
+        "shortened entries are rounded to the nearest",
+        "pinq/public/products.py",
+        "np.trunc(entries, out=entries)",
+        "np.rint(entries, out=entries)",
+        (PRODUCTS,),
+    ),
+    Fault(
+        "a fixed column counts with its own size",
+        "pinq/public/products.py",
+        "        if self.fixed:\n",
+        "        if False:\n",
+        (PRODUCTS,),
     ),
     Fault(
         "Gini's sensitivity is one row",

@@ -28,8 +28,9 @@ from pinq import (
     Shards,
     Values,
 )
-from pinq.public.derivatives import AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.points import Points
+from pinq.public.products import AnyVector, Products
 from pinq.public.queries import Request, new_id
 from pinq.public.scores import AnyScore, Gradient
 from tests.asking import kinds
@@ -61,7 +62,10 @@ SPECS: list[Any] = [
 ]
 SPECS += [Cross((Values("c"), Cuts("x", (3,)))), AnyCut("x"), AnyGrouping("c", 1), AnyCross((Values("c"),), 1)]
 LOSSES: list[Any] = [Logistic("y", ("a",), points(), 0.5), Softmax("y", (points(), points()), False, 1.5)]
-LOSSES += [Residuals("x", points(), 2.0, True)]
+LOSSES += [
+    Residuals("x", points(), 2.0, True),
+    Products(("c", "x"), (None, (0.0, 2.0)), (1.0, 0.5), 0.25, "x", limit=3.0),
+]
 SCORES: list[Any] = [kind("y") for kind in (pinq.InfoGain, pinq.Gini, pinq.MaxClass, pinq.ClassCount)]
 SCORES += [
     pinq.SquaredError("x", (1, 5)),
@@ -133,6 +137,8 @@ def _forged(value: Any) -> list[Any]:
     match value:
         case bool():
             return [_Int(value), None]
+        case None:
+            return [_Text(""), HUGE]
         case int():
             return [_Int(value), _Int(HUGE), _Indexed(), HUGE, float(value), True]
         case float():
@@ -159,7 +165,7 @@ def _changed(expression: Any, name: str, value: object) -> Any:
 
 def _request(expression: Any) -> Request:
     plain: dict[str, Any] = {"id": new_id(), "verb": "exp_mech", "epsilon": "0.1"}
-    if isinstance(expression, AnyDerivatives):
+    if isinstance(expression, AnyVector):
         return Request.model_construct(**plain | {"verb": "noisy_sum", "column": expression})
     if isinstance(expression, AnyScore):
         return Request.model_construct(**plain, score=expression, candidates=((Values("c"),),))

@@ -86,11 +86,13 @@ def test_the_page_on_derivatives_runs(project: Path) -> None:
     """Its step names a loss that knows more, for the epsilon that it says."""
     page = (ROOT / "docs" / "derivatives.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
-    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    block, products = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(compile(block, "derivatives.md", "exec"), names)
     assert names["h"].budget.spent == pinq.public.epsilon.exact(25 * 10**7)
     assert names["better"].columns() == {"income"} | names["chosen"].columns()
     assert names["sums"].shape == (len(names["points"].tables[0]), 2)
+    exec(compile(products, "derivatives.md", "exec"), names)
+    assert names["by_income"].shape == (2, *names["sums"].shape) == (2, 10)
 
 
 def test_the_page_on_forests_runs(project: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pinq import NotAllowed, QueryError
 from pinq.ledger.terms import FREE, Terms
-from tests.asking import ALONE, DERIVATIVES, FAMILIES, LISTED, POINTS, SCORES, SPECS, kinds, named, requests
+from tests.asking import ALONE, DERIVATIVES, FAMILIES, LISTED, POINTS, PRODUCTS, SCORES, SPECS, kinds, named, requests
 from tests.handles import ledger_of
 from tests.servers import publish, serving, token_of
 
@@ -21,7 +21,7 @@ COLUMNS = ("sex", "job", "age", "income")
 
 def test_every_kind_is_asked() -> None:
     """A class that is new to the vocabulary has an example among the requests of these tests, and says which columns it names."""
-    examples = [*SPECS, *FAMILIES, *SCORES, *ALONE, LISTED, *DERIVATIVES, POINTS]
+    examples = [*SPECS, *FAMILIES, *SCORES, *ALONE, LISTED, *DERIVATIVES, *PRODUCTS, POINTS]
     assert {type(example) for example in examples} == kinds() | {type(POINTS)}
     assert all(isinstance(example.columns(), set) for example in examples)
 

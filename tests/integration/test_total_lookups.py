@@ -33,6 +33,7 @@ from pinq.public.derivatives import Logistic
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
+from pinq.public.products import Products
 from pinq.public.specs import Calendar, Cross, Cuts, Groups, Shards, Values, bind
 from tests.catalogue import DERIVATIVES, losses_on
 from tests.oracles import tabulate
@@ -75,7 +76,8 @@ def _codes(rows: int) -> dict[Any, np.ndarray]:
 
 def _losses(spec: Any) -> list[Any]:
     points = Points((spec,), (tuple(range(5, 5 + bind(spec, SCHEMA).size)),))
-    return [loss.vectors(SCHEMA) for kind in DERIVATIVES.values() for loss in losses_on(kind, SCHEMA, points, points)]
+    losses = [loss for kind in DERIVATIVES.values() for loss in losses_on(kind, SCHEMA, points, points)]
+    return [loss.vectors(SCHEMA) for loss in (*losses, Products(tuple(SCHEMA.columns), limit=1.0))]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=repr)

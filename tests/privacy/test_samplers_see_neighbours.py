@@ -25,6 +25,7 @@ from pinq.provider.selftest.worlds import MADE_UP, values_of
 from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.points import Points
 from pinq.public.policy import Policy
+from pinq.public.products import Products
 from pinq.public.scores import (
     SCORES,
     AbsoluteError,
@@ -144,6 +145,7 @@ QUESTIONS: dict[str, Callable[[Parts], Any]] = {
     "softmax, clipped": lambda parts: parts.noisy_sum(
         Softmax("y", (Points(base=2048), Points(base=-2048)), limit=1.0), epsilon=EPSILON
     ),
+    "products, shortened": lambda parts: parts.noisy_sum(Products(("x", "g", "z"), limit=2.0), epsilon=EPSILON),
     "residuals": lambda parts: parts.noisy_sum(Residuals("x", Points(base=0), limit=40.0), epsilon=EPSILON),
 }
 

@@ -21,6 +21,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plain_yaml import read_yaml
 from pinq.public.points import Points
 from pinq.public.policy import Policy
+from pinq.public.products import Products
 from pinq.public.queries import Answer, Asked, Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Balance, ClassCount, EnoughRows, Gradient, Misfit, MutualInformation
@@ -250,6 +251,13 @@ DERIVATIVES = st.one_of(
     st.builds(Softmax, NAMES, st.lists(POINTS, max_size=3).map(tuple), st.booleans(), st.floats(0.1, 3)),
     st.builds(Residuals, NAMES, POINTS, st.floats(0.1, 30_000), st.booleans()),
 )
+PRODUCTS = st.builds(
+    Products,
+    st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple),
+    constant=st.floats(0.1, 1),
+    pairs=st.sampled_from(["all", "squares", "sums"]),
+    limit=st.none() | st.floats(0.1, 100),
+)
 # What is chosen among candidates, every score of a target alone included; what stands by itself has no candidates.
 ALONE: list[Any] = [ClassCount, EnoughRows]
 SCORES = st.one_of(
@@ -265,7 +273,7 @@ ASKED = st.one_of(
     st.fixed_dictionaries(
         {
             "verb": st.just("noisy_sum"),
-            "column": DERIVATIVES,
+            "column": DERIVATIVES | PRODUCTS,
             "by": st.none() | st.lists(SPECS, min_size=1, max_size=3).map(tuple),
         }
     ),

@@ -58,7 +58,7 @@ def prepare(question: SumDerivatives, parts: PartSet, schema: Schema) -> Prepare
 
     tables = tuple(TableRequest(split.axes) for split in splits) or (TableRequest(),)
     by = [axis.column or "shards" for split in splits for axis in split.axes]
-    what = f"noisy_sum of {question.column.kind} of {question.column.target}{' by ' if by else ''}{', '.join(by)}"
+    what = f"noisy_sum of {question.column.about}{' by ' if by else ''}{', '.join(by)}"
     return PreparedQuery(
         parts=parts,
         about=about(what, parts),

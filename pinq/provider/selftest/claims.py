@@ -23,8 +23,9 @@ import numpy as np
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
 from pinq.provider.selftest.worlds import MADE_UP, PERSON, Pair, Row
-from pinq.public.derivatives import LARGEST_RESIDUAL, LOSSES, AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.points import POINTS, Points
+from pinq.public.products import VECTORS, Products
 from pinq.public.schema import Schema
 from pinq.public.scores import SCORES, Balance, ClassCount, EnoughRows, Gradient, MaxClass, Misfit, MutualInformation
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, Groups, Shards, Spec, Values, bind
@@ -142,14 +143,21 @@ def _require(fits: bool) -> None:
 def claims_of(schema: Schema) -> tuple[list[Claim], list[str]]:
     """Every claim that can be made of a schema's columns, and what cannot be asked of them."""
     claims, left_out = list[Claim](), list[str]()
-    lines = (*_counts(schema), *_columns(schema), *_losses(schema), *_scores(schema), *_families(schema))
+    lines = (
+        *_counts(schema),
+        *_columns(schema),
+        *_losses(schema),
+        _products(schema),
+        *_scores(schema),
+        *_families(schema),
+    )
     for line in lines:
         try:
             claims += line.claims(schema)
         except QueryError:
             left_out.append(f"{line.name}, for which the schema has no columns")
     words = " ".join(claim.name for claim in claims)
-    left_out += [f"{kind}, of which nothing was asked" for kind in (*SCORES, *LOSSES) if kind not in words]
+    left_out += [f"{kind}, of which nothing was asked" for kind in (*SCORES, *VECTORS) if kind not in words]
     derived = [name for name, column in schema.columns.items() if column.is_derived]
     left_out += [f"the formula of {name}, whose values are made up" for name in derived]
     return [*claims[:1], *_known_choice().claims(MADE_UP), *claims[1:]], left_out
@@ -248,6 +256,15 @@ def _losses(schema: Schema) -> Iterator[_Line]:
     yield from _sums(schema, second, schema.categorical, lambda y, a: softmax(True, 3.0, y=y, a=a))
     yield from _sums(schema, "residuals", schema.numeric, partial(residuals, False))
     yield from _sums(schema, "residuals with rows", schema.numeric, partial(residuals, True))
+
+
+def _products(schema: Schema) -> _Line:
+    """Products of a number and another column: the row that comes has the largest entries that there are."""
+
+    def summed(x: str, a: str) -> Question:
+        return lambda parts, epsilon: parts.noisy_sum(Products((x, a), sizes=(1.0, 0.5)), epsilon=epsilon)
+
+    return _Line("noisy_sum of products", (schema.numeric, str), [(0, 0)] * MANY, (-1, -1), summed, (0, 1), NOISY)
 
 
 def _sums(

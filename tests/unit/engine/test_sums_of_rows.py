@@ -21,6 +21,7 @@ from pinq.engine.tables import Moments, Sparse, TableRequest
 from pinq.public import derivatives
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
+from pinq.public.products import Products
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from tests.catalogue import DERIVATIVES, losses_on
@@ -43,7 +44,8 @@ SCORES = (
     ),
     Points(SPECS[:2], ((-400, 900, 0), tuple(range(0, -100, -10))), base=30),
 )
-LOSSES = [loss for kind in DERIVATIVES.values() for loss in losses_on(kind, SCHEMA, *SCORES)]
+LOSSES: list[Any] = [loss for kind in DERIVATIVES.values() for loss in losses_on(kind, SCHEMA, *SCORES)]
+LOSSES += [Products(("x", "b", "y"), limit=1.5), Products(("a", "x"), fixed="x", pairs="squares")]
 WHOLE = PartSet([Block(Part())])
 KNOWN = WHOLE.split(bind(Groups("y", (("n", "o", "p"),)), SCHEMA))  # the rows that have a class
 BY_CLASS = WHOLE.split(bind(Values("y"), SCHEMA))
