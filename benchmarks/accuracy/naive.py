@@ -16,7 +16,7 @@ import pandas as pd
 from miners.budget.plan import count_scale
 from miners.budget.recipe import spread
 from miners.fitted.route import encode, encode_rows
-from miners.scorecards.cells import Grid, attribute_cells
+from miners.growth.cells import Grid, attribute_cells
 from miners.scorecards.posterior import log_shares
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.epsilon import Epsilon

@@ -29,8 +29,8 @@ from miners.federated.federation import CountSource, FederatedParts, SumsNeeded,
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, resumes
 from miners.federated.holders_miner import Card as Holders
 from miners.federated.topdown import deal
+from miners.growth.cells import refined
 from miners.scorecards.card import Card
-from miners.scorecards.cells import refined
 from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
 from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor

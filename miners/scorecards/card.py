@@ -21,7 +21,7 @@ from miners.fitted.json_form import split_in, split_out
 from miners.fitted.node import Split
 from miners.fitted.route import encode_rows, length
 from miners.fitted.target import Target, as_array, target_of
-from miners.scorecards.cells import refined
+from miners.growth.cells import refined
 from miners.scorecards.posterior import Estimate
 from pinq.errors import QueryError
 from pinq.public.points import POINTS, Points

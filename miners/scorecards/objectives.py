@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, Self,
 import numpy as np
 
 from miners.budget.plan import count_scale
+from miners.growth.cells import Grid, public_cuts
 from miners.scorecards.card import Card
-from miners.scorecards.cells import Grid, public_cuts
 from miners.scorecards.posterior import Estimate, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
     STEPS_FOR_MEANS,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from miners.budget.plan import PlanLine, loss_text, many, rows_text
 from miners.estimator import Classifier, Regressor, require_varied, whole_number
 from miners.growth.candidates import attribute_names
+from miners.growth.cells import attribute_cells
 from miners.handle_miner import HandleMiner
 from miners.scorecards import view
 from miners.scorecards.card import Card
-from miners.scorecards.cells import attribute_cells
 from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import HandleAsking, Objective, objective_of
 from miners.scorecards.shares import MAX_STEPS, TABLES, Shares
