@@ -30,6 +30,7 @@ __all__ = [
     "Plan",
     "PlanLine",
     "Priced",
+    "count_line",
     "count_scale",
     "count_variance",
     "loss_text",
@@ -224,6 +225,12 @@ def count_scale(schema: Schema, epsilon: Epsilon) -> float:
     ``epsilon`` is in the policy's terms, hence the distance.
     """
     return float(1 / epsilon.per_row(schema.distance))
+
+
+def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon, each: Epsilon | None = None) -> PlanLine:
+    """Returns the plan's line of one question for counts, or of several at ``each``."""
+    noise = standard_deviation(count_scale(schema, each or epsilon))
+    return PlanLine(0, asked, "noisy_count", parts, epsilon.exact, noise)
 
 
 def count_variance(scale: float) -> float:

@@ -60,8 +60,9 @@ class Forest:
         self.schema: Schema = self.trees[0].schema
         self.target: str = self.trees[0].target
         self.classes: tuple[Value, ...] = self.trees[0].classes
-        if any((tree.target, tree.schema) != (self.target, self.schema) for tree in self.trees):
-            raise QueryError("the trees of a forest must have one schema and one target.")
+        common = (self.target, self.trees[0].within, self.schema)
+        if any((tree.target, tree.within, tree.schema) != common for tree in self.trees):
+            raise QueryError("the trees of a forest must have one schema and one target, within one range.")
 
     def __eq__(self, other: object) -> bool:
         return self.trees == other.trees if isinstance(other, Forest) else NotImplemented
@@ -181,7 +182,8 @@ class Forest:
     def __repr__(self) -> str:
         trees = f"{len(self.trees):,} {'tree' if len(self.trees) == 1 else 'trees'}"
         leaves = f"{self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"
-        text = f"Forest for {target_of(self.schema, self.target)}: depth {self.depth}, {trees}, {leaves}"
+        target = target_of(self.schema, self.target, self.trees[0].within)
+        text = f"Forest for {target}: depth {self.depth}, {trees}, {leaves}"
         if not self.usage:
             return text
         columns = [f"{column} {share:.0%}" for column, share in list(self.usage.items())[:MAX_NAMED]]

@@ -10,11 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from pinq.public.checks import text_of
+from pinq.public.columns import CutPoint
 from pinq.public.schema import Numeric, Schema, Value
 
-__all__ = ["ENDS", "ClassTarget", "MeanTarget", "Target", "as_array", "target_of"]
+__all__ = ["ENDS", "ClassTarget", "Ends", "MeanTarget", "Target", "as_array", "target_of"]
 
 ENDS = 2  # counts of a node whose target is numeric: a row counts in parts for the lower and the upper bound
+Ends = tuple[CutPoint, CutPoint] | None
+"""The range to which a numeric target is clamped; None for its bounds."""
 NAMED_CLASSES = 4  # in a tree's one-line text
 
 
@@ -58,12 +61,14 @@ class MeanTarget:
     Attributes:
         name: The target's column.
         column: Its declaration.
+        within: To what its values were clamped.
         classes: Always empty; it has no classes.
     """
 
     kind: ClassVar[str] = "regression"
     name: str
     column: Numeric
+    within: Ends = None
     classes: ClassVar[tuple[Value, ...]] = ()
 
     @property
@@ -79,20 +84,34 @@ class MeanTarget:
     @property
     def bar_names(self) -> tuple[str, ...]:
         """Returns what the only piece of a picture's bar stands for."""
-        return (f"mean, from {self.column.bounds[0]} to {self.column.bounds[1]}",)
+        return (f"mean, from {self._between}",)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Returns the numbers to which rows are clamped, between which every mean lies."""
+        first, last = self.column.cells_within(self.within, self.name)
+        return self.column.number(first), self.column.number(last)
+
+    @property
+    def _between(self) -> str:
+        low, high = self.column.bounds if self.within is None else map(self.column.text, self.ends)
+        return f"{low} to {high}"
 
     def __str__(self) -> str:
-        return f"`{self.name}` ({self.column.bounds[0]} to {self.column.bounds[1]})"
+        return f"`{self.name}` ({self._between})"
 
 
 Target = ClassTarget | MeanTarget
 
 
-def target_of(schema: Schema, name: str) -> Target:
-    """Returns the target of a name. ``QueryError`` where the schema has no such column."""
+def target_of(schema: Schema, name: str, within: Ends = None) -> Target:
+    """Returns the target of a name. ``QueryError`` where the schema has no such column, or that no such range."""
     schema.column(name)
     numeric = schema.numeric_columns.get(name)
-    return ClassTarget(name, schema.categorical(name).values) if numeric is None else MeanTarget(name, numeric)
+    if numeric is None:
+        return ClassTarget(name, schema.categorical(name).values)
+    numeric.cells_within(within, name)
+    return MeanTarget(name, numeric, within)
 
 
 def as_array(classes: Sequence[Value]) -> np.ndarray:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -28,11 +28,11 @@ from miners.fitted.node import Node, Split, checked_depths, summed
 from miners.fitted.plot import MAX_LINES, plot
 from miners.fitted.route import Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text
-from miners.fitted.target import ENDS, Target, as_array, target_of
+from miners.fitted.target import ENDS, Ends, MeanTarget, Target, as_array, target_of
 from pinq.errors import QueryError
 from pinq.public.checks import text_of
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Axis, Cuts, Groups, Values, bind
+from pinq.public.specs import Axis, Cuts, Groups, Values, bind, two_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,8 +260,8 @@ def faint_of(trees: Sequence[Tree]) -> tuple[str, ...]:
     target = trees[0].target
     if not trees[0].classes:
         return (
-            f"the mean of `{target}` can hardly be told from a bound beside noise: its bounds are too wide for this "
-            "epsilon, and predictions may be far off; ScorecardRegressor finds narrower ones.",
+            f"the mean of `{target}` can hardly be told from an end of its range beside noise: the range is too wide "
+            "for this epsilon, and predictions may be far off; narrower bounds, or a larger `epsilon`, are needed.",
         )
     named = ", ".join(
         f"{value!r} (about {max(count, 0):,.0f} of them, and noise of {noise:,.0f})"
@@ -288,6 +288,8 @@ class Tree:
             in a tree of a forest, ``"posterior"`` for the two ends of a numeric target;
             ``"posterior"`` and ``"moments"`` also for trees of classes that were stored when these
             were the rule. None for the first or the third.
+        within: The range of a numeric target to which its rows were clamped, whose ends nodes count;
+            None for its bounds.
 
     Attributes:
         classes: The declared values of the target, in the order of the counts; none of a numeric
@@ -299,11 +301,14 @@ class Tree:
 
     kept_as: ClassVar[str] = "tree"  # the attribute of a miner that holds it, without its underscore
 
-    def __init__(self, schema: Schema, target: str, nodes: Sequence[Node], *, shares: str | None = None) -> None:
+    def __init__(
+        self, schema: Schema, target: str, nodes: Sequence[Node], *, shares: str | None = None, within: Ends = None
+    ) -> None:
         if shares is not None and shares not in RULES:
             raise QueryError(f"the tree's `shares` are {shares!r}; they must be {', '.join(map(repr, RULES))}.")
         self.schema = schema
         self.target = target
+        self.within = two_ends(within)
         self.shares = shares or ("open" if self._target.classes else "posterior")
         self.nodes = summed(tuple(nodes), self._target.n_counts)
         self.depths = checked_depths(schema, self._target, self.nodes)
@@ -311,10 +316,11 @@ class Tree:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tree):
             return NotImplemented
-        return (self.target, self.nodes, self.shares, self.schema) == (
+        return (self.target, self.nodes, self.shares, self.within, self.schema) == (
             other.target,
             other.nodes,
             other.shares,
+            other.within,
             other.schema,
         )
 
@@ -324,7 +330,7 @@ class Tree:
     @cached_property
     def _target(self) -> Target:
         """Returns the target with its classes or bounds."""
-        return target_of(self.schema, self.target)
+        return target_of(self.schema, self.target, self.within)
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -416,8 +422,8 @@ class Tree:
     @property
     def _bounds(self) -> tuple[float, float]:
         """Returns the ends of a numeric target, to which rows are clamped."""
-        column = self.schema.numeric(self.target)
-        return column.number(0), column.number(column.cells - 1)
+        self.schema.numeric(self.target)
+        return cast(MeanTarget, self._target).ends
 
     def apply(self, frame: Frame) -> np.ndarray:
         """Returns the node that answers for each row of a pandas or Arrow table, shape (rows,).
@@ -608,7 +614,8 @@ class Tree:
     def to_dict(self) -> dict[str, Any]:
         """Returns the tree as plain lists, dicts, texts and numbers."""
         schema = self.schema.model_dump(mode="json")
-        rule = {} if self.shares == "moments" else {"shares": self.shares}
+        rule: dict[str, Any] = {} if self.shares == "moments" else {"shares": self.shares}
+        rule |= {} if self.within is None else {"within": list(self.within)}
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "target": self.target, **rule}
         return {**head, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
 
@@ -632,7 +639,8 @@ class Tree:
             schema = Schema.model_validate(stored.get("schema"))
         except ValueError as error:
             raise QueryError(f"the stored tree's schema is not valid: {error}") from None
-        tree = cls._read(schema, stored.get("target"), stored.get("nodes"), str(stored.get("shares", "moments")))
+        rule = str(stored.get("shares", "moments"))
+        tree = cls._read(schema, stored.get("target"), stored.get("nodes"), rule, stored.get("within"))
         if tree.kind != kind:
             raise QueryError(
                 f"the stored tree says that it is for {kind}, and its target `{tree.target}` is for {tree.kind}."
@@ -644,14 +652,15 @@ class Tree:
 
         The nodes are as ``to_dict`` writes them.
         """
-        return self._read(self.schema, self.target, nodes, self.shares)
+        return self._read(self.schema, self.target, nodes, self.shares, self.within)
 
     @classmethod
-    def _read(cls, schema: Schema, target: Any, nodes: object, shares: str) -> Tree:
+    def _read(cls, schema: Schema, target: Any, nodes: object, shares: str, within: Any) -> Tree:
         """Reads stored nodes; the constructor checks all the rest."""
         if not isinstance(nodes, list):
             raise QueryError("the stored tree has no list of `nodes`.")
-        return cls(schema, target, [node_in(index, node) for index, node in enumerate(nodes)], shares=shares)
+        read = [node_in(index, node) for index, node in enumerate(nodes)]
+        return cls(schema, target, read, shares=shares, within=within)
 
     def __repr__(self) -> str:
         leaves = f"{self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"

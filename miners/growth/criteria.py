@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from miners.fitted.target import Ends
 from pinq.errors import QueryError
 from pinq.public.checks import closest
 from pinq.public.epsilon import Epsilon
@@ -45,7 +46,7 @@ class Criterion:
     """
 
     name: str
-    score: Callable[[str], Score] | None
+    score: Callable[..., Score] | None
     unit: int | None
     called: str
     uncertainty: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
@@ -95,11 +96,11 @@ GAIN_RATIO = Criterion("gain_ratio", None, None, "bits a bit", *_ENTROPY)
 _EVERY = {**CRITERIA, **REGRESSION_CRITERIA, GAIN_RATIO.name: GAIN_RATIO}
 
 
-def score_of(criterion: str, target: str) -> Score:
-    """The score that a criterion stands for."""
+def score_of(criterion: str, target: str, *within: Ends) -> Score:
+    """The score that a criterion stands for; of a numeric target within a range."""
     score = _EVERY[criterion].score
     assert score is not None, criterion
-    return score(target)
+    return score(target, *within)
 
 
 def choice_noise_scale(

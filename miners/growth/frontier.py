@@ -24,6 +24,7 @@ import numpy as np
 from miners.budget.plan import count_scale, count_variance
 from miners.budget.recipe import DESCRIBING, Recipe, Step, StepName
 from miners.fitted.node import Split
+from miners.fitted.target import Ends
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.schema import Schema
@@ -42,19 +43,20 @@ def ask_classes(parts: Parts, target: str, epsilon: Epsilon) -> np.ndarray:
     return np.asarray(counts).reshape(len(parts), -1)
 
 
-def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon) -> np.ndarray:
+def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within: Ends = None) -> np.ndarray:
     """Returns the noisy weights of the two ends of a numeric target in each part, shape (parts, 2).
 
-    A row at a share s of the way from the target's lower bound to its upper one counts 1 - s and s:
-    of two rows at 2 and 8 on a range from 0 to 10 the ends are 0.8 + 0.2 and 0.2 + 0.8.
+    A row at a share s of the way from the lower end of a range to its upper one counts 1 - s and s:
+    of two rows at 2 and 8 on a range from 0 to 10 the ends are 0.8 + 0.2 and 0.2 + 0.8. Values
+    outside count as its ends; without a range these are the target's bounds.
 
     This is the two-bin average of the layer, taken apart again: the noise in each end is that of a
     count at the same epsilon, and nothing more is paid for the number of rows. A noisy end below 0
     is not told apart from 0.
     """
     column = schema.numeric(target)
-    low, high = column.number(0), column.number(column.cells - 1)
-    answer = parts.noisy_avg(target, epsilon=epsilon)
+    low, high = map(column.number, column.cells_within(within, target))
+    answer = parts.noisy_avg(target, within=within, epsilon=epsilon)
     shares = ((answer.numbers - low) / (high - low)).ravel()
     rows = np.asarray(answer.facts.rows).reshape(-1, 1)
     return np.asarray(rows * np.column_stack([1 - shares, shares]))

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from miners.budget.plan import FitWarning, PlanLine, count_scale
+from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale
 from miners.scorecards.card import Card
 from miners.scorecards.objectives import Asking, Cells, Objective, choice_score
 from miners.scorecards.posterior import Estimate
 from miners.scorecards.shares import CardStep, Shares
 from pinq.public.accuracy import standard_deviation
-from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.epsilon import ZERO
 from pinq.public.specs import Spec, bind
 
 if TYPE_CHECKING:
@@ -129,20 +129,17 @@ class CardFit:
         cells = [self._size(spec) for spec in self.specs]
         start = self._size(self.objective.base_parts)
         texts = [f"rows by `{target}`"] + [f"rows by `{target}`, where these are"] * (len(self.shares.bases) - 1)
-        lines = [self._counts(0, text, start, each) for text, each in zip(texts, self.shares.bases, strict=True)]
+        schema = self.objective.schema
+        lines = [count_line(schema, text, start, each) for text, each in zip(texts, self.shares.bases, strict=True)]
         if self.shares.tables:
             asked = f"`{target}` in the cells of each attribute"
             classes = self._size(self.objective.table_parts)
             each, total = self.shares.tables[0], sum(self.shares.tables, ZERO)
             parts = classes * sum(self._size(spec) for spec in self.table_specs)
-            lines.append(self._counts(0, asked, parts, total, each))
+            lines.append(count_line(schema, asked, parts, total, each))
         for number, step in enumerate(self.shares.steps, 1):
             lines += self._step_lines(number, step, max(cells))
         return lines
-
-    def _counts(self, level: int, asked: str, parts: int, epsilon: Epsilon, each: Epsilon | None = None) -> PlanLine:
-        noise = standard_deviation(count_scale(self.objective.schema, each or epsilon))
-        return PlanLine(level, asked, "noisy_count", parts, epsilon.exact, noise)
 
     def _step_lines(self, number: int, step: CardStep, cells: int) -> list[PlanLine]:
         """Returns what a step asks: perhaps a choice, and sums."""

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, Self,
 import numpy as np
 
 from miners.budget.plan import count_scale
-from miners.growth.cells import Grid, public_cuts
+from miners.growth.cells import Grid
+from miners.growth.target_range import TargetRange
 from miners.scorecards.card import Card
 from miners.scorecards.posterior import Estimate, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
@@ -281,9 +282,6 @@ class Objective(ABC):
         return card
 
 
-HISTOGRAM = 32  # cells of a numeric target
-PLAIN = 7.0  # deviations above which a count is no noise: noise is once in 40,000, in one of 60 bins once in 650 fits
-COARSE = 1.0  # cells; the rounding of values that deviate by less is a twelfth of their variance and more
 FARTHEST = 2.0  # standard deviations of the target beyond which residuals are clamped
 TIMID = 0.5  # standard deviations of the target: width of the prior of a cell's points
 
@@ -317,64 +315,23 @@ class Mean(Objective):
         """Returns how many steps a budget pays for."""
         return STEPS_FOR_MEANS.within(STEPS_FOR_MEANS.at(rows_epsilon(self.schema, epsilon)))
 
+    @cached_property
+    def _range(self) -> TargetRange:
+        return TargetRange(self.schema, self.target, self.within)
+
     @property
     def base_parts(self) -> Spec:
         """A coarse histogram of the target, or of the range where its rows are."""
-        return Cuts(self.target, self._points) if self._points else Values(self.target)
-
-    @cached_property
-    def _points(self) -> tuple[CutPoint, ...]:
-        if self.within is None:
-            return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
-        first, end = self.within
-        # Cells 100 to 499: cuts before cells 100, 112, 125, ... and 500.
-        cells = np.unique(first + np.arange(HISTOGRAM + 1) * (end - first) // HISTOGRAM)
-        return tuple(self.column.cut_before(cell) for cell in cells.tolist() if 0 < cell < self.column.cells)
-
-    @property
-    def _edges(self) -> np.ndarray:
-        """The first cell of each bin of the histogram, and the number of cells."""
-        axis = bind(self.base_parts, self.schema).axes[0]
-        # Cuts at cells 10 and 20 of 30: edges 0, 10, 20 and 30.
-        edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
-        return np.unique(np.minimum(edges, self.column.cells))
+        return self._range.parts
 
     def nearer(self, counts: np.ndarray, scale: float) -> Self:
-        """Returns the objective that looks from the first to the last sum of counts that is no noise.
-
-        Under bounds a thousand times too wide the noise of bins without rows would else move the
-        mean by more than all rows do, and residuals would be clamped far too late.
-        """
-        edges, deviation, ends = self._edges, standard_deviation(scale), list[int]()
-        counts = counts[: len(edges) - 1]
-        for rows in (counts, counts[::-1]):
-            # A sum of four bins has twice the noise of one; one bin may tell what their sum does not.
-            plain = np.maximum(np.cumsum(rows) / np.sqrt(np.arange(1, len(edges))), rows) > PLAIN * deviation
-            ends.append(int(plain.argmax()) if plain.any() else len(edges))
-        before, after = ends[0], len(edges) - 1 - ends[1]
-        if before >= after:
-            return self
-        # Rows too few to be plain lie beside a range of several bins: of bins of 50 cells from 200 to
-        # 299, cells 150 to 349. A single bin has them all, for its neighbours would be plain.
-        first, end = int(edges[before]), int(edges[after])
-        width = end - first - int(np.diff(edges[before : after + 1]).max())
-        return replace(self, within=(max(0, first - width), min(self.column.cells, end + width)))
+        """Returns the objective that looks where rows plainly are; else residuals would be clamped far too late."""
+        return replace(self, within=self._range.nearer(counts, scale).within)
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """That no range was found, or that its cells are too wide."""
-        low, high = self.column.bounds
-        if self.within is None:
-            return (
-                f"epsilon is too small to find where `{self.target}` lies from {low} to {high}: predictions may be far "
-                "off; narrower bounds, or a larger `epsilon`, are needed.",
-            )
-        if self.column.half_cell and self.deviation < COARSE:
-            return (
-                f"`{self.target}` is read in grid cells of {float(self.column.width):.6g}, about as wide as its values "
-                "spread: what is finer cannot be learned; the policy may declare a smaller `step`.",
-            )
-        return ()
+        return self._range.doubts(self.deviation)
 
     @property
     def table_parts(self) -> Spec:
@@ -383,9 +340,10 @@ class Mean(Objective):
         If a mean moves by d deviations, the halves of n rows differ by 0.8 n d against the noise of
         a count, and the residuals' sum by n d against that of ``FARTHEST`` deviations.
         """
-        if not self._points:
+        points = self._range.points
+        if not points:
             return Values(self.target)
-        return Cuts(self.target, (self._points[len(self._points) // 2] if self.half is None else self.half,))
+        return Cuts(self.target, (points[len(points) // 2] if self.half is None else self.half,))
 
     @property
     def bound(self) -> float:
@@ -397,22 +355,15 @@ class Mean(Objective):
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns mean and deviation by a histogram, without cells that noise can explain."""
-        edges = self._edges
-        middles = (edges[1:] + edges[:-1] - 1) / 2
-        if self.within is not None:  # rows outside count as its ends, as residuals are clamped
-            middles = np.clip(middles, self.within[0], self.within[1] - 1)
-        rows = np.maximum(counts[: len(middles)] - scale, 0.0)
-        if not rows.any():
-            rows = np.ones(len(middles))
-        mean = float(np.average(middles, weights=rows))
-        deviation = float(np.sqrt(np.average((middles - mean) ** 2, weights=rows)))
+        mean, deviation, rows = self._range.moments(counts, scale)
         known = replace(self, deviation=max(deviation, 0.5), half=self._half(rows))
         return known, Card(self.schema, self.target, (round(mean * POINTS),))
 
     def _half(self, rows: np.ndarray) -> CutPoint | None:
         """Returns the cut of the histogram that is nearest to its median."""
-        below = np.cumsum(rows)[: len(self._points)] / rows.sum()
-        return self._points[int(np.abs(below - 0.5).argmin())] if self._points else None
+        points = self._range.points
+        below = np.cumsum(rows)[: len(points)] / rows.sum()
+        return points[int(np.abs(below - 0.5).argmin())] if points else None
 
     def loss(self, card: Card) -> AnyDerivatives:
         """Returns the clamped residual, with the rows."""

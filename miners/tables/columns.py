@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
-from pinq.public.accuracy import standard_deviation
 from pinq.public.checks import is_listing, is_number, is_whole
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema, Value
@@ -28,7 +26,6 @@ __all__ = [
     "Columns",
     "cells_left",
     "columns_named",
-    "count_line",
     "counts_between",
     "divided",
     "even_cuts",
@@ -275,12 +272,6 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
     if len(points) == 2 and column.threshold(low, name) >= column.threshold(high, name):  # type: ignore[arg-type]
         raise QueryError(f"the condition on `{name}` is ({low}, {high}); no value is at least {low} and below {high}.")
     return _part(handle, Cuts(name, tuple(points)), 0 if low is None else 1)
-
-
-def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon) -> PlanLine:
-    """Returns the plan's line of one question for counts."""
-    noise = standard_deviation(count_scale(schema, epsilon))
-    return PlanLine(0, asked, "noisy_count", parts, epsilon.exact, noise)
 
 
 def counts_between(

@@ -17,12 +17,11 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import PlanLine
+from miners.budget.plan import PlanLine, count_line
 from miners.tables.columns import (
     ALL,
     Column,
     Columns,
-    count_line,
     divided,
     even_cuts,
     half_width,

@@ -33,8 +33,8 @@ from typing import cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine
-from miners.tables.columns import cells_left, count_line, counts_between, divided, half_width, require_parts
+from miners.budget.plan import PlanLine, count_line
+from miners.tables.columns import cells_left, counts_between, divided, half_width, require_parts
 from miners.tables.statistics import Estimate, NumericStatistic
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError

@@ -22,10 +22,9 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine
+from miners.budget.plan import PlanLine, count_line
 from miners.tables.columns import (
     cells_left,
-    count_line,
     counts_between,
     divided,
     half_width,

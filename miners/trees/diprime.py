@@ -140,6 +140,10 @@ class DiPriMe(ForestMiner):
     attributes: Sequence[str] | None = None
     random_state: int | None = None
 
+    @property
+    def _finds_range(self) -> bool:
+        return self.variant != "paper"
+
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> DiPriMeStrategy:
         require_word("variant", self.variant, tuple(VARIANTS))
         kind = VARIANTS[self.variant]
@@ -304,8 +308,9 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
 
     It grows like a ``DiPriMeForestClassifier``, whose arguments it has.
 
-    Values outside the declared bounds of the target are clamped to them by the layer, and counted
-    for the provider; rows without a value do not count.
+    Two histograms of the target first find the range where its rows plainly are; splits and means
+    clamp values to it, so bounds may be declared generously. "paper" takes the declared bounds.
+    Rows without a value do not count.
 
     Args:
         epsilon: What ``fit`` costs in all.
@@ -330,7 +335,8 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: as for ``DiPriMeForestClassifier``, with one two-bin average of each leaf in the place
-        of its histogram. The paper's mean with noise W / (n epsilon) is not private, for n is
+        of its histogram; the two histograms of all rows have their share of epsilon, and the range
+        follows from their answers. The paper's mean with noise W / (n epsilon) is not private, for n is
         (privacy.md 2.3): tests/privacy/test_diprime.py shows it. Held by:
         tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 

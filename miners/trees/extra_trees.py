@@ -123,8 +123,9 @@ class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram. Held
-        by: tests/unit/trees/test_forests.py.
+        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram, and
+        two histograms of all rows that find the target's range first, at their share of epsilon.
+        Held by: tests/unit/trees/test_forests.py, tests/unit/growth/test_target_range.py.
     """
 
     _numeric_target = True

@@ -19,6 +19,7 @@ import numpy as np
 from miners.budget.plan import count_scale, many
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
 from miners.fitted.node import Node, Split
+from miners.fitted.target import Ends
 from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.growth.frontier import Level, OpenNode, ask_classes, ask_ends
@@ -46,8 +47,10 @@ class Problem:
         cells: Numbers that a node is described by: parts of the histogram of classes, one for a
             missing class included, or the two ends of a numeric target.
         classes: How many of them are predicted, the first ones: all but a missing class.
-        epsilon: What learning it may cost in all.
+        epsilon: What learning it may cost in all, beside ``looks``.
         numeric: Whether the target is numeric.
+        looks: What each question for the range of a numeric target costs.
+        within: The range, once it is known.
     """
 
     schema: Schema
@@ -56,6 +59,8 @@ class Problem:
     classes: int
     epsilon: Epsilon
     numeric: bool = False
+    looks: tuple[Epsilon, ...] = ()
+    within: Ends = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,7 +139,7 @@ class TreeStrategy(ABC):
     def describe(self, parts: Parts, epsilon: Epsilon) -> np.ndarray:
         """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
         if self.problem.numeric:
-            return ask_ends(parts, self.schema, self.target, epsilon)
+            return ask_ends(parts, self.schema, self.target, epsilon, self.problem.within)
         return ask_classes(parts, self.target, epsilon)
 
     def without_split(self, level: int) -> Sequence[Step]:
@@ -189,7 +194,8 @@ class TreeStrategy(ABC):
             offered: The candidates: one list for all parts, or a list for each.
             step: At which loss.
         """
-        score = score_of(self.criterion, self.target)
+        within = [self.problem.within] if self.problem.numeric else []
+        score = score_of(self.criterion, self.target, *within)
         splits = parts.exp_mech(offered, score=score, epsilon=step.epsilon, textbook=self.textbook)
         return cast(list[Split | None], splits)  # what was offered
 

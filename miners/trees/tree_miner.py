@@ -6,10 +6,11 @@ tree on all rows, or a tree on each of several shards.
 
 Privacy:
     Claim: a fit costs at most the sum of its recipes' totals, in the policy's terms.
-    Why: trees on shards are grown from disjoint parts of the table (an independent keyed coin for
-    each row says which), so all of them together cost what one costs. Trees on the same rows get
-    recipes that add up to the total. Which columns a node looks at is drawn without looking at
-    rows.
+    Why: the range of a numeric target is asked of all rows first, and what is left is spent on
+    trees (sequential composition). Trees on shards are grown from disjoint parts of the table (an
+    independent keyed coin for each row says which), so all of them together cost what one costs.
+    Trees on the same rows get recipes that add up to the total. Which columns a node looks at is
+    drawn without looking at rows.
     Held by: tests/unit/trees/test_trees.py, tests/unit/trees/test_forests.py.
 """
 
@@ -18,20 +19,25 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from miners.budget.plan import FitWarning, PlanLine
-from miners.budget.recipe import DESCRIBING, Step
+import numpy as np
+
+from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale
+from miners.budget.recipe import DESCRIBING, Step, spread
 from miners.estimator import require_varied
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree, faint_of
 from miners.growth.frontier import grow
+from miners.growth.target_range import PLAIN, TargetRange
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError
+from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_PARTS
+from pinq.public.specs import MAX_PARTS, bind
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -41,6 +47,10 @@ __all__ = ["MAX_DEPTH", "TreeMiner", "Variant"]
 MAX_DEPTH = 60
 PAPER_DEPTH = 5  # F&S 2010, sec. 5, on Adult; Consul & Williamson 2020
 Variant = Literal["best", "paper"]
+LOOKS = 2  # of some 60 bins each: bounds a thousand times too wide become about as wide as the rows
+WHOLE = 1000
+# Of epsilon, for each look: more than a twentieth would be missed by splits and leaves, less than a fiftieth would not.
+LEAST_LOOK, MOST_LOOK = 0.02, 0.05
 S = TypeVar("S", bound=TreeStrategy)
 
 
@@ -57,6 +67,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     def _learned(self, strategies: Sequence[S], handle: PrivateQueryable, target: str) -> Tree | Forest:
         """Grows the tree or the trees."""
+        strategies = _located(strategies, handle)
         is_forest = sum(strategy.trees for strategy in strategies) > 1
         shares = "counted" if is_forest and not self._numeric_target else None
         trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target, shares)]
@@ -66,17 +77,26 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     # What subclasses say
 
+    @property
+    def _finds_range(self) -> bool:
+        """Whether a numeric target's range is asked for first."""
+        return True
+
     @abstractmethod
     def _strategies(self, problem: Problem) -> Sequence[S]:
         """Returns one strategy for each frontier, every parameter checked."""
 
     def _total(self, strategies: Sequence[S]) -> Epsilon:
-        return sum((strategy.recipe.total for strategy in strategies), ZERO)
+        return sum((*strategies[0].problem.looks, *(strategy.recipe.total for strategy in strategies)), ZERO)
 
     def _lines(self, strategies: Sequence[S]) -> Sequence[PlanLine]:
         """Returns a line for each step, of all trees that grow one after the other together."""
-        recipe, nodes = strategies[0].recipe, strategies[0].trees
+        recipe, nodes, problem = strategies[0].recipe, strategies[0].trees, strategies[0].problem
         lines: list[PlanLine] = []
+        for look, loss in enumerate(problem.looks):
+            bins = bind(TargetRange(problem.schema, str(problem.target)).parts, problem.schema).size
+            where = ", where these are" if look else ""
+            lines.append(count_line(problem.schema, f"rows by `{problem.target}`{where}", bins, loss))
         for level in range(recipe.depth):
             together = list(zip(*(strategy.recipe.levels[level] for strategy in strategies), strict=True))
             described = [steps for steps in together if steps[0].name in DESCRIBING]
@@ -109,15 +129,48 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
             raise QueryError(f"the target `{target}` is categorical; {name} predicts the mean of a numeric column.")
         require_varied(schema, target)
         if is_numeric:
-            return Problem(schema, target, ENDS, ENDS, epsilon, numeric=True)
+            *looks, rest = _with_looks(schema, epsilon) if self._finds_range else [epsilon]
+            return Problem(schema, target, ENDS, ENDS, rest, numeric=True, looks=tuple(looks))
         return Problem(schema, target, column.codes, column.cells, epsilon)
+
+
+def _with_looks(schema: Schema, epsilon: Epsilon) -> tuple[Epsilon, ...]:
+    """Returns what each question for a target's range costs, and what is left; no question that could show nothing.
+
+    Each shows a quarter of the rows, were the table as large as it may be, within the limits. It
+    costs a little more than the one before: at losses of their own they are different questions,
+    and ``reuse`` finds the answer of each.
+    """
+    shown = PLAIN * standard_deviation(count_scale(schema, epsilon)) / schema.max_rows  # of epsilon, all rows in a bin
+    if shown > MOST_LOOK:
+        return (epsilon,)
+    look = round(WHOLE * min(MOST_LOOK, max(LEAST_LOOK, 4 * shown)))
+    weights = [look + number for number in range(LOOKS)]
+    return spread(epsilon, [*weights, WHOLE - sum(weights)])
+
+
+def _located(strategies: Sequence[S], handle: PrivateQueryable) -> Sequence[S]:
+    """Asks where the target lies; returns the strategies that clamp it to that range."""
+    problem = strategies[0].problem
+    if not problem.looks:
+        return strategies
+    where, deviation = TargetRange(problem.schema, str(problem.target)), 0.0
+    for loss in problem.looks:
+        scale = count_scale(problem.schema, loss)
+        counts = np.asarray(handle.partition(where.parts).noisy_count(epsilon=loss), dtype=np.float64)
+        _, deviation, _ = where.moments(counts, scale)
+        where = where.nearer(counts, scale)
+    for doubt in where.doubts(deviation):
+        warnings.warn(doubt, FitWarning, stacklevel=5)
+    return [replace(strategy, problem=replace(problem, within=where.ends)) for strategy in strategies]
 
 
 def _grown(strategy: TreeStrategy, handle: PrivateQueryable, target: str, shares: str | None) -> list[Tree]:
     """Grows the trees of one frontier; nothing is left of their open nodes."""
     roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
     estimates = strategy.estimates(grow(roots, strategy))
-    return [Tree(strategy.schema, target, nodes, shares=shares) for nodes in estimates]
+    within = strategy.problem.within
+    return [Tree(strategy.schema, target, nodes, shares=shares, within=within) for nodes in estimates]
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:

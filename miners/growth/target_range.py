@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a numeric target's rows are, within bounds that may be declared a thousand times too wide.
+
+Noise in sums and averages of a target is as wide as the range to which its values are clamped. So
+cards, trees and forests ask for a coarse histogram of the target first, then for one of the range
+that it tells, and clamp to what the last one tells.
+
+Privacy:
+    Claim: free beside the histograms, which are counts that a fit pays for.
+    Why: the range is a function of noisy counts (post-processing); what is asked within it is a
+    question that follows from earlier answers (sequential composition, privacy.md 1.2). Held by:
+    tests/unit/growth/test_target_range.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from miners.growth.cells import Grid, public_cuts
+from pinq.public.accuracy import standard_deviation
+from pinq.public.columns import CutPoint
+from pinq.public.schema import Numeric, Schema
+from pinq.public.specs import Cuts, Spec, Values, bind
+
+__all__ = ["PLAIN", "TargetRange"]
+
+HISTOGRAM = 32  # bins
+PLAIN = 7.0  # deviations above which a count is no noise: noise is once in 40,000, in one of 60 bins once in 650 fits
+COARSE = 1.0  # cells; the rounding of values that deviate by less is a twelfth of their variance and more
+
+
+@dataclass(frozen=True)
+class TargetRange:
+    """What is known of where a target's rows are.
+
+    Attributes:
+        schema: The public schema.
+        target: The numeric column.
+        within: The first cell of the range where rows plainly are, and the first above it; None
+            before the first answer, or where it does not tell.
+    """
+
+    schema: Schema
+    target: str
+    within: tuple[int, int] | None = None
+
+    @property
+    def column(self) -> Numeric:
+        """The target's declaration."""
+        return self.schema.numeric(self.target)
+
+    @property
+    def ends(self) -> tuple[CutPoint, CutPoint] | None:
+        """The lowest and the highest value of the range, as questions have them; None for the bounds."""
+        if self.within is None or self.column.cells < 2:
+            return None
+        # A range of one cell is not narrower than that cell and a neighbour.
+        first = min(self.within[0], self.column.cells - 2)
+        last = max(self.within[1] - 1, first + 1)
+        return self.column.point(self.column.number(first)), self.column.point(self.column.number(last))
+
+    @property
+    def parts(self) -> Spec:
+        """A coarse histogram of the target, or of the range where its rows are."""
+        return Cuts(self.target, self.points) if self.points else Values(self.target)
+
+    @cached_property
+    def points(self) -> tuple[CutPoint, ...]:
+        """Its cuts; none where the target has a single cell."""
+        if self.within is None:
+            return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
+        first, end = self.within
+        # Cells 100 to 499: cuts before cells 100, 112, 125, ... and 500.
+        cells = np.unique(first + np.arange(HISTOGRAM + 1) * (end - first) // HISTOGRAM)
+        return tuple(self.column.cut_before(cell) for cell in cells.tolist() if 0 < cell < self.column.cells)
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """The first cell of each bin, and the number of cells."""
+        axis = bind(self.parts, self.schema).axes[0]
+        # Cuts at cells 10 and 20 of 30: edges 0, 10, 20 and 30.
+        edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
+        return np.unique(np.minimum(edges, self.column.cells))
+
+    def nearer(self, counts: np.ndarray, scale: float) -> TargetRange:
+        """Returns the range from the first to the last sum of counts that is no noise; itself where none is.
+
+        Under bounds a thousand times too wide the noise of bins without rows would else move the
+        mean by more than all rows do.
+
+        Args:
+            counts: Noisy rows of ``parts``.
+            scale: Of their noise.
+        """
+        edges, deviation, ends = self.edges, standard_deviation(scale), list[int]()
+        counts = counts[: len(edges) - 1]
+        for rows in (counts, counts[::-1]):
+            # A sum of four bins has twice the noise of one; one bin may tell what their sum does not.
+            plain = np.maximum(np.cumsum(rows) / np.sqrt(np.arange(1, len(edges))), rows) > PLAIN * deviation
+            ends.append(int(plain.argmax()) if plain.any() else len(edges))
+        before, after = ends[0], len(edges) - 1 - ends[1]
+        if before >= after:
+            return self
+        # Rows too few to be plain lie beside a range of several bins: of bins of 50 cells from 200 to
+        # 299, cells 150 to 349. So they do where plain bins have too few of all rows: beside a bin of
+        # 50 cells with 600 of 2,400 rows, three times as many cells.
+        first, end = int(edges[before]), int(edges[after])
+        width = end - first - int(np.diff(edges[before : after + 1]).max())
+        width = max(width, round((counts.sum() / counts[before:after].sum() - 1) * (end - first)))
+        return replace(self, within=(max(0, first - width), min(self.column.cells, end + width)))
+
+    def moments(self, counts: np.ndarray, scale: float) -> tuple[float, float, np.ndarray]:
+        """Returns mean and deviation in grid cells, and rows of each bin, without bins that noise can explain."""
+        middles = (self.edges[1:] + self.edges[:-1] - 1) / 2
+        if self.within is not None:  # rows outside count as its ends, as values are clamped
+            middles = np.clip(middles, self.within[0], self.within[1] - 1)
+        rows = np.maximum(counts[: len(middles)] - scale, 0.0)
+        if not rows.any():
+            rows = np.ones(len(middles))
+        mean = float(np.average(middles, weights=rows))
+        return mean, float(np.sqrt(np.average((middles - mean) ** 2, weights=rows))), rows
+
+    def doubts(self, deviation: float) -> tuple[str, ...]:
+        """Says that no range was found, or that cells are too wide for values that deviate so; empty if all is well."""
+        low, high = self.column.bounds
+        if self.within is None:
+            return (
+                f"epsilon is too small to find where `{self.target}` lies from {low} to {high}: predictions may be far "
+                "off; narrower bounds, or a larger `epsilon`, are needed.",
+            )
+        if self.column.half_cell and deviation < COARSE:
+            return (
+                f"`{self.target}` is read in grid cells of {float(self.column.width):.6g}, about as wide as its values "
+                "spread: what is finer cannot be learned; the policy may declare a smaller `step`.",
+            )
+        return ()
