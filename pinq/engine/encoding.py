@@ -213,6 +213,12 @@ class Encoder:
         nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({literal(salt.hex())} || {text}), {names})"
         return f"SELECT {names} FROM {encoded} QUALIFY {nth} <= {policy.bounded_unit.max_rows}"
 
+    def compared(self, source: str, rows: int) -> str:
+        """A query for some rows: of each column the text of its value, and its code as in ``tried``."""
+        texts = [f"CAST({self._raw.values[name].value} AS VARCHAR)" for name in self._policy.columns]
+        pairs = (f"{text}, {code}" for text, code in zip(texts, self._select, strict=False))
+        return f"SELECT {', '.join(pairs)} FROM {self._raw.rows(source)} LIMIT {rows}"
+
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""
         counts = []

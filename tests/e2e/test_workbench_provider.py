@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider's way through the workbench in a real browser: from a file that arrives to a grant, over a crash."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinq.provider.grants import show
+from pinq.provider.policy_file import load_policy
+from tests.benches import Bench, bench, look_at, needs_browser
+from tests.browser import Browser, browsing
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+
+def write_cases(file: Path, persons: int = 200) -> None:
+    """A German export: semicolons, decimal commas, a person number, three cases a person."""
+    drawn, lines = random.Random(7), ["Fallnummer;Patientennummer;Aufnahme;Alter;Geschlecht;Kosten;verstorben"]
+    for person in range(persons):
+        age, sex = drawn.randint(18, 95), drawn.choice("mw")
+        for case in range(3):
+            day, cost = f"2023-{drawn.randint(1, 12):02d}-{drawn.randint(1, 28):02d}", f"{drawn.randint(500, 20000)},50"
+            dead = "ja" if drawn.random() < age / 300 else "nein"
+            lines.append(f"{3 * person + case};P{person:05d};{day};{age};{sex};{cost};{dead}")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("provider")
+
+
+@pytest.fixture(scope="module")
+def browser(place: Path) -> Iterator[Browser]:
+    with browsing(place) as found:
+        found.resize(1100, 800)
+        found.prefer("light")
+        yield found
+
+
+def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
+    folder = place / "cases"
+    folder.mkdir()
+    write_cases(folder / "cases.csv")
+    wrong: list[str] = []
+    running = Bench(place, folder)
+    try:
+        browser.open(running.link)
+        browser.sees("Nothing here yet")
+        wrong += look_at(browser, "provider-start", place)
+        browser.choose("Table", "cases.csv")
+        browser.push("Look at it")
+        browser.sees("try --delimiter ';'")
+        browser.push("How a text file is written")
+        browser.fill("Between fields (delimiter)", ";")
+        browser.fill("Before decimals (decimal)", ",")
+        browser.push("Look at it")
+        browser.sees("values wait for review", "read off the rows", "numbers 0 to 20000")
+
+        browser.choose("Column that names the person; none where each row is another one", "Patientennummer")
+        browser.push("Show how many rows each has")
+        browser.sees("200 different values", "Largest groups")
+        wrong += look_at(browser, "provider-review", place)
+        browser.fill("Rows of one person that count at most", "3")
+        browser.fill("Why", "a case is a stay, at most three a year")
+        browser.fill("Alter upper", "120")
+        browser.push("Hide this")
+        browser.sees("All rows of one Patientennummer, at most 3.")
+    finally:
+        running.kill()  # in the middle: what was confirmed is in the file
+    browser.sees("Connection lost")
+
+    with bench(place, folder) as again:
+        browser.open(again.link)
+        browser.push("cases.yaml")
+        browser.sees("All rows of one Patientennummer, at most 3.")
+        browser.push("Leave Fallnummer out")
+        browser.wait("!document.body.innerText.includes('Fallnummer')")
+        browser.push("Confirm Alter")
+        browser.sees("A reason is needed")
+        browser.fill("Alter upper", "120")
+        browser.fill("Where Alter is publicly known from", "nobody was ever older")
+        browser.open(again.root + "/policy/cases.yaml")  # a reload loses nothing
+        browser.push("Confirm Alter")
+        browser.sees("whole numbers 10 to 120")
+        browser.fill("Where max_rows is publicly known from", "the house has 500 beds")
+        browser.push("Confirm max_rows")
+        browser.wait("!document.body.innerText.includes('Confirm max_rows')")
+        browser.push("Tick all")
+        browser.fill("Where all of this is publicly known from", "admission form")
+        browser.push("Confirm the ticked columns")
+        browser.sees("Nothing waits for review")
+        browser.push("Check")
+        browser.sees("600 rows, 600 encoded", "Ready")
+        wrong += look_at(browser, "provider-check", place)
+
+        browser.push("Grants")
+        browser.sees("There is no ledger")
+        browser.fill("Analyst", "ana")
+        browser.fill("Epsilon", "0.5")
+        browser.fill("Because", "contract 17")
+        browser.sees("62.2%", "A count of 10,000")
+        browser.push("Grant")
+        browser.sees("This token is shown only now")
+        wrong += look_at(browser, "provider-grant", place)
+        assert not [text for text in browser.console if "pinq_" in text]
+    policy = folder / "cases.yaml"
+    assert load_policy(policy).reviewed["columns.Alter.upper"] == "nobody was ever older"
+    assert [(one.analyst, str(one.limit)) for one in show(policy).accounts] == [("ana", "0.5")]
+    assert "pinq_" not in again.said
+    assert not wrong, "\n".join(wrong)
