@@ -22,6 +22,17 @@ from pinq.errors import PinqError
 __all__ = ["Act", "Draft", "attempt", "choice", "command", "field", "frame", "heading", "section", "table", "tell"]
 
 T = TypeVar("T")
+# What the pages call Python's parameters.
+LABELS = {
+    "analyst": "Analyst",
+    "because": "Because",
+    "epsilon": "Epsilon",
+    "expires": "Until",
+    "max_epsilon_per_query": "Most that one query may ask",
+    "queries_per_minute": "Queries a minute",
+    "since": "From",
+    "until": "To",
+}
 Draft = dict[str, Any]
 """What was typed so far, by name."""
 
@@ -82,10 +93,10 @@ def field(label: str, draft: Draft, name: str, hint: str = "", **words: Any) -> 
 
 def choice(label: str, options: Any, draft: Draft, name: str, **words: Any) -> ui.select:
     """Makes a choice that outlives the page; what was chosen and is no longer there is forgotten."""
-    many = bool(words.get("multiple"))
-    chosen = draft.get(name, [] if many else None)
-    kept = [one for one in chosen if one in options] if many else chosen if chosen in options else None
-    made = ui.select(options, label=label, value=kept, **words).props("outlined dense stack-label options-dense")
+    chosen = draft.get(name)
+    made = ui.select(options, label=label, value=chosen if chosen in options else None, **words).props(
+        "outlined dense stack-label options-dense"
+    )
     made.on_value_change(lambda event: draft.update({name: event.value}))
     return made
 
@@ -124,7 +135,7 @@ async def attempt(place: ui.label, call: Callable[..., T], *args: Any, **words: 
     try:
         return await run.io_bound(partial(call, *args, **words))
     except PinqError as error:
-        place.text = str(error)
+        place.text = error.worded(LABELS)
     except OSError as error:
         place.text = f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}."
     except Exception as error:

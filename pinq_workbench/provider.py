@@ -11,12 +11,15 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
 from nicegui import ui
 from nicegui.events import ValueChangeEventArguments
 
+from pinq.cli.prepare import dialect_of
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.events import here
 from pinq.provider import grants, look, review
@@ -25,8 +28,8 @@ from pinq.provider.check import CheckReport, check
 from pinq.provider.policy_file import load_policy, parse_policy
 from pinq.provider.proposal import propose
 from pinq.public.accuracy import laplace_interval, max_belief
-from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
+from pinq_workbench.auditor import declare_report, show_report
 from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, section, table, tell
 from pinq_workbench.parts import field as typed
 
@@ -41,6 +44,10 @@ DIALECT = {
     "delimiter": "Between fields (delimiter)",
     "decimal": "Before decimals (decimal)",
     "thousands": "Between thousands (thousands)",
+    "dates": "Dates, as %d.%m.%Y (dates)",
+    "encoding": "Encoding (encoding)",
+    "sheet": "Sheet of a workbook (sheet)",
+    "skip": "Title lines above the header (skip)",
 }
 SHOWN_ROWS = 4
 
@@ -112,9 +119,11 @@ class Provider:
         data, stated = str(draft.get("data") or ""), {key: draft[key] for key in DIALECT if draft.get(key)}
         if not data:
             raise PolicyError("Choose a table first, or write where it is.")
-        stated |= {"encoding": draft["encoding"]} if draft.get("encoding") else {}
         place = data if Path(data.split("::")[0]).is_absolute() else str(self.folder / data)
-        csv = Dialect.model_validate(stated) if stated else None
+        try:
+            csv = dialect_of(**stated)
+        except typer.BadParameter as error:
+            raise PolicyError(error.message) from None
         text = propose(place, target=draft.get("target") or None, folder=self.folder, csv=csv)
         name = f"{parse_policy(text, self.folder / 'proposed').dataset}.yaml"
         with (self.folder / name).open("x", encoding="utf-8") as file:
@@ -126,9 +135,11 @@ class Provider:
         ui.page("/")(self._home)
         ui.page("/policy/{name}")(self._review)
         ui.page("/policy/{name}/grants")(self._grants)
+        ui.page("/policy/{name}/log")(self._log)
+        declare_report("/policy/{name}/log", lambda name: (self.file(name), None))
 
     def _links(self, name: str = "") -> dict[str, str]:
-        own = {"Review": f"/policy/{name}", "Grants": f"/policy/{name}/grants"}
+        own = {"Review": f"/policy/{name}", "Grants": f"/policy/{name}/grants", "Log": f"/policy/{name}/log"}
         return {"Datasets": "/"} | (own if name else {})
 
     # The folder
@@ -164,8 +175,7 @@ class Provider:
         typed("Column that models will predict (optional)", draft, "target")
         with ui.expansion("How a text file is written").classes("full").props("dense"), ui.row().classes("row-of"):
             for key, label in DIALECT.items():
-                typed(label, draft, key, "as usual")
-            typed("Encoding", draft, "encoding", "utf-8")
+                typed(label, draft, key)
 
         async def act(place: ui.label) -> None:
             name = await attempt(place, self.propose, draft)
@@ -216,7 +226,7 @@ class Provider:
                 self._changing(
                     name,
                     f"Leave {column} out",
-                    lambda column=column: review.leave_out(self.file(name), column),
+                    partial(review.leave_out, self.file(name), column),
                     main=False,
                 )
 
@@ -225,7 +235,11 @@ class Provider:
 
         async def act(place: ui.label) -> None:
             # What the page shows next is read before it is drawn again, so that it does not jump.
-            if await attempt(place, lambda: (change(), self.seen(name))) is not None:
+            def changed() -> Seen:
+                change()
+                return self.seen(name)
+
+            if await attempt(place, changed) is not None:
                 self._columns.refresh()
 
         Act(text, act, main=main)
@@ -346,6 +360,14 @@ class Provider:
         ]
         table("Grants", ["analyst", "state", "limit >", "spent >", "remaining >", "until", "allowed"], rows)
 
+    # The log
+
+    async def _log(self, name: str) -> None:
+        with frame(f"Log of {name}", self._links(name)):
+            file = await attempt(tell(), self.file, name)
+            if file is not None:
+                await show_report(f"/policy/{name}/log", self.draft(name), (file, None))
+
 
 def _column_of(name: str) -> str:
     """The column of a value that waits, ``age`` of ``columns.age.upper``; empty where it is the policy's own."""
@@ -365,7 +387,7 @@ def _confirm(file: Path, items: list[review.Waiting], draft: Draft, because: str
 def _box(column: str, ticked: set[str]) -> ui.checkbox:
     """Makes a box that puts a column into a set."""
 
-    def tick(event: ValueChangeEventArguments[bool]) -> None:
+    def tick(event: ValueChangeEventArguments[bool | None]) -> None:
         ticked.add(column) if event.value else ticked.discard(column)
 
     return ui.checkbox(column, value=column in ticked, on_change=tick)

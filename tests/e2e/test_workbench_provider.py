@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import pinq
 from pinq.provider.grants import show
 from pinq.provider.policy_file import load_policy
 from tests.benches import Bench, bench, look_at, needs_browser
 from tests.browser import Browser, browsing
+from tests.processes import run_pinq
+from tests.servers import publish, token_of
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -113,3 +116,35 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
     assert [(one.analyst, str(one.limit)) for one in show(policy).accounts] == [("ana", "0.5")]
     assert "pinq_" not in again.said
     assert not wrong, "\n".join(wrong)
+
+
+def test_an_auditor_reads_who_spent_what_and_why_it_ended(place: Path, browser: Browser) -> None:
+    policy = publish(place / "audited", "people", cap=10)
+    token_of(policy, "ana", 1)
+    token_of(policy, "bob", 1)
+    with pinq.open(policy, analyst="ana") as h:
+        h.noisy_count(epsilon="0.75")
+        with pytest.raises(pinq.BudgetExceeded):
+            h.noisy_count(epsilon="0.5")
+    ledger = next(file for file in (place / "audited").iterdir() if file.name.endswith(".ledger"))
+    with bench(place, ledger) as running:
+        browser.open(running.link)
+        browser.sees("The chain of", "events holds")
+        inside = "document.querySelector('iframe').contentDocument.body.innerText"
+        browser.wait(f"{inside}.includes('Exhaustion') && {inside}.includes('bob')")
+        wrong = look_at(browser, "auditor", place)
+        browser.choose("Analyst (all)", "ana")
+        browser.push("Show")
+        browser.wait(f"{inside}.includes('Audit of people for ana') && !{inside}.includes('bob')")
+        assert browser.js(f"{inside}.includes('0.75')")
+        browser.fill("From (a day or a time)", "tomorrow")
+        browser.push("Show")
+        browser.sees("From is 'tomorrow'")
+    assert not wrong, "\n".join(wrong)
+    assert "QueryError" not in running.said
+
+
+def test_what_cannot_be_opened_says_so_at_the_command_line(place: Path) -> None:
+    done = run_pinq(["workbench", str(place / "nothing.ledger")])
+    assert done.returncode == 1
+    assert "There is no" in done.stderr
