@@ -283,10 +283,6 @@ def _held(
         missing = len(frame) - holding.rows
         left_out = f", {missing:,} left out for values that are missing or not declared" if missing else ""
         typer.echo(printable(f"{member.name}: {holding.rows:,} rows{left_out}"), err=True)
-        if holding.rows > member.rows:
-            raise QueryError(
-                f"the table of {member.name} has {holding.rows:,} rows; the session says at most {member.rows:,}."
-            )
     return holdings
 
 
