@@ -27,6 +27,7 @@ from pinq.errors import PinqError, QueryError, Unavailable, unspent
 from pinq.public.checks import is_number
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.wire import (
+    CHANGED,
     NAMED,
     PROTOCOL,
     PROTOCOL_HEADER,
@@ -87,6 +88,9 @@ def connect(
     return PrivateQueryable(RemoteSession(root, dataset, find_token(url, token), context, float(timeout)))
 
 
+SHARDS = '"kind":"shards"'
+
+
 class RemoteSession:
     """A curator at the other end of a wire, for one analyst."""
 
@@ -117,17 +121,17 @@ class RemoteSession:
         except BaseException:
             self._client.close()
             raise
-        self._client.headers[SCHEMA_HEADER] = described.digest
+        self._holding = described.digest  # the schema's that holds now, as far as it is known
 
     def ask(self, request: Request) -> Answer:
         """The server's answer, once: retries carry the same request id."""
         if self._revision < NAMED:  # it would not know an act
             request = request.model_copy(update={"act": None})
-        return self._read(self._send("POST", "/query", _text(request)), Answer)
+        return self._read(self._asked("/query", request), Answer)
 
     def preview(self, request: Request) -> Preview:
         """What it would cost."""
-        return self._read(self._send("POST", "/preview", _text(request)), WirePreview).preview()
+        return self._read(self._asked("/preview", request), WirePreview).preview()
 
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""
@@ -159,7 +163,32 @@ class RemoteSession:
     def _get(self, path: str, kind: type[T]) -> T:
         return self._read(self._send("GET", path), kind)
 
-    def _send(self, method: str, path: str, content: str | None = None, *, opening: bool = False) -> httpx.Response:
+    def _asked(self, path: str, request: Request) -> httpx.Response:
+        """Sends a question; once more where the policy has only gained columns since.
+
+        Shards deal rows out by all columns, and an answer that was paid for belongs to the schema that
+        held then: what names one of both is sent under the schema of this handle alone.
+        """
+        text = _text(request)
+        outlives = request.reuse is None and SHARDS not in text
+        try:
+            return self._send("POST", path, text, schema=self._holding if outlives else self.schema.digest)
+        except QueryError as error:
+            if not outlives or error.charged != 0 or CHANGED not in str(error) or not self._only_gained_columns():
+                raise
+        return self._send("POST", path, text, schema=self._holding)
+
+    def _only_gained_columns(self) -> bool:
+        """Whether the schema that holds now says the same of all columns that this handle knows, and of the table."""
+        now = self._get("", Description)
+        columns = {name: column for name, column in now.columns.columns.items() if name in self.schema.columns}
+        same = now.columns.digest == now.digest and now.columns.model_copy(update={"columns": columns}) == self.schema
+        self._holding = now.digest if same else self._holding
+        return same
+
+    def _send(
+        self, method: str, path: str, content: str | None = None, *, schema: str = "", opening: bool = False
+    ) -> httpx.Response:
         """Sends until there is an answer, an error that repeating would not change, or no time.
 
         Once an attempt was lost on the way it may have been charged, so no later error of the same
@@ -170,7 +199,7 @@ class RemoteSession:
         deadline = start + left
         while True:
             try:
-                headers = {"Content-Type": "application/json"} if content else None
+                headers = {"Content-Type": "application/json", SCHEMA_HEADER: schema} if content else None
                 patience = httpx.Timeout(left, connect=min(left, OPENING)) if opening else left
                 response = self._client.request(
                     method, self._path + path, content=content, headers=headers, timeout=patience

@@ -20,7 +20,7 @@ from pinq.provider import local
 from pinq.provider.history import page
 from pinq.public.queries import Request
 from pinq.public.schema import Date
-from pinq.public.wire import DATED, NAMED, REVISION, Description, History, WireBudget, WirePreview
+from pinq.public.wire import CHANGED, DATED, NAMED, REVISION, Description, History, WireBudget, WirePreview
 from pinq.server.datasets import Dataset
 
 __all__ = ["Visit", "Work", "begun", "budget", "coarse", "describe", "history", "preview", "query", "remembered"]
@@ -219,4 +219,4 @@ def _changed(visit: Visit, schema: str | None) -> bool:
 
 def _require_schema(visit: Visit, schema: str | None) -> None:
     if _changed(visit, schema):
-        raise QueryError("the data provider changed the policy since this handle was opened; connect again.")
+        raise QueryError(CHANGED)
