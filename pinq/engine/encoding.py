@@ -14,7 +14,8 @@ Privacy:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import duckdb
@@ -24,12 +25,22 @@ import pyarrow as pa
 from pinq.engine.delimited import Lines
 from pinq.engine.formulas import prepare_formulas, require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings, moment_number
-from pinq.engine.sources import literal, quoted
+from pinq.engine.sources import columns_of, literal, quoted
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
 
-__all__ = ["Encoder", "EncodingReport", "Losses", "RawColumns", "RawValue", "bound", "candidate_columns", "encode"]
+__all__ = [
+    "Encoder",
+    "EncodingReport",
+    "Losses",
+    "RawColumns",
+    "RawValue",
+    "bound",
+    "candidate_columns",
+    "encode",
+    "encoder_of",
+]
 
 
 @dataclass(frozen=True)
@@ -256,12 +267,19 @@ def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") 
         rows of a unit can choose the ``max_rows`` that are kept of it, by ``Encoder.bounded``. A
         call costs some milliseconds beside its rows: give it many.
     """
+    with encoder_of(batch, policy, salt) as (connection, encoder):
+        return connection.sql(encoder.encoded("source")).to_arrow_table()
+
+
+@contextmanager
+def encoder_of(
+    batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, Encoder]]:
+    """Makes a batch of raw rows the table ``source`` of a connection, with what encodes it."""
     with duckdb.connect(config={"enable_external_access": "false"}) as connection:
         define_readings(connection, None)
         connection.register("source", batch)
-        described = connection.execute("DESCRIBE SELECT * FROM source").fetchall()
-        encoder = Encoder(connection, policy, {name: kind for name, kind, *_ in described}, salt)
-        return connection.sql(encoder.encoded("source")).to_arrow_table()
+        yield connection, Encoder(connection, policy, columns_of(connection, "source"), salt)
 
 
 def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
