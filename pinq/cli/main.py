@@ -24,7 +24,7 @@ ABOUT = """\
 Let others mine a table that you may not hand out.
 
 You declare in a [bold]policy[/bold] what is publicly known about the table, and grant each analyst a budget \
-[bold]epsilon[/bold]. They ask for counts, sums, averages and choices; every answer is differentially private, \
+[bold]epsilon[/bold]. They query counts, sums, averages and selections; every answer is differentially private, \
 every cost is charged first and logged, and when the budget is gone the answer is no. \
 An [bold]audit[/bold] replays the log: who asked what, what it cost, who ran out when.
 """

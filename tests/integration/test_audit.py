@@ -398,7 +398,7 @@ def test_terminal_shows_names_as_they_are(used: Path) -> None:
         "chain: verified",
         HOSTILE[0],
         HOSTILE[1],
-        "own limit",
+        "analyst's limit",
         "cap",
         "refused (not-authorised)",
         "1.75 of 2 spent",
