@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
+from pinq.analyst.sign_in import SignedIn
 from pinq.analyst.tokens import find_token
 from pinq.errors import PinqError, QueryError, Unavailable, unspent
 from pinq.public.checks import is_number
@@ -61,6 +62,7 @@ def connect(
     verify: bool | str | os.PathLike[str] = True,
     timeout: float = 60.0,
     insecure_http: bool = False,
+    sign_in: bool = False,
 ) -> PrivateQueryable:
     """Opens a handle on a dataset behind a server.
 
@@ -75,6 +77,8 @@ def connect(
             server that is busy or asks for a slower pace (429). Opening gives up after five where
             nobody listens at all.
         insecure_http: Allow ``http://`` to a server on this very machine.
+        sign_in: Sign in at the house's identity provider, in the place of a token: it prints an address
+            and a code to enter there.
 
     Raises:
         QueryError: A malformed argument, or no token.
@@ -85,7 +89,8 @@ def connect(
     if not is_number(timeout, 1e-9, 10**6):
         raise QueryError(f"is {timeout!r}", parameter="timeout", allowed="a number of seconds greater than 0")
     root, dataset, context = _split(url, verify, insecure_http)
-    return PrivateQueryable(RemoteSession(root, dataset, find_token(url, token), context, float(timeout)))
+    shown = SignedIn(root, context, print) if sign_in else find_token(url, token)
+    return PrivateQueryable(RemoteSession(root, dataset, shown, context, float(timeout)))
 
 
 SHARDS = '"kind":"shards"'
@@ -94,19 +99,27 @@ SHARDS = '"kind":"shards"'
 class RemoteSession:
     """A curator at the other end of a wire, for one analyst."""
 
-    def __init__(self, root: str, dataset: str, token: str, verify: ssl.SSLContext | None, timeout: float) -> None:
+    def __init__(
+        self, root: str, dataset: str, token: str | SignedIn, verify: ssl.SSLContext | None, timeout: float
+    ) -> None:
         self._timeout, self._path = timeout, f"/v{PROTOCOL}/{quote(dataset)}"
         headers = {
-            "Authorization": f"Bearer {token}",
             PROTOCOL_HEADER: PROTOCOL,
             REVISION_HEADER: str(REVISION),
             "Accept": "application/json",
             "Accept-Encoding": "identity",
         }
+        if isinstance(token, str):
+            headers["Authorization"] = f"Bearer {token}"
         # A proxy of the environment must never see a token in the clear.
         patience = httpx.Timeout(timeout, connect=min(timeout, 10.0))
         self._client: httpx.Client | Any = httpx.Client(
-            base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None
+            base_url=root,
+            headers=headers,
+            verify=verify or False,
+            timeout=patience,
+            trust_env=verify is not None,
+            auth=None if isinstance(token, str) else token,
         )
         try:
             opened = self._send("GET", "", opening=True)

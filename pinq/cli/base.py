@@ -75,6 +75,7 @@ NEEDS = {
     "plot": "Drawing needs matplotlib",
     "sklearn": "This needs scikit-learn",
     "excel": "Reading a workbook needs python-calamine",
+    "oidc": "Signing in needs joserfc",
 }
 
 

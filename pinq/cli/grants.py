@@ -62,6 +62,11 @@ StoredBytes = Annotated[
 ]
 
 
+SignIn = Annotated[
+    bool, typer.Option("--sign-in", help="ANALYST signs in at the policy's identity provider, under this name.")
+]
+
+
 @commands.command(rich_help_panel="Grant")
 @guarded
 def grant(
@@ -75,6 +80,7 @@ def grant(
     per_minute: PerMinute = None,
     work_per_minute: WorkPerMinute = None,
     stored_bytes: StoredBytes = None,
+    sign_in: SignIn = False,
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +88,8 @@ def grant(
     from pinq.provider.grants import grant as grant_budget
 
     terms = _terms_of(policy, max_epsilon, columns, verbs, per_minute, work_per_minute, stored_bytes)
-    _print_account(grant_budget(policy, analyst, epsilon, expires, terms, by=_signed(because)), "granted", as_json)
+    account = grant_budget(policy, analyst, epsilon, expires, terms, sign_in=sign_in, by=_signed(because))
+    _print_account(account, "granted", as_json)
 
 
 @commands.command(rich_help_panel="Grant")
@@ -158,11 +165,14 @@ def revoke(
 
 @commands.command(rich_help_panel="Grant")
 @guarded
-def token(policy: PolicyFile, analyst: Analyst, because: Because = "", as_json: AsJson = False) -> None:
+def token(
+    policy: PolicyFile, analyst: Analyst, sign_in: SignIn = False, because: Because = "", as_json: AsJson = False
+) -> None:
     """Issue another token for a grant. The old one ends at once."""
     from pinq.provider.grants import reissue
 
-    _print_account(reissue(policy, analyst, by=_signed(because)), "has a new token", as_json)
+    account = reissue(policy, analyst, sign_in=sign_in, by=_signed(because))
+    _print_account(account, "signs in from now on" if sign_in else "has a new token", as_json)
 
 
 @commands.command(rich_help_panel="Grant")

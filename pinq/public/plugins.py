@@ -68,6 +68,7 @@ EXTRAS = {
     "arrow": ("pyarrow",),
     "sklearn": ("sklearn",),
     "excel": ("python_calamine",),
+    "oidc": ("joserfc",),
 }
 
 

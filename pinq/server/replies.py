@@ -39,6 +39,7 @@ class Visit:
         at: The open dataset whose ledger knows its token; another one where none has that name.
         dataset, grant: What its token opens; None until it was accepted.
         request: Its id, once it was read.
+        reason: Why whom a token names is not known, for the log.
         started: When it arrived.
         clock: When its work began, from which time buckets are counted.
         padded: Whether it has waited for the end of its bucket.
@@ -53,6 +54,7 @@ class Visit:
     dataset: Dataset | None = None
     grant: Grant | None = None
     request: str | None = None
+    reason: str | None = None
     started: float = field(default_factory=time.monotonic)
     clock: float = field(default_factory=time.monotonic)
     padded: bool = False
