@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, argument, console, guarded, option, print_json
-from pinq.errors import QueryError
-from pinq.public.checks import printable
+from pinq.errors import QueryError, printable
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

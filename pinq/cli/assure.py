@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, console, guarded, option
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 if TYPE_CHECKING:
     from pinq.provider.selftest import Progress, Report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option, print_json
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 if TYPE_CHECKING:
     from pinq.provider.report.audit import Audit

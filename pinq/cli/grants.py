@@ -21,9 +21,8 @@ from pinq.cli.base import (
     option,
     print_json,
 )
-from pinq.errors import LedgerError
+from pinq.errors import LedgerError, printable
 from pinq.provider.report.markup import when
-from pinq.public.checks import printable
 
 if TYPE_CHECKING:
     from pinq.ledger.events import Signature

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, guarded, in_notebook, option, print_json
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport

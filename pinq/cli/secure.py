@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json
-from pinq.errors import QueryError
-from pinq.public.checks import printable
+from pinq.errors import QueryError, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pinq.cli.base import argument, can_ask, guarded, option
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 __all__ = ["commands"]
 

@@ -16,7 +16,7 @@ import typer
 
 from pinq.cli import ask
 from pinq.cli.base import AsJson, argument, console, guarded, option, print_json
-from pinq.public.checks import printable
+from pinq.errors import printable
 from pinq.public.plugins import plugin
 
 if TYPE_CHECKING:
