@@ -19,7 +19,20 @@ from nicegui import run, ui
 
 from pinq.errors import PinqError
 
-__all__ = ["Act", "Draft", "attempt", "choice", "command", "field", "frame", "heading", "section", "table", "tell"]
+__all__ = [
+    "Act",
+    "Draft",
+    "attempt",
+    "choice",
+    "command",
+    "field",
+    "frame",
+    "heading",
+    "section",
+    "sure",
+    "table",
+    "tell",
+]
 
 T = TypeVar("T")
 # What the pages call Python's parameters.
@@ -144,6 +157,16 @@ async def attempt(place: ui.label, call: Callable[..., T], *args: Any, **words: 
             f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details."
         )
     return None
+
+
+async def sure(question: str) -> bool:
+    """Asks before something that cannot be taken back."""
+    with ui.dialog() as dialog, ui.card().props("role=alertdialog"):
+        ui.label(question)
+        with ui.row():
+            ui.button("Yes", on_click=lambda: dialog.submit(True)).props("no-caps unelevated")
+            ui.button("No", on_click=lambda: dialog.submit(False)).props("no-caps outline")
+    return bool(await dialog)
 
 
 class Act:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -14,10 +15,33 @@ from pinq.provider.grants import show
 from pinq.provider.policy_file import load_policy
 from tests.benches import Bench, bench, look_at, needs_browser
 from tests.browser import Browser, browsing
+from tests.ports import free_port
 from tests.processes import run_pinq
 from tests.servers import publish, token_of
 
 pytestmark = [pytest.mark.slow, needs_browser]
+
+
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+KIND = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+CONTENT = f"""<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
+<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>
+<Override PartName="/xl/workbook.xml" ContentType="{KIND}.sheet.main+xml"/>
+<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{KIND}.worksheet+xml"/></Types>"""
+RELS = """<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1"
+Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/{}" Target="{}"/></Relationships>"""
+BOOK = f"""<workbook xmlns="{MAIN}" xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships">
+<sheets><sheet name="2024" sheetId="1" r:id="r1"/></sheets></workbook>"""
+
+
+def sheet(rows: list[list[object]]) -> str:
+    """A sheet of texts and numbers."""
+
+    def cell(value: object) -> str:
+        return f"<c><v>{value}</v></c>" if isinstance(value, int) else f'<c t="inlineStr"><is><t>{value}</t></is></c>'
+
+    body = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+    return f'<worksheet xmlns="{MAIN}"><sheetData>{body}</sheetData></worksheet>'
 
 
 def write_cases(file: Path, persons: int = 200) -> None:
@@ -111,10 +135,80 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         browser.sees("This token is shown only now")
         wrong += look_at(browser, "provider-grant", place)
         assert not [text for text in browser.console if "pinq_" in text]
+        browser.choose("Whose", "ana")
+        browser.fill("Epsilon more", "0.25")
+        browser.fill("Because (of this change)", "a second question")
+        browser.push("Extend")
+        browser.sees("0.75")
+        browser.push("Log")
+        inside = "document.querySelector('iframe').contentDocument.body.innerText"
+        browser.wait(f"{inside}.includes('contract 17') && {inside}.includes('a second question')")
     policy = folder / "cases.yaml"
     assert load_policy(policy).reviewed["columns.Alter.upper"] == "nobody was ever older"
-    assert [(one.analyst, str(one.limit)) for one in show(policy).accounts] == [("ana", "0.5")]
+    assert [(one.analyst, str(one.limit)) for one in show(policy).accounts] == [("ana", "0.75")]
     assert "pinq_" not in again.said
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_workbook_is_served_and_a_grant_ends(place: Path, browser: Browser) -> None:
+    folder, port = place / "workbook", free_port()
+    folder.mkdir()
+    with ZipFile(folder / "visits.xlsx", "w") as book:  # the smallest workbook
+        book.writestr("[Content_Types].xml", CONTENT)
+        book.writestr("_rels/.rels", RELS.format("officeDocument", "xl/workbook.xml"))
+        book.writestr("xl/workbook.xml", BOOK)
+        book.writestr("xl/_rels/workbook.xml.rels", RELS.format("worksheet", "worksheets/sheet1.xml"))
+        book.writestr(
+            "xl/worksheets/sheet1.xml", sheet([["age", "sex"], *([20 + row % 60, "fm"[row % 2]] for row in range(90))])
+        )
+    with bench(place, folder) as running:
+        browser.open(running.link)
+        browser.choose("Table", "visits.xlsx")
+        browser.push("Look at it")
+        browser.sees("values wait for review", "age", "sex")
+        browser.fill("Why", "one row a person")
+        browser.push("Hide this")
+        browser.wait("!document.body.innerText.includes('Hide this')")
+        browser.fill("Where max_rows is publicly known from", "the sheet's form")
+        browser.push("Confirm max_rows")
+        browser.wait("!document.body.innerText.includes('Confirm max_rows')")
+        browser.push("Tick all")
+        browser.fill("Where all of this is publicly known from", "the sheet's form")
+        browser.push("Confirm the ticked columns")
+        browser.sees("Nothing waits for review")
+        browser.push("Grants")
+        browser.fill("Analyst", "bob")
+        browser.fill("Epsilon", "1")
+        browser.push("Grant")
+        browser.sees("This token is shown only now")
+        token = browser.js("document.querySelector('.token').innerText")
+        browser.push("Serve")
+        browser.sees("It does not run.")
+        browser.fill("Port", str(port))
+        browser.push("Start")
+        browser.sees("It runs:", f"--port {port}")
+        wrong = look_at(browser, "provider-serve", place)
+        url = f"http://127.0.0.1:{port}/visits"
+        with pinq.connect(url, token=token, insecure_http=True) as h:
+            h.noisy_count(epsilon=0.5)
+        running.kill()
+
+    with bench(place, folder) as again:  # the server that it started runs on, and is known
+        browser.open(again.link)
+        browser.sees("0.5 of 1 spent, 1 granted")
+        browser.open(again.root + "/policy/visits.yaml/grants")
+        browser.choose("Whose", "bob")
+        browser.push("Revoke")
+        browser.push("Yes")
+        browser.sees("revoked")
+        with pytest.raises(pinq.NotAuthorised):
+            pinq.connect(url, token=token, insecure_http=True)
+        browser.push("Serve")
+        browser.sees("It runs:")
+        browser.push("Stop")
+        browser.sees("It does not run.")
+        with pytest.raises(pinq.Unavailable):
+            pinq.connect(url, token=token, insecure_http=True, timeout=1)
     assert not wrong, "\n".join(wrong)
 
 
