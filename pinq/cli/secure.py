@@ -160,7 +160,8 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
     loaded = computation.load_session(session)
     size = computation.field_size(loaded)
     if as_json:
-        print_json(json.loads(loaded.text) | {"hash": loaded.digest, "bits": size.bits})
+        about = {"hash": loaded.digest, "bits": size.bits, "estimate": computation.estimate(loaded)}
+        print_json(json.loads(loaded.text) | about)
         return
     lines = [
         f"{loaded.session}: {loaded.protocol}, to predict `{loaded.target}` from {len(loaded.splits)} attributes",
@@ -171,6 +172,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
         *(_party_line(number, member) for number, member in enumerate(loaded.parties)),
         f"Any {size.threshold} of them together learn nothing else; {size.threshold + 1} who pool their shares could. "
         f"Numbers of {size.bits} bits in a field of {size.field_bits}.",
+        computation.estimate(loaded),
     ]
     if loaded.noise != "none":
         lines += [

@@ -297,6 +297,9 @@ def test_the_commands(parties: Consortium) -> None:
     shown = shell.invoke(app, ["secure", "show", str(file)])
     assert f"hash {load_session(file).digest}" in shown.output
     assert "opens\n  to all: the noisy number of all rows" in shown.output
+    assert re.search(
+        r"Each node that splits takes at most about \d+ kB and 0\.\d s of processor.*; at most 1 split", shown.output
+    )
     assert "Epsilon 2, also to any 1 who pool the noise that they drew" in shown.output
     tried = tried_on_three(parties, file)
     assert "opened: noisy rows" in tried
@@ -343,6 +346,7 @@ def test_the_commands_of_a_scorecard(parties: Consortium) -> None:
     assert load_session(file).steps == 3
     shown = shell.invoke(app, ["secure", "show", str(file)])
     assert "  to all: in each step noisy sums of derivatives in the cells of one attribute" in shown.output
+    assert re.search(r"Each party sends at most \d+ kB, and takes at most about 0\.\d s", shown.output)
     assert "DPScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
     assert re.search(r"in all +2$", shown.output, flags=re.MULTILINE)
     assert "Scorecard for `ill` (no, yes): 3 attributes" in tried_on_three(parties, file)
