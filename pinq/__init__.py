@@ -9,7 +9,7 @@ neither an engine nor a noise library.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pinq.analyst.client import connect as connect
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from pinq.public.specs import Shards as Shards
     from pinq.public.specs import Values as Values
 
+    sql: Any  # of the package miners, which this one may not import
+
 __version__ = "0.1.0"
 
 # What an engine says of a failure may follow the rows: it goes where the provider sends it, never
@@ -113,19 +115,22 @@ _HOMES = {
     "provider.simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
+_FRONTS = {"sql": "fronts.sql", "load_ipython_extension": "fronts.notebook"}  # what the package miners has
 
-__all__ = sorted(set(_HOME) - {"open"})  # a star import must not hide the built-in open
+__all__ = sorted({*_HOME, "sql"} - {"open"})  # a star import must not hide the built-in open
 
 
 def __getattr__(name: str) -> object:
+    from pinq.public.plugins import optional, room_of_miners
+
+    if name in _FRONTS:
+        return getattr(room_of_miners(_FRONTS[name]), name)
     if name not in _HOME:
         raise AttributeError(f"module 'pinq' has no attribute {name!r}")
-    from pinq.public.plugins import optional
-
     value = getattr(optional(f"pinq.{_HOME[name]}", "provider", f"pinq.{name} needs the provider's side"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOME, "__version__"])
+    return sorted([*_HOME, "sql", "__version__"])

@@ -32,6 +32,7 @@ __all__ = [
     "half_width",
     "is_categorical",
     "missing_apart",
+    "narrowed",
     "require_count",
     "require_level",
     "require_parts",
@@ -244,14 +245,14 @@ def _of_values(handle: PrivateQueryable, name: str, condition: Condition) -> Pri
     """Narrows by one value; or by several, which are a group beside the group of all others."""
     column = handle.schema.categorical(name)
     if not isinstance(condition, (list, tuple, set)):
-        return _part(handle, Values(name), column.code_of(condition, name))  # type: ignore[arg-type]
+        return narrowed(handle, Values(name), column.code_of(condition, name))  # type: ignore[arg-type]
     codes = {column.code_of(value, name) for value in condition}
     groups = [
         [label for code, label in enumerate(column.labels) if (code in codes) == inside] for inside in (True, False)
     ]
     if not all(groups):
         raise QueryError(f"the condition on `{name}` names no value, or all of them; leave it out or name some.")
-    return _part(handle, Groups(name, tuple(map(tuple, groups))), 0)
+    return narrowed(handle, Groups(name, tuple(map(tuple, groups))), 0)
 
 
 def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> PrivateQueryable:
@@ -260,7 +261,7 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
     if condition is None:
         if not column.nullable:
             raise QueryError(f"`{name}` declares no missing values.")
-        return _part(handle, *missing_apart(handle.schema, name))
+        return narrowed(handle, *missing_apart(handle.schema, name))
     if not isinstance(condition, (tuple, list)) or len(condition) != 2:
         raise QueryError(
             f"the condition on `{name}` is {condition!r}; it must be a pair (low, high), None for an open end."
@@ -271,7 +272,7 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
         raise QueryError(f"the condition on `{name}` is open at both ends; leave it out.")
     if len(points) == 2 and column.threshold(low, name) >= column.threshold(high, name):  # type: ignore[arg-type]
         raise QueryError(f"the condition on `{name}` is ({low}, {high}); no value is at least {low} and below {high}.")
-    return _part(handle, Cuts(name, tuple(points)), 0 if low is None else 1)
+    return narrowed(handle, Cuts(name, tuple(points)), 0 if low is None else 1)
 
 
 def counts_between(
@@ -323,6 +324,7 @@ def missing_apart(schema: Schema, column: str) -> tuple[Spec, int]:
     return Cuts(column, (numeric.cut_before(numeric.cells // 2),)), 2
 
 
-def _part(handle: PrivateQueryable, spec: Spec, index: int) -> PrivateQueryable:
+def narrowed(handle: PrivateQueryable, spec: Spec, index: int) -> PrivateQueryable:
+    """Returns a handle on one part of a split; free."""
     part: PrivateQueryable = next(iter(handle.partition(spec)[[index]]))
     return part

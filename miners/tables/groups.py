@@ -30,7 +30,7 @@ from pinq.public.checks import is_listing
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 
-__all__ = ["grouped", "quantiles", "std", "summary", "variance"]
+__all__ = ["drafted", "grouped", "quantiles", "std", "summary", "variance"]
 
 ROUGH = "the interval of a variance, or of its root, allows for rows anywhere in their bins, so it holds more often"
 Kind = tuple[Callable[..., Statistic], str, int]
@@ -80,7 +80,7 @@ def quantiles(
     kinds: list[Kind] = [(partial(Quantile, shares=exact), column, 1)]
     title = f"{len(exact)} {'quantile' if len(exact) == 1 else 'quantiles'} of {column}"
     picture: Picture = "boxes" if len(exact) > 2 else "bars"
-    return _drafted(handle, title, by, kinds, epsilon, level, reuse, (), picture)
+    return drafted(handle, title, by, kinds, epsilon, level, reuse, (), picture)
 
 
 @TableFunction
@@ -98,7 +98,7 @@ def variance(
     A tenth of epsilon chooses a median, from which bins widen; how fast follows from epsilon and the
     policy. Arguments as in ``quantiles``.
     """
-    return _drafted(handle, f"variance of {column}", by, [(Variance, column, 1)], epsilon, level, reuse, (ROUGH,))
+    return drafted(handle, f"variance of {column}", by, [(Variance, column, 1)], epsilon, level, reuse, (ROUGH,))
 
 
 @TableFunction
@@ -113,7 +113,7 @@ def std(
 ) -> Draft:
     """Estimates the standard deviation of a column, for each group: the root of ``variance``."""
     title = f"standard deviation of {column}"
-    return _drafted(handle, title, by, [(StandardDeviation, column, 1)], epsilon, level, reuse, (ROUGH,))
+    return drafted(handle, title, by, [(StandardDeviation, column, 1)], epsilon, level, reuse, (ROUGH,))
 
 
 @TableFunction
@@ -153,7 +153,7 @@ def grouped(
     if not kinds:
         raise QueryError("names nothing to ask; for example {'age': ['mean', 'std']}", parameter="statistics")
     notes = (ROUGH,) if any(issubclass(kind, Variance) for kind, _, _ in kinds) else ()
-    return _drafted(handle, "statistics by group", by, kinds, epsilon, level, reuse, notes, "panels")
+    return drafted(handle, "statistics by group", by, kinds, epsilon, level, reuse, notes, "panels")
 
 
 @TableFunction
@@ -191,7 +191,7 @@ def summary(
     for name in names:
         kinds += _described(handle.schema, name)
     title = f"summary of {len(names)} {'column' if len(names) == 1 else 'columns'}"
-    return _drafted(handle, title, by, kinds, epsilon, level, reuse, (ROUGH,), "panels")
+    return drafted(handle, title, by, kinds, epsilon, level, reuse, (ROUGH,), "panels")
 
 
 def _described(schema: Schema, column: str) -> list[Kind]:
@@ -210,7 +210,7 @@ def _named(name: object) -> type[Statistic]:
     return kind
 
 
-def _drafted(
+def drafted(
     handle: PrivateQueryable,
     title: str,
     by: Columns | None,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TextIO
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from pinq.errors import PinqError, printable
+from pinq.errors import PinqError
+from pinq.public.checks import printable
 from pinq.public.plugins import extra_of, install_line
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = [
     "in_notebook",
     "option",
     "print_json",
+    "print_lines",
 ]
 
 
@@ -73,8 +75,9 @@ NEEDS = {
     "arrow": "This needs pyarrow",
     "plot": "Drawing needs matplotlib",
     "sklearn": "This needs scikit-learn",
+    "sql": "SQL needs sqlglot",
+    "agents": "An MCP server needs mcp",
     "excel": "Reading a workbook needs python-calamine",
-    "oidc": "Signing in needs joserfc",
 }
 
 
@@ -166,6 +169,11 @@ def console(file: TextIO | None = None) -> Console:
     out = file or sys.stdout
     # A pipe has no width; tables cut to 80 columns would lose names.
     return Console(file=out, width=None if out.isatty() else 140, highlight=False, markup=False, emoji=False)
+
+
+def print_lines(text: object) -> None:
+    """Prints a text of several lines; what else does not print shows as an escape."""
+    typer.echo("\n".join(map(printable, str(text).splitlines())))
 
 
 def print_json(content: Mapping[str, object]) -> None:

@@ -7,7 +7,6 @@ the package that is registered under that name.
 
 from __future__ import annotations
 
-import importlib
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pinq.cli import ask
-from pinq.cli.base import AsJson, argument, console, guarded, option, print_json
-from pinq.errors import printable
-from pinq.public.plugins import plugin
+from pinq.cli.base import AsJson, argument, console, guarded, option, print_json, print_lines
+from pinq.public.checks import printable
+from pinq.public.plugins import room_of_miners
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -97,11 +96,10 @@ def table(
     asked = _columns(kind, columns, handle)
     if by:
         own["by"] = [ask.spec(text, handle.schema) for text in by]
-    miners = plugin("pinq.provider", "miners", "Tables need the package `miners`.")
-    make = getattr(importlib.import_module(f"{miners.__name__}.tables"), "top_k" if kind is Kind.top else kind.value)
+    make = getattr(room_of_miners("tables"), "top_k" if kind is Kind.top else kind.value)
     words = {"epsilon": epsilon, "level": level, "reuse": reuse, **own}
     if plan:
-        typer.echo(printable(str(make.plan(handle, asked, **words))))
+        print_lines(make.plan(handle, asked, **words))
         return
     made = make(handle, asked, **words)
     if picture is not None:
@@ -136,7 +134,7 @@ def print_made(made: Any, handle: PrivateQueryable, as_json: bool) -> None:
         for row in rows
     ]
     titles = [f"{head} >" if head in numbers else head for head in heads]
-    if "statistic" not in heads:  # counts, of which bars can be compared
+    if not {"statistic", "answer"} & set(heads):  # counts, of which bars can be compared
         counts = [max(0.0, float(value)) for value in made.frame["value"]]
         texts = [
             [*line, "█" * round(BAR * count / (max(counts) or 1))] for line, count in zip(texts, counts, strict=True)

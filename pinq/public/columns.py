@@ -422,7 +422,7 @@ class Numeric(_Column):
         Raises:
             QueryError: Not a number, or no value would lie on one of the sides.
         """
-        point = self._number_of(cut, name)
+        point = self.number_of(cut, name)
         if not self.low < point <= self.high:
             raise QueryError(
                 f"the cut {cut} of `{name}` is out of bounds; it must be above {self._bound(self.lower)} and at most "
@@ -443,7 +443,7 @@ class Numeric(_Column):
         """
         if within is None:
             return 0, self.cells - 1
-        ends = [self._number_of(end, name) for end in within]
+        ends = [self.number_of(end, name) for end in within]
         # With cells of .1 from 0 on, the range from .25 to .5 is the cells 2 to 5.
         cells = [
             min(math.floor((end - self.low) / self.width + Fraction(self.tolerance)), self.cells - 1) for end in ends
@@ -464,7 +464,7 @@ class Numeric(_Column):
         """How a declared number is written for people, exact."""
         return str(number)
 
-    def _number_of(self, cut: object, name: str) -> Fraction:
+    def number_of(self, cut: object, name: str) -> Fraction:
         """The number of a cut point, exact. ``QueryError`` where it is none."""
         try:
             plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(float(cut)))  # type: ignore[arg-type]

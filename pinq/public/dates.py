@@ -209,7 +209,7 @@ class Date(Numeric):
     def _bound(self, number: Decimal) -> str:
         return self.text(number)
 
-    def _number_of(self, cut: object, name: str) -> Fraction:
+    def number_of(self, cut: object, name: str) -> Fraction:
         microseconds = microseconds_of(cut)
         if microseconds is None:
             example = self.text(self.number((self.cells - 1) / 2))

@@ -9,7 +9,7 @@ entry point:
 - ``simulate`` in the group ``pinq.provider``: ``pinq.simulate``, for miners that try settings on
   made-up rows
 - ``miners`` in the group ``pinq.provider``: the package of that name, for audits that make a stored
-  model again
+  model again, and for commands that offer its tables and fronts
 - ``miners`` in the group ``pinq.selftest``: a name and a ``miners.canaries.Fit`` for each miner that
   the provider's ``pinq selftest`` fits
 - ``odometer`` in the group ``pinq.provider``: a class like ``pinq.ledger.odometer.Odometer``, for
@@ -29,7 +29,7 @@ from typing import Any
 
 from pinq.errors import QueryError
 
-__all__ = ["extra_of", "install_line", "optional", "plugin"]
+__all__ = ["extra_of", "install_line", "optional", "plugin", "room_of_miners"]
 
 
 @cache
@@ -58,6 +58,12 @@ def plugin(group: str, name: str, missing: str) -> Any:
     return registered[0].load()
 
 
+def room_of_miners(room: str) -> ModuleType:
+    """Imports a module of the package that is registered as ``miners``: ``tables``, ``fronts.sql``."""
+    miners = plugin("pinq.provider", "miners", "This needs the package `miners`.")
+    return import_module(f"{miners.__name__}.{room}")
+
+
 EXTRAS = {
     "provider": ("duckdb", "opendp", "yaml", "pyarrow", "scipy"),
     "server": ("uvicorn", "prometheus_client", "starlette", "jinja2"),
@@ -68,7 +74,8 @@ EXTRAS = {
     "arrow": ("pyarrow",),
     "sklearn": ("sklearn",),
     "excel": ("python_calamine",),
-    "oidc": ("joserfc",),
+    "sql": ("sqlglot",),
+    "agents": ("mcp", "anyio"),
 }
 
 

@@ -164,6 +164,16 @@ def test_the_page_on_tables_runs(project: Path) -> None:
         assert re.search(rf"\b{function}\b", page), function
 
 
+def test_the_page_on_sql_runs() -> None:
+    """Its blocks work one after another, and cost what they say."""
+    page = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "sql.md", "exec"), names)
+    assert float(names["h"].budget.spent) == 0.5
+    assert names["table"].wide().columns.tolist() == ["mean_cost", "patients"]
+
+
 def test_the_page_on_policies_runs() -> None:
     """Its blocks work one after another, on made-up rows."""
     page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from pathlib import Path
 
@@ -136,15 +135,14 @@ def test_without_certificates_nobody_from_elsewhere_is_listened_to(
     assert asked == ["127.0.0.1", "::1"]
 
 
-@pytest.mark.parametrize("sent", [17, None, "zz", ["aa"], {"0": "aa"}])
+@pytest.mark.parametrize("sent", [17, None, ["zz"], [5], {"0": "aa"}])
 def test_keys_that_are_none_end_the_session(parties: Consortium, sent: object) -> None:
     """Whatever a party sends in place of keys, the error is one of the session."""
 
     async def read() -> None:
         network = Network(parties.session, 0, None)
-        for number in (1, 2):
-            network.heard(number, json.dumps({"word": sent}).encode())
-        await network.computing(20)
+        network._messages["keys"] = {1: sent}
+        network._keys(1)
 
     with pytest.raises(SessionError, match=r"party 1 \(hospital\) sent keys that are none"):
         asyncio.run(read())
@@ -174,7 +172,7 @@ def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pyte
     monkeypatch.setattr("miners.secure.session.network.MAX_FRAME", 100)
     big = HEADER.pack(7, 101)
     many = b"".join(HEADER.pack(label, 20) + bytes(20) for label in range(4))
-    place = b'{"word": "x"}'
+    place = b'{"at": "x"}'
     places = (HEADER.pack(-1, len(place)) + place) * 3
 
     async def heard(sent: bytes) -> None:
@@ -188,7 +186,7 @@ def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pyte
     for sent, message in (
         (big, "a message of 101 bytes"),
         (many, "more than anybody has asked for"),
-        (places, "a word far ahead"),
+        (places, "a place far ahead"),
     ):
         with pytest.raises(ValueError, match=message):
             asyncio.run(heard(sent))
@@ -196,8 +194,7 @@ def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pyte
 
 def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
     """Before it tells the others that it is at the round, and without being given up."""
-    waits = [0.01, 0.01, 0.0]
-    did: list[str] = []
+    waits, did = [0.01, 0.01, 0.0], []
 
     class Paced(Unpaid):
         def pace(self) -> float:
@@ -207,8 +204,8 @@ def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
         joining = Joining(0, None, 1, None, did.append)
         run = _Run(parties.session, joining, Role(parties.session, NOTHING), Paced())
         run._network = network = Network(parties.session, 0, None)
-        network.heard(1, b'{"word": "x"}')
-        network.heard(2, b'{"word": "x"}')
+        network.heard(1, b'{"at": "x"}')
+        network.heard(2, b'{"at": "x"}')
         await run.meet(0, "x")
         return network._steps
 

@@ -64,22 +64,27 @@ class _Run:
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
         """Goes through all stages, or breaks off when the network fails; tells the others why."""
-        joining, kept = self._joining, self._booking.kept()
-        self._network = network = Network(self._session, joining.party, joining.identity, kept)
+        kept = self._booking.kept()
+        self._network = network = Network(self._session, self._joining.party, self._joining.identity, kept)
+        work = network.loop.create_task(self._stages())
         reason: str | None = "it was interrupted"
         try:
-            result = await self._stages()
+            ends: set[asyncio.Future[object]] = {work, network.failure}  # type: ignore[arg-type]  # of two kinds
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                network.failure.result()
+            result = work.result()
             reason = None
             return result
-        except asyncio.CancelledError:
-            if network.failure is None:
-                raise
-            reason = str(network.failure)
-            raise network.failure from None
+        except SessionError as error:
+            reason = str(error)
+            raise
         except PinqError as error:
-            reason = str(error) if isinstance(error, SessionError) else REASONS.get(error.code, "it refused")
+            reason = REASONS.get(error.code, "it refused")
             raise
         finally:
+            work.cancel()
+            network.failure.cancel()
             await network.close(reason)
 
     async def meet(self, number: int, place: str) -> None:

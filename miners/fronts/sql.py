@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sql``: a SELECT over one table, answered by the tables and verbs of a handle.
+
+sqlglot reads the text, and no SQL reaches an engine. WHERE narrows the handle to parts of declared
+splits, GROUP BY splits it (``conditions.py``), each number of the SELECT is a statistic of
+``miners.tables``, and HAVING, ORDER BY and LIMIT choose among the answers (``select.py``).
+
+Privacy:
+    Claim: a statement costs what its statistics cost. Why: it is compiled from its text and the
+    public schema alone, and HAVING, ORDER BY and LIMIT look at answers.
+    Held by: tests/unit/fronts/test_sql.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from miners.budget.payment import require_budget
+from miners.budget.plan import Plan
+from miners.tables.columns import require_level, required_handle
+from pinq.errors import unspent
+from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.plugins import optional
+
+if TYPE_CHECKING:
+    from miners.tables.table import Table
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["sql"]
+
+
+def sql(
+    handle: PrivateQueryable, query: str, *, epsilon: Loss, level: float = 0.95, reuse: bool = False, dialect: str = ""
+) -> Table | Plan:
+    """Answers a SELECT over the handle's table, with noise; needs sqlglot.
+
+    It knows COUNT, SUM, AVG, MEDIAN, quantiles, STDDEV and VARIANCE, WHERE with conditions on one
+    column each, GROUP BY of columns, CASE, WIDTH_BUCKET, FLOOR(x / w) * w and DATE_TRUNC, HAVING,
+    ORDER BY and LIMIT or TOP.
+
+    Args:
+        handle: On a table, or on a part of it.
+        query: The statement. ``EXPLAIN SELECT ...`` says what it would ask; that is free.
+        epsilon: Loss of the whole statement. Its numbers share it evenly, quantiles of one column
+            as one; groups are disjoint, so each gets it all.
+        level: Of the intervals.
+        reuse: Return the stored answers where this was asked before, at no cost.
+        dialect: Whose SQL it is, by sqlglot's names (``"bigquery"``, ``"tsql"``); by default
+            standard SQL with TOP.
+
+    Returns:
+        A row for each group and number: the groups' labels, ``answer``, ``value``, ``low``,
+        ``high``; ``table.wide()`` has a column for each number. Of an EXPLAIN the plan.
+
+    Raises:
+        QueryError: What cannot be asked, by its name and place, and what to write instead.
+        BudgetExceeded: More than what remains; nothing was spent.
+        ImportError: sqlglot is not installed; tells how to.
+
+    Examples:
+        >>> import pinq
+        >>> sex, age = pinq.Categorical(values=("F", "M")), pinq.Numeric(lower=0, upper=100, integer=True)
+        >>> h = pinq.simulate(pinq.Schema(columns={"sex": sex, "age": age}, max_rows=100), rows=100, epsilon=1)
+        >>> pinq.sql(h, "SELECT sex, AVG(age) FROM people GROUP BY sex", epsilon=0.5).wide().index.tolist()
+        ['F', 'M']
+    """
+    optional("sqlglot", "sql", "SQL needs sqlglot")
+    from miners.fronts.conditions import Text
+    from miners.fronts.select import Select
+
+    with unspent():
+        text = Text(query, required_handle(handle).schema)
+        select = Select(text, handle.named(f"sql: {query}"), dialect)
+        draft = select.draft(Epsilon.of(epsilon), require_level(level), reuse=bool(reuse))
+        if text.explains:
+            return Plan(draft.title, draft.lines, draft.total, draft.notes)
+        if not reuse:
+            require_budget(handle, Epsilon.of(draft.total), name="This statement")
+    return draft.answer()
