@@ -8,7 +8,7 @@ import signal
 from datetime import datetime
 from typing import Any
 
-from pinq.ledger import log, terms
+from pinq.ledger import log, state
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.postgresql import PostgreSQL
@@ -36,7 +36,7 @@ def killed_at_commit(
 
 
 def _charge_and_die(url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str) -> None:
-    vars(terms)["now"] = vars(log)["now"] = lambda: at
+    vars(state)["now"] = vars(log)["now"] = lambda: at
     ledger = Ledger(url, "d")
     kind: Any = PostgreSQL if "postgresql" in url else SQLite
     right = kind.commit

@@ -35,7 +35,7 @@ from pinq.ledger.events import (
 )
 from pinq.ledger.log import Earlier, GivenAnswer, Line, Log, open_database
 from pinq.ledger.state import Account
-from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms, no_grant
+from pinq.ledger.terms import EVENT_BYTES, FREE, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Ledger"]
@@ -117,15 +117,15 @@ class Ledger:
         """Everybody whom the log names."""
         return self._log.run(lambda log: dict(log.state.accounts))
 
-    def grants(self) -> dict[str, Grant]:
+    def grants(self) -> dict[str, Account]:
         """Every analyst that was ever granted anything."""
         return self._log.run(lambda log: log.state.grants)
 
-    def holder(self, token: str) -> Grant | None:
+    def holder(self, token: str) -> Account | None:
         """The valid grant to which the token with this digest belongs."""
         return self._log.run(lambda log: log.state.holder(token))
 
-    def known_holder(self, token: str) -> Grant | None:
+    def known_holder(self, token: str) -> Account | None:
         """The same when the log was last read; reads nothing."""
         return self._log.state.holder(token)
 
@@ -146,7 +146,7 @@ class Ledger:
         """Spent by all together, as the cap counts it, and the cap."""
         return (together := self.together()).spent, together.cap
 
-    def grant_of(self, analyst: str) -> Grant:
+    def grant_of(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``."""
         return self._log.run(lambda log: log.state.valid(analyst))
 
@@ -259,7 +259,7 @@ class Ledger:
         terms: Terms = FREE,
         token: str = "",
         by: Signature | None = None,
-    ) -> Grant:
+    ) -> Account:
         """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already.
 
         Args:
@@ -289,15 +289,15 @@ class Ledger:
         expires: datetime | None = None,
         *,
         by: Signature | None = None,
-    ) -> Grant:
+    ) -> Account:
         """Raises a grant's limit by ``more`` and, where given, moves its expiry."""
         return self._change(analyst, Extended(more, expires), by)
 
-    def set_terms(self, analyst: str, terms: Terms, *, by: Signature | None = None) -> Grant:
+    def set_terms(self, analyst: str, terms: Terms, *, by: Signature | None = None) -> Account:
         """Puts other terms in the place of a grant's."""
         return self._change(analyst, TermsSet(terms), by)
 
-    def set_token(self, analyst: str, token: str, *, by: Signature | None = None) -> Grant:
+    def set_token(self, analyst: str, token: str, *, by: Signature | None = None) -> Account:
         """Puts another token (its digest) in the place of a grant's; the old one ends at once."""
         return self._change(analyst, TokenSet(token), by)
 
@@ -390,7 +390,7 @@ class Ledger:
         """Logs a computation among several parties: an exact one before, a charged one after it."""
         self._log.run(lambda log: log.append(SessionLogged(question, tuple(opens)), analyst, request), write=True)
 
-    def authorise(self, analyst: str) -> Grant:
+    def authorise(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``, and the refusal is logged."""
         try:
             return self.grant_of(analyst)
@@ -441,7 +441,7 @@ class Ledger:
 
     # Steps
 
-    def _change(self, analyst: str, record: Record, by: Signature | None) -> Grant:
+    def _change(self, analyst: str, record: Record, by: Signature | None) -> Account:
         """Changes a grant that there is; returns it as it then is."""
 
         def changing(log: Log) -> None:

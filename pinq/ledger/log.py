@@ -361,8 +361,8 @@ class Log:
 
     def refuse(self, error: PinqError, analyst: str, request: str, question: LoggedQuestion) -> None:
         """Adds a refusal, unless the analyst's grant has no room for it."""
-        grant = self.state.grant_of(analyst)
-        if grant is None or grant.has_room(EVENT_BYTES):
+        account = self.state.account(analyst)
+        if not account.granted or account.stored + EVENT_BYTES <= account.most_stored:
             self.append(Refused.of(error, question), analyst, request)
 
     def append(

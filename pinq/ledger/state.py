@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
-from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
+from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, TooManyRequests
 from pinq.ledger.codec import Body
 from pinq.ledger.composition import CapRule, Costs, Demand, Together
 from pinq.ledger.events import (
@@ -32,19 +32,30 @@ from pinq.ledger.events import (
     TermsSet,
     TokenSet,
 )
-from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms
+from pinq.ledger.terms import ASK, EVENT_BYTES, FREE, STORED_BYTES, Terms, now
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Account", "LedgerState", "meaning"]
 
 
+MINUTE = timedelta(minutes=1)
+
+
 @dataclass
 class Account:
-    """All that the log says of one analyst.
+    """All that the log says of one analyst: what may be spent, and what was.
 
     Attributes:
         together: What all analysts spent, and the cap over them.
-        grant: None for who was never granted anything.
+        granted: Whether there is, or was, a grant. The next fields are of the last one.
+        limit: The most that may be spent.
+        expires: No answer from this moment on; None for never.
+        terms: What it allows beside its budget.
+        token: SHA-256 of the bearer token, in hexadecimal; empty where none was issued.
+        revoked: Whether it was ended.
+        stored: Bytes that its charges reserved and its refusals took.
+        recent: Times of the last charge and of those up to a minute before it. Older ones cannot
+            matter: the pace looks back a minute from now, which is never before the last charge.
         costs: What was asked under all grants of this name.
         charges, answers: Under which number of the log each request was charged and answered, by its
             id. What makes an id count once is looked up here, where the chain vouches for it.
@@ -59,7 +70,14 @@ class Account:
 
     analyst: str
     together: Together = field(repr=False)
-    grant: Grant | None = None
+    granted: bool = False
+    limit: Epsilon = ZERO
+    expires: datetime | None = None
+    terms: Terms = FREE
+    token: str = ""
+    revoked: bool = False
+    stored: int = 0
+    recent: deque[datetime] = field(default_factory=deque, repr=False)
     costs: Costs = field(default_factory=Costs, repr=False)
     charges: dict[str, int] = field(default_factory=dict, repr=False)
     answers: dict[str, int] = field(default_factory=dict, repr=False)
@@ -72,29 +90,14 @@ class Account:
     last: str = ""
 
     @property
-    def granted(self) -> bool:
-        """Whether there is, or was, a grant."""
-        return self.grant is not None
-
-    @property
-    def limit(self) -> Epsilon:
-        """What may be spent."""
-        return self.grant.limit if self.grant else ZERO
-
-    @property
     def spent(self) -> Epsilon:
         """What the answers so far cost."""
         return self.costs.spent
 
     @property
-    def terms(self) -> Terms:
-        """What the grant allows beside its budget."""
-        return self.grant.terms if self.grant else FREE
-
-    @property
-    def expires(self) -> datetime | None:
-        """When the grant ends; None for never."""
-        return self.grant.expires if self.grant else None
+    def valid(self) -> bool:
+        """Whether there is a grant, neither revoked nor expired."""
+        return self.granted and not self.revoked and (self.expires is None or now() < self.expires)
 
     @property
     def unanswered(self) -> int:
@@ -104,11 +107,11 @@ class Account:
     @property
     def state(self) -> str:
         """``active``, ``spent``, ``cap reached``, ``expired``, ``revoked`` or ``no grant``."""
-        if self.grant is None:
+        if not self.granted:
             return "no grant"
-        if self.grant.revoked:
+        if self.revoked:
             return "revoked"
-        if not self.grant.valid:
+        if not self.valid:
             return "expired"
         if self.spent >= self.limit:
             return "spent"
@@ -116,8 +119,35 @@ class Account:
 
     @property
     def remaining(self) -> Epsilon:
-        """What can still be asked: 0 unless the grant is active, at most what the cap leaves."""
-        return min(self.grant.remaining, self.together.remaining) if self.grant else ZERO
+        """What can still be asked: 0 unless the grant is valid, at most what the cap leaves."""
+        return min(max(ZERO, self.limit - self.spent), self.together.remaining) if self.valid else ZERO
+
+    def require_pace(self) -> None:
+        """``TooManyRequests`` while the last minute is full."""
+        most = self.terms.queries_per_minute
+        if most is None or len(self.recent) < most:  # what is older than the last charge by a minute does not count
+            return
+        # Two a minute, the last two at 10:00:00 and 10:00:50: at 10:00:55 there are 5 s to wait.
+        wait = (self.recent[-most] + MINUTE - now()).total_seconds()
+        if 0 < wait <= MINUTE.total_seconds():  # more: the clock went back, which locks nobody out
+            raise TooManyRequests(
+                f"this grant allows {most} queries a minute, and the last minute had as many. Try again in "
+                f"{max(1, round(wait))} s.",
+                wait,
+            )
+
+    @property
+    def most_stored(self) -> int:
+        """How many bytes the ledger may keep of its requests."""
+        return STORED_BYTES if self.terms.stored_bytes is None else self.terms.stored_bytes
+
+    def require_room(self, size: int) -> None:
+        """``NotAllowed`` where a charge and its answer would take more bytes than are left."""
+        if self.stored + size > self.most_stored:
+            raise NotAllowed(
+                f"the ledger would have to keep {size:,} bytes of this; this grant allows "
+                f"{self.most_stored:,} in all, and {self.stored:,} are taken. Ask fewer parts. {ASK}"
+            )
 
     def is_charge(self, event: Event) -> bool:
         """Whether an event is the charge of its request; it may have been refused before."""
@@ -131,9 +161,14 @@ class Account:
         grown = ZERO
         match record := event.record:
             case Granted():
-                self.grant = Grant(
-                    self.analyst, record.limit, record.expires, costs=self.costs, terms=record.terms, token=record.token
+                self.granted, self.revoked, self.stored = True, False, 0
+                self.limit, self.expires, self.terms, self.token = (
+                    record.limit,
+                    record.expires,
+                    record.terms,
+                    record.token,
                 )
+                self.recent.clear()
             case Extended() | TermsSet() | TokenSet() | Revoked():
                 self._change(record)
             case Charged():
@@ -141,14 +176,12 @@ class Account:
                 grown = self.costs.charge(record.demand, record.epsilon)
                 self.waiting.add(event.request)
                 self._asked(event)
-                if self.grant is not None:
-                    self.grant.charged(datetime.fromisoformat(event.at))
-                    self.grant.stored += max(EVENT_BYTES, record.question.stored)
+                self._paced(datetime.fromisoformat(event.at))
+                self.stored += max(EVENT_BYTES, record.question.stored)
             case Refused():
                 self._asked(event)
                 self.refused[record.reason] += 1
-                if self.grant is not None:
-                    self.grant.stored += EVENT_BYTES
+                self.stored += EVENT_BYTES
             case Answered():
                 _once(self.answers, event)
                 self._settle(event.request)
@@ -169,22 +202,29 @@ class Account:
         self.lines.append(event.seq)
         self.totals.append(self.spent.nano)
 
+    def _paced(self, moment: datetime) -> None:
+        """Counts a charge towards the pace."""
+        self.recent.append(moment)
+        # Charges at 10:00:00, 10:00:30 and 10:01:00: the first is a minute old and goes.
+        while self.recent[0] <= moment - MINUTE:
+            self.recent.popleft()
+
     def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
-        if self.grant is None:
+        if not self.granted:
             raise LedgerError(
                 f"The ledger is damaged: it changes a grant of {self.analyst!r}, who was granted nothing before. "
                 "The dataset stays closed; restore the ledger from a backup."
             )
         match record:
             case Extended():
-                self.grant.limit += record.more
-                self.grant.expires = record.expires or self.grant.expires
+                self.limit += record.more
+                self.expires = record.expires or self.expires
             case TermsSet():
-                self.grant.terms = record.terms
+                self.terms = record.terms
             case TokenSet():
-                self.grant.token = record.token
+                self.token = record.token
             case Revoked():
-                self.grant.revoked = True
+                self.revoked = True
 
 
 def _once(numbers: dict[str, int], event: Event) -> None:
@@ -225,11 +265,11 @@ class LedgerState:
         self.holders: dict[str, str] = {}
 
     @property
-    def grants(self) -> dict[str, Grant]:
+    def grants(self) -> dict[str, Account]:
         """Every analyst that was ever granted anything."""
-        return {name: account.grant for name, account in self.accounts.items() if account.grant is not None}
+        return {name: account for name, account in self.accounts.items() if account.granted}
 
-    def holder(self, token: str) -> Grant | None:
+    def holder(self, token: str) -> Account | None:
         """The valid grant to which the token with a digest belongs.
 
         A look into a table: what it takes follows no grant, and digests of guesses are random.
@@ -243,12 +283,12 @@ class LedgerState:
         if token and (holder is None or holder.analyst != analyst):
             raise NotAuthorised()
 
-    def grant_of(self, analyst: str) -> Grant | None:
+    def grant_of(self, analyst: str) -> Account | None:
         """The analyst's grant, if there ever was one."""
         account = self.accounts.get(analyst)
-        return None if account is None else account.grant
+        return account if account is not None and account.granted else None
 
-    def valid(self, analyst: str) -> Grant:
+    def valid(self, analyst: str) -> Account:
         """The analyst's valid grant, else ``NotAuthorised``."""
         grant = self.grant_of(analyst)
         if grant is None or not grant.valid:
@@ -266,7 +306,7 @@ class LedgerState:
             request = self.questions.get((analyst, question), request)
         return request, charges.get(request, 0)
 
-    def price(self, grant: Grant, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
+    def price(self, grant: Account, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
         """What a request would cost its analyst, and what it would leave.
 
         Returns:
@@ -279,7 +319,7 @@ class LedgerState:
         under_cap = together.cap - together.spent - together.price(demand, epsilon, own)
         return own, min(grant.limit - grant.spent - own, under_cap)
 
-    def require(self, grant: Grant, verb: str, columns: Collection[str], demand: Demand, epsilon: Epsilon) -> None:
+    def require(self, grant: Account, verb: str, columns: Collection[str], demand: Demand, epsilon: Epsilon) -> None:
         """Raises what refuses a request.
 
         Raises:

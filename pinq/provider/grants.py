@@ -309,7 +309,7 @@ def promised(ledger: Ledger, besides: str = "") -> Epsilon:
 def _changed(ledger: Ledger, analyst: str) -> GrantReport:
     """Reports a grant after a change."""
     account = ledger.accounts()[analyst]
-    warning = cap_warning(ledger, analyst, account.limit) if account.grant is not None and account.grant.valid else ""
+    warning = cap_warning(ledger, analyst, account.limit) if account.valid else ""
     return replace(_report(account), warnings=(warning,) if warning else ())
 
 

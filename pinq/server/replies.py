@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from pinq.curator.work import Stopped, Turn
 from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
-from pinq.ledger.terms import Grant
+from pinq.ledger.state import Account
 from pinq.provider import local
 from pinq.provider.history import page
 from pinq.public.queries import Request
@@ -51,7 +51,7 @@ class Visit:
     turn: Turn = field(default_factory=Turn)
     at: Dataset | None = None
     dataset: Dataset | None = None
-    grant: Grant | None = None
+    grant: Account | None = None
     request: str | None = None
     started: float = field(default_factory=time.monotonic)
     clock: float = field(default_factory=time.monotonic)
@@ -76,7 +76,7 @@ class Visit:
         self.dataset, self.grant = self.at, grant
 
     @property
-    def opened(self) -> tuple[Dataset, Grant]:
+    def opened(self) -> tuple[Dataset, Account]:
         """What the token opened."""
         assert self.dataset is not None
         assert self.grant is not None

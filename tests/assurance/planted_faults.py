@@ -294,9 +294,9 @@ FAULTS = (
     ),
     Fault(
         "an expired grant still counts",
-        "pinq/ledger/terms.py",
-        "return not self.revoked and (self.expires is None or now() < self.expires)",
-        "return not self.revoked",
+        "pinq/ledger/state.py",
+        "return self.granted and not self.revoked and (self.expires is None or now() < self.expires)",
+        "return self.granted and not self.revoked",
         (LEDGER, "tests/integration/test_grants.py"),
     ),
     Fault(

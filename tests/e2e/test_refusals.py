@@ -215,7 +215,7 @@ def test_a_grant_that_expires_between_two_questions(
     ledger_of(handle).extend("ana", expires=now() + timedelta(hours=1))
     handle.noisy_count(epsilon=0.1)
     late = now() + timedelta(hours=2)
-    for module in ("ledger.terms", "ledger.log"):
+    for module in ("ledger.state", "ledger.log"):
         monkeypatch.setattr(f"pinq.{module}.now", lambda: late)
     with pytest.raises(NotAuthorised):
         handle.noisy_count(epsilon=0.1)

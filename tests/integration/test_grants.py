@@ -80,7 +80,7 @@ def test_the_pace_is_counted_in_the_log(ledger: Ledger, tmp_path: Path, monkeypa
         assert one.charge("a", "2", WHOLE, Epsilon(1000))[0] is not None
     assert ledger.grants()["a"].spent == Epsilon(2000)
     moment = now() + timedelta(seconds=61)
-    for module in ("ledger.terms", "ledger.log"):
+    for module in ("ledger.state", "ledger.log"):
         monkeypatch.setattr(f"pinq.{module}.now", lambda: moment)
     other.charge("a", "3", WHOLE, Epsilon(1000))
     other.set_terms("a", Terms(queries_per_minute=1))

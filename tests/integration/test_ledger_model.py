@@ -88,7 +88,7 @@ def cost(asked: Counter[str]) -> int:
 
 
 def set_clock(patch: pytest.MonkeyPatch, clock: Callable[[], datetime]) -> None:
-    for module in ("terms", "log"):
+    for module in ("state", "log"):
         patch.setattr(f"pinq.ledger.{module}.now", clock)
 
 
@@ -236,12 +236,12 @@ class LedgerBesideModel(RuleBasedStateMachine):
         accounts = ledger.accounts()
         for analyst in model.asked:
             account = accounts.get(analyst)
-            spent, grant = (0, None) if account is None else (account.spent.nano, account.grant)
-            assert spent == model.spent(analyst)
-            assert (grant is not None and not grant.revoked) == (analyst in model.limit)
-            if analyst in model.limit and grant is not None:
-                assert (grant.limit.nano, grant.expires) == (model.limit[analyst], model.expires[analyst])
-                assert grant.valid == self.valid(analyst)
+            assert (0 if account is None else account.spent.nano) == model.spent(analyst)
+            is_granted = account is not None and account.granted and not account.revoked
+            assert is_granted == (analyst in model.limit)
+            if account is not None and is_granted:
+                assert (account.limit.nano, account.expires) == (model.limit[analyst], model.expires[analyst])
+                assert account.valid == self.valid(analyst)
         for key, answer in model.charged.items():
             earlier, given = ledger.answer_of(*key)
             assert (earlier is not None, given) == (True, answer)

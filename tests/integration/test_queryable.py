@@ -283,7 +283,7 @@ def test_a_fit_waits_for_the_pace_of_its_grant(
         waits.append(seconds)
         moment[0] += timedelta(seconds=seconds)
 
-    for module in ("ledger.terms", "ledger.log"):
+    for module in ("ledger.state", "ledger.log"):
         monkeypatch.setattr(f"pinq.{module}.now", lambda: moment[0])
     monkeypatch.setattr("miners.budget.payment.time", SimpleNamespace(sleep=sleep))  # no other thread's pauses
     with caplog.at_level("WARNING", logger="miners"):  # whatever another test of this process made of logging

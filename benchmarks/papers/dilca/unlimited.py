@@ -14,7 +14,6 @@ from pinq.curator.monitor import Curator
 from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.state import Account
-from pinq.ledger.terms import Grant
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
 
@@ -66,14 +65,14 @@ class PassingLedger:
     def price(self, analyst: str, demand: Demand, epsilon: Epsilon, **terms: object) -> tuple[Epsilon, Epsilon]:
         return self.costs.price(demand, epsilon), ENDLESS
 
-    def grants(self) -> dict[str, Grant]:
-        return {"simulated": Grant("simulated", ENDLESS, costs=self.costs)}
+    def grants(self) -> dict[str, Account]:
+        return {"simulated": Account("simulated", Together(ENDLESS), granted=True, limit=ENDLESS, costs=self.costs)}
 
     def work_per_minute(self, analyst: str) -> int | None:
         return None
 
     def accounts(self) -> dict[str, Account]:
-        return {name: Account(name, Together(ENDLESS), grant, self.costs) for name, grant in self.grants().items()}
+        return self.grants()
 
 
 def unlimited_handle(schema: pinq.Schema, rows: pd.DataFrame) -> pinq.PrivateQueryable:

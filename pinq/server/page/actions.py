@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.events import Signature
-from pinq.ledger.terms import VERBS, Grant, Terms
+from pinq.ledger.state import Account
+from pinq.ledger.terms import VERBS, Terms
 from pinq.provider import grants
 from pinq.provider.arguments import future, make_terms, require_name
 from pinq.provider.report.markup import when
@@ -251,7 +252,7 @@ def _new_name(of: Dataset, analyst: str) -> None:
         raise QueryError(f"{analyst!r} already has a grant of epsilon {known.limit}; extend that one.")
 
 
-def holder(of: Dataset, form: Form) -> Grant:
+def holder(of: Dataset, form: Form) -> Account:
     """Returns the grant that a form is about. ``Invalid`` where there is none."""
     analyst = form.text("analyst")
     grant = of.ledger.grants().get(analyst)

@@ -89,7 +89,7 @@ def test_the_ledger_keeps_no_more_than_the_quota(in_memory: Callable[..., Any]) 
 
 def test_a_grant_without_a_quota_has_the_usual_one(in_memory: Callable[..., Any], monkeypatch: Any) -> None:
     """Nobody can fill the disk whom the provider told no limit; one that is told takes its place."""
-    monkeypatch.setattr("pinq.ledger.terms.STORED_BYTES", 40_000)
+    monkeypatch.setattr("pinq.ledger.state.STORED_BYTES", 40_000)
     curator, analyst = _curator(in_memory)
     requests = [_count(f"r{number}") for number in range(60)]
     with pytest.raises(NotAllowed, match="this grant allows 40,000 in all"):
