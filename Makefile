@@ -124,6 +124,7 @@ benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers
 	$(BIN)/python -m benchmarks.speed.predict
 	$(BIN)/python -m benchmarks.speed.trees
 	$(BIN)/python -m benchmarks.speed.cards
+	$(BIN)/python -m benchmarks.speed.sessions
 	$(BIN)/python -m benchmarks.accuracy.trees
 	$(BIN)/python -m benchmarks.accuracy.tables
 	$(BIN)/python -m benchmarks.accuracy.scorecards

@@ -49,8 +49,8 @@ __all__ = [
 
 VERSION = 1
 TREE_LIMITS = (
-    "A node whose rows drown in noise answers like the node above it.",
-    "A row whose value is missing or not declared stops at the node that asks for it, which answers.",
+    "If the noise exceeds a node's count, the node predicts as its parent does.",
+    "A row stops at a node whose split needs a missing or undeclared value; this node predicts.",
 )
 WRAP = (
     "To cross-validate or search with scikit-learn, wrap the miner: PublicRows(miner, schema, target), from miners, "

@@ -59,6 +59,13 @@ __all__ = [
 UNSPENT = "Nothing was spent."
 
 
+def printable(text: str) -> str:
+    """Shows each character that does not print (controls, marks of direction) as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 class PinqError(Exception):
     """The root of the package's errors; ``code`` is stable across releases.
 

@@ -272,6 +272,9 @@ class SecureComputation(Protocol[AnySession]):
     def field_size(self, session: AnySession) -> FieldSize:
         """Returns how large the session's secret numbers are."""
 
+    def estimate(self, session: AnySession) -> str:
+        """Returns what a party is going to send, and how long it takes, a sentence."""
+
     def plan(self, session: AnySession) -> str:
         """Returns what will be asked at which share of epsilon, to print.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "Escape": (27, "")}
+KEYS = {"Delete": (46, ""), "Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "Escape": (27, "")}
 SECONDS = 60.0
 
 
@@ -54,6 +54,35 @@ class Browser:
         """Types where the focus is."""
         self._send("Input.insertText", text=text)
 
+    def fill(self, label: str, text: str) -> None:
+        """Types into the field of a label, once it can be typed into, in the place of what is there."""
+        self.wait(
+            f"((one) => one && (one.focus(), one.select && one.select(), document.activeElement === one))({_labelled(label)})"
+        )
+        self.insert(text) if text else self.press("Delete")
+
+    def push(self, text: str) -> None:
+        """Presses a button or follows a link by its text, once it can be pressed."""
+        one = f"[...document.querySelectorAll('button, a, summary, .q-item')].find((one) => one.innerText.trim().split('\\n')[0] === {json.dumps(text)} && !one.disabled)"
+        self.wait(f"!!({one})")
+        self.js(f"{one}.click()")
+
+    def choose(self, label: str, option: str) -> None:
+        """Chooses an option of a list."""
+        self.wait(f"!!{_labelled(label)}")
+        self.js(f"{_labelled(label)}.click()")
+        one = f"[...document.querySelectorAll('.q-menu [role=option]')].find((one) => one.innerText.trim() === {json.dumps(option)})"
+        self.wait(f"!!({one})")
+        self.js(f"{one}.click()")
+
+    def sees(self, *texts: str) -> None:
+        """Waits until texts can be read."""
+        for text in texts:
+            try:
+                self.wait(f"document.body.innerText.includes({json.dumps(text)})")
+            except AssertionError:
+                raise AssertionError(f"{text!r} is not to be read in:\n{self.text}") from None
+
     def press(self, key: str, *, shift: bool = False, leads: bool = False) -> None:
         """Presses a key; ``leads``: to another page, which is waited for."""
         code, text = KEYS[key]
@@ -81,8 +110,11 @@ class Browser:
         )
 
     def prefer(self, scheme: str) -> None:
-        """``light`` or ``dark``."""
-        self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        """``light`` or ``dark``, and nothing that moves."""
+        features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        self._send(
+            "Emulation.setEmulatedMedia", features=[{"name": name, "value": features[name]} for name in features]
+        )
 
     def on(self, medium: str) -> None:
         """``screen``, or ``print`` for what stands on paper."""
@@ -174,6 +206,11 @@ class Browser:
             self._buffer += piece
         line, _, self._buffer = self._buffer.partition(b"\0")
         return dict(json.loads(line))
+
+
+def _labelled(label: str) -> str:
+    """The field of a label, as an expression."""
+    return f"[...document.querySelectorAll('input, textarea')].find((one) => one.getAttribute('aria-label') === {json.dumps(label)})"
 
 
 def _pipe() -> tuple[int, int]:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pinq.engine import open_engine
-from pinq.public.derivatives import Packing
+from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis
@@ -68,15 +68,12 @@ class Lookups:
         return PackedLookups(self)
 
 
-@dataclass(frozen=True)
-class PackedLookups:
+class PackedLookups(RowMeasure):
     """The same as words, read along each axis by itself."""
 
-    lookups: Lookups
-
-    @property
-    def cells(self) -> tuple[tuple[Axis, ...], ...]:
-        return tuple((axis,) for axis in self.lookups.inputs)
+    def __init__(self, lookups: Lookups) -> None:
+        self.lookups, self.inputs, self.packing, self.sums = lookups, lookups.inputs, lookups.packing, lookups.width
+        self.cells = tuple((axis,) for axis in lookups.inputs)
 
     def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
         return self.lookups.packing.packed(self.lookups.of(cells))

@@ -45,7 +45,7 @@ __all__ = [
 # A vote between two classes stands out where all rows of a leaf would be two standard deviations of
 # the difference of its two counts; below that not even a leaf of a single class is told from noise.
 CLEAR = 2 * math.sqrt(2)
-HEADINGS = ("level", "asked", "of at most", "epsilon", "noise")
+HEADINGS = ("level", "query", "parts (max.)", "epsilon", "noise")
 
 
 class Priced(Protocol):
@@ -141,7 +141,7 @@ class Plan:
 
 
 class FitWarning(UserWarning):
-    """Warns before ``fit`` charges anything: it can hope for little, or costs once more."""
+    """Warns before ``fit`` charges anything: little accuracy can be expected, or the fit is paid for again."""
 
 
 # Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither

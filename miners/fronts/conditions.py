@@ -22,8 +22,8 @@ import sqlglot
 from sqlglot import expressions as x
 
 from miners.tables.columns import is_categorical, missing_apart, specs_of
-from pinq.errors import QueryError
-from pinq.public.checks import closest, printable
+from pinq.errors import QueryError, printable
+from pinq.public.checks import closest
 from pinq.public.dates import PERIODS
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind

@@ -12,6 +12,7 @@ import numpy as np
 
 from miners.secure.id3.task import Table, hold
 from miners.secure.mpc.mpyc_runtime import field_bits, threshold_of
+from miners.secure.session.estimate import estimate
 from miners.secure.session.local import run_simulation
 from miners.secure.session.party import run_party
 from miners.secure.session.protocols import Outcome
@@ -27,6 +28,7 @@ class MPyCComputation:
     load_session = staticmethod(load_session)
     draft_session = staticmethod(Session.drafted)
     certificate = staticmethod(first_certificate)
+    estimate = staticmethod(estimate)
 
     def field_size(self, session: Session) -> FieldSize:
         bits, parties = session.bits, len(session.parties)

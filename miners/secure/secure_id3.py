@@ -168,12 +168,6 @@ class SecureID3(TreeClassifier):
             [0 if table is None else len(table) for table in lookups],
         )
         holdings = [hold(session.task, table) for table in tables]
-        for member, holding in zip(session.parties, holdings, strict=True):
-            if holding.rows > member.rows:
-                raise QueryError(
-                    f"`rows` is {member.rows}; the table of party {member.name} has more. "
-                    "Declare as many as any party may have."
-                )
         codes = [None if table is None else session.task.lookup_codes(table) for table in lookups]
         for name in ("tree_", "classes_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -197,15 +191,6 @@ class SecureID3(TreeClassifier):
         """Makes the session that the parameters describe. ``QueryError`` where it cannot be."""
         if self.protocol == "scorecard":
             raise QueryError("protocol 'scorecard' learns no tree; use DPScorecard(strategy='secure').")
-        if self.epsilon is not None:
-            to_nano(self.epsilon)
-            if self.depth is None:
-                raise QueryError("`depth` is needed with `epsilon`: the levels of splits over which it is spread.")
-        elif self.depth is not None or self.colluding is not None:
-            raise QueryError(
-                "`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop, see `stop_share`."
-            )
-        whole_number("alpha", self.alpha, 1, 2**16)
         asked = list(lookups) or [0] * len(rows)
         members = [
             Member(name=f"party{number}", host="127.0.0.1", port=number + 1, rows=max_rows, lookups=count)

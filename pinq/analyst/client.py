@@ -22,11 +22,13 @@ from pydantic import BaseModel, ValidationError
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
+from pinq.analyst.sign_in import SignedIn
 from pinq.analyst.tokens import find_token
 from pinq.errors import PinqError, QueryError, Unavailable, unspent
 from pinq.public.checks import is_number
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.wire import (
+    CHANGED,
     NAMED,
     PROTOCOL,
     PROTOCOL_HEADER,
@@ -60,6 +62,7 @@ def connect(
     verify: bool | str | os.PathLike[str] = True,
     timeout: float = 60.0,
     insecure_http: bool = False,
+    sign_in: bool = False,
 ) -> PrivateQueryable:
     """Opens a handle on a dataset behind a server.
 
@@ -74,6 +77,8 @@ def connect(
             server that is busy or asks for a slower pace (429). Opening gives up after five where
             nobody listens at all.
         insecure_http: Allow ``http://`` to a server on this very machine.
+        sign_in: Sign in at the house's identity provider, in the place of a token: it prints an address
+            and a code to enter there.
 
     Raises:
         QueryError: A malformed argument, or no token.
@@ -84,25 +89,37 @@ def connect(
     if not is_number(timeout, 1e-9, 10**6):
         raise QueryError(f"is {timeout!r}", parameter="timeout", allowed="a number of seconds greater than 0")
     root, dataset, context = _split(url, verify, insecure_http)
-    return PrivateQueryable(RemoteSession(root, dataset, find_token(url, token), context, float(timeout)))
+    shown = SignedIn(root, context, print) if sign_in else find_token(url, token)
+    return PrivateQueryable(RemoteSession(root, dataset, shown, context, float(timeout)))
+
+
+SHARDS = '"kind":"shards"'
 
 
 class RemoteSession:
     """A curator at the other end of a wire, for one analyst."""
 
-    def __init__(self, root: str, dataset: str, token: str, verify: ssl.SSLContext | None, timeout: float) -> None:
+    def __init__(
+        self, root: str, dataset: str, token: str | SignedIn, verify: ssl.SSLContext | None, timeout: float
+    ) -> None:
         self._timeout, self._path = timeout, f"/v{PROTOCOL}/{quote(dataset)}"
         headers = {
-            "Authorization": f"Bearer {token}",
             PROTOCOL_HEADER: PROTOCOL,
             REVISION_HEADER: str(REVISION),
             "Accept": "application/json",
             "Accept-Encoding": "identity",
         }
+        if isinstance(token, str):
+            headers["Authorization"] = f"Bearer {token}"
         # A proxy of the environment must never see a token in the clear.
         patience = httpx.Timeout(timeout, connect=min(timeout, 10.0))
         self._client: httpx.Client | Any = httpx.Client(
-            base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None
+            base_url=root,
+            headers=headers,
+            verify=verify or False,
+            timeout=patience,
+            trust_env=verify is not None,
+            auth=None if isinstance(token, str) else token,
         )
         try:
             opened = self._send("GET", "", opening=True)
@@ -117,17 +134,17 @@ class RemoteSession:
         except BaseException:
             self._client.close()
             raise
-        self._client.headers[SCHEMA_HEADER] = described.digest
+        self._holding = described.digest  # the schema's that holds now, as far as it is known
 
     def ask(self, request: Request) -> Answer:
         """The server's answer, once: retries carry the same request id."""
         if self._revision < NAMED:  # it would not know an act
             request = request.model_copy(update={"act": None})
-        return self._read(self._send("POST", "/query", _text(request)), Answer)
+        return self._read(self._asked("/query", request), Answer)
 
     def preview(self, request: Request) -> Preview:
         """What it would cost."""
-        return self._read(self._send("POST", "/preview", _text(request)), WirePreview).preview()
+        return self._read(self._asked("/preview", request), WirePreview).preview()
 
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""
@@ -159,7 +176,32 @@ class RemoteSession:
     def _get(self, path: str, kind: type[T]) -> T:
         return self._read(self._send("GET", path), kind)
 
-    def _send(self, method: str, path: str, content: str | None = None, *, opening: bool = False) -> httpx.Response:
+    def _asked(self, path: str, request: Request) -> httpx.Response:
+        """Sends a question; once more where the policy has only gained columns since.
+
+        Shards deal rows out by all columns, and an answer that was paid for belongs to the schema that
+        held then: what names one of both is sent under the schema of this handle alone.
+        """
+        text = _text(request)
+        outlives = request.reuse is None and SHARDS not in text
+        try:
+            return self._send("POST", path, text, schema=self._holding if outlives else self.schema.digest)
+        except QueryError as error:
+            if not outlives or error.charged != 0 or CHANGED not in str(error) or not self._only_gained_columns():
+                raise
+        return self._send("POST", path, text, schema=self._holding)
+
+    def _only_gained_columns(self) -> bool:
+        """Whether the schema that holds now says the same of all columns that this handle knows, and of the table."""
+        now = self._get("", Description)
+        columns = {name: column for name, column in now.columns.columns.items() if name in self.schema.columns}
+        same = now.columns.digest == now.digest and now.columns.model_copy(update={"columns": columns}) == self.schema
+        self._holding = now.digest if same else self._holding
+        return same
+
+    def _send(
+        self, method: str, path: str, content: str | None = None, *, schema: str = "", opening: bool = False
+    ) -> httpx.Response:
         """Sends until there is an answer, an error that repeating would not change, or no time.
 
         Once an attempt was lost on the way it may have been charged, so no later error of the same
@@ -170,7 +212,7 @@ class RemoteSession:
         deadline = start + left
         while True:
             try:
-                headers = {"Content-Type": "application/json"} if content else None
+                headers = {"Content-Type": "application/json", SCHEMA_HEADER: schema} if content else None
                 patience = httpx.Timeout(left, connect=min(left, OPENING)) if opening else left
                 response = self._client.request(
                     method, self._path + path, content=content, headers=headers, timeout=patience

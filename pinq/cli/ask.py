@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, argument, console, guarded, option, print_json
-from pinq.errors import QueryError
-from pinq.public.checks import printable
+from pinq.errors import QueryError, printable
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -37,24 +36,23 @@ Dataset = Annotated[str, argument("POLICY|URL", "The policy file, or where it is
 Asked = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
 Column = Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")]
 Analyst = Annotated[
-    str | None, option("--analyst", metavar="ANALYST", help="Whose budget is charged; at a URL the token says it.")
+    str | None,
+    option("--analyst", metavar="ANALYST", help="The analyst whose budget is charged; at a URL the token says it."),
 ]
-Epsilon = Annotated[str, option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.")]
+Epsilon = Annotated[str, option("--epsilon", metavar="EPSILON", help="The cost of the query, for example 0.1.")]
 Partition = Annotated[
-    list[str] | None, option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated.")
+    list[str] | None, option("--partition", metavar="SPEC", help="Query each part: sex, or age:30,45. Repeatable.")
 ]
 Candidates = Annotated[
     list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")
 ]
 Score = Annotated[ScoreName | None, option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")]
-Target = Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: what to predict.")]
+Target = Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: the column to predict.")]
 Verify = Annotated[
     Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")
 ]
 InsecureHttp = Annotated[bool, typer.Option("--insecure-http", help="For a URL: plain HTTP, on this machine only.")]
-PreviewOnly = Annotated[
-    bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")
-]
+PreviewOnly = Annotated[bool, typer.Option("--preview", help="Only show the cost and the error. Free.")]
 
 
 @commands.command(rich_help_panel="Ask")
@@ -75,7 +73,7 @@ def query(
     preview: PreviewOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask one question, as an analyst would.
+    """Run one query, as an analyst would.
 
     Parts are disjoint, so asking all of them costs EPSILON once:
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, console, guarded, option
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 if TYPE_CHECKING:
     from pinq.provider.selftest import Progress, Report
@@ -24,26 +24,25 @@ commands = typer.Typer()
 def selftest(
     policy: Annotated[
         Path | None,
-        typer.Argument(metavar="POLICY", help="Ask for its columns, on made-up rows, and check its source and ledger."),
+        typer.Argument(metavar="POLICY", help="Test its columns on dummy rows, and check its source and ledger."),
     ] = None,
     named: Annotated[Path | None, typer.Option("--policy", hidden=True)] = None,
     minutes: Annotated[
-        float, typer.Option("--minutes", metavar="N", help="About how long it may take; less time sees less.")
+        float, typer.Option("--minutes", metavar="N", help="The approximate time; a shorter test notices less.")
     ] = 10.0,
-    server: Annotated[
-        bool, typer.Option("--server", help="Ask through a server that is started for it, not in this process.")
-    ] = False,
+    server: Annotated[bool, typer.Option("--server", help="Test through a server that is started for it.")] = False,
     as_json: AsJson = False,
     report: Annotated[
-        Path | None, option("--report", metavar="FILE", help="Write it here; .json and .html say how.")
+        Path | None,
+        option("--report", metavar="FILE", help="The file to write; its ending .json or .html selects the format."),
     ] = None,
 ) -> None:
-    """Measure what this installation really loses, on made-up rows of a policy's columns, or of columns of every kind.
+    """Measure the real privacy loss of this installation, on dummy rows.
 
-    Asks every verb, score and loss on the worst neighbouring tables that are known, tens of thousands of
-    times, and bounds the loss from below; holds noise and choices against their exact laws; guesses
-    rows from fitted models. Exit status 1 where a claim is refuted. Your own rows are
-    asked nothing; the source is compared with its policy.
+    Runs every query method, score and loss on the worst known neighbouring tables, tens of thousands of
+    times, and bounds the loss from below. Compares noise and selections with their exact distributions,
+    and guesses rows from fitted models. Exit status 1 if a claim is refuted. Your own rows are not
+    queried; the source is compared with its policy.
     """
     from pinq.provider.selftest import selftest as measure
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option, print_json
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 if TYPE_CHECKING:
     from pinq.provider.report.audit import Audit
@@ -24,14 +24,14 @@ commands = typer.Typer()
 @guarded
 def audit(
     policy: PolicyIfAny = None,
-    analyst: Annotated[str | None, option("--analyst", metavar="ANALYST", help="Only this one.")] = None,
+    analyst: Annotated[str | None, option("--analyst", metavar="ANALYST", help="Only this analyst.")] = None,
     since: Annotated[
         str | None, option("--since", metavar="DATE", help="Only events from this day or time on.")
     ] = None,
     until: Annotated[str | None, option("--until", metavar="DATE", help="Only events up to this day or time.")] = None,
     ledger: LedgerFile = None,
     expect: Annotated[
-        str | None, option("--expect", metavar="SEQ:HASH", help="An event that an earlier audit named last.")
+        str | None, option("--expect", metavar="SEQ:HASH", help="The last event of an earlier audit.")
     ] = None,
     certificate: Annotated[
         Path | None,
@@ -47,10 +47,16 @@ def audit(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
     output: Annotated[
-        Path | None, option("-o", "--output", metavar="FILE", help="Write it here; .json, .csv, .html say how.")
+        Path | None,
+        option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The file to write; its ending .json, .csv or .html selects the format.",
+        ),
     ] = None,
 ) -> None:
-    """Replay the log: spending, refusals, who ran out when. Verifies the chain.
+    """Replay the log: spending, refusals, exhausted budgets. Verifies the chain.
 
     Reads the log alone and changes nothing, so it works when the data are gone, on a copy and on a
     read-only disk. Exit status 1, and the reason, where the log was edited, cut or rolled back.
@@ -104,11 +110,12 @@ def _verify(certificate: Path, model: Path, policy: Path | None, ledger: Path | 
 @commands.command(rich_help_panel="Audit")
 @guarded
 def backup(
-    policy: PolicyFile, file: Annotated[Path, argument("FILE", "Where the copy goes; a head is made beside it.")]
+    policy: PolicyFile,
+    file: Annotated[Path, argument("FILE", "The file of the copy; a head file is written beside it.")],
 ) -> None:
     """Copy the ledger, also while it is in use, and print its last event.
 
-    Keep what it prints elsewhere: `pinq audit --expect` finds out whether the ledger still has it.
+    Keep the printed line elsewhere: `pinq audit --expect` tests whether the ledger still has it.
     """
     from pinq.provider.backup import backup as back_up
 
@@ -119,12 +126,10 @@ def backup(
 @guarded
 def restore(
     policy: PolicyFile,
-    file: Annotated[Path, argument("FILE", "What `pinq backup` wrote.")],
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Do it though what was spent since then no longer counts.")
-    ] = False,
+    file: Annotated[Path, argument("FILE", "The file that `pinq backup` wrote.")],
+    forget: Annotated[bool, typer.Option("--forget", help="Restore although later spending no longer counts.")] = False,
 ) -> None:
-    """Put a backup in the ledger's place; refuses, unless told, where budget would come back."""
+    """Replace the ledger by a backup; without --forget it refuses if budget would come back."""
     from pinq.provider.backup import restore as restore_ledger
 
     typer.echo(printable(f"Restored; the last event is {restore_ledger(policy, file, forget=forget)}."))

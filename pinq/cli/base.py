@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TextIO
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from pinq.errors import PinqError
-from pinq.public.checks import printable
+from pinq.errors import PinqError, printable
 from pinq.public.plugins import extra_of, install_line
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ NEEDS = {
     "sql": "SQL needs sqlglot",
     "agents": "An MCP server needs mcp",
     "excel": "Reading a workbook needs python-calamine",
+    "oidc": "Signing in needs joserfc",
 }
 
 

@@ -21,9 +21,8 @@ from pinq.cli.base import (
     option,
     print_json,
 )
-from pinq.errors import LedgerError
+from pinq.errors import LedgerError, printable
 from pinq.provider.report.markup import when
-from pinq.public.checks import printable
 
 if TYPE_CHECKING:
     from pinq.ledger.events import Signature
@@ -34,15 +33,15 @@ __all__ = ["commands"]
 
 commands = typer.Typer()
 
-Analyst = Annotated[str, argument("ANALYST", "Whose grant it is.")]
-Because = Annotated[str, option("--because", metavar="TEXT", help="Why. It stands in the log, beside who you are.")]
+Analyst = Annotated[str, argument("ANALYST", "The analyst's name.")]
+Because = Annotated[str, option("--because", metavar="TEXT", help="The reason, for the log.")]
 Expires = Annotated[
     str | None,
     option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z."),
 ]
-MaxEpsilon = Annotated[str | None, option("--max-epsilon", metavar="EPSILON", help="The most that one query may ask.")]
+MaxEpsilon = Annotated[str | None, option("--max-epsilon", metavar="EPSILON", help="The largest epsilon of one query.")]
 Columns = Annotated[
-    str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name; `all` for any.")
+    str | None, option("--columns", metavar="A,B,...", help="The columns that queries may use; `all` for any.")
 ]
 Verbs = Annotated[
     str | None,
@@ -52,15 +51,18 @@ Verbs = Annotated[
         help="The only verbs: count, sum, avg, choose, or as the log has them noisy_count, ...; `all` for any.",
     ),
 ]
-PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="At most so many queries a minute.")]
+PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="Limit of queries a minute.")]
 WorkPerMinute = Annotated[
     int | None,
-    option(
-        "--work-per-minute", metavar="N", help="At most so many units of work a minute, a millisecond of a core each."
-    ),
+    option("--work-per-minute", metavar="N", help="Limit of work a minute, in units of about a millisecond of a core."),
 ]
 StoredBytes = Annotated[
-    int | None, option("--stored-bytes", metavar="N", help="At most so many bytes of the ledger for its requests.")
+    int | None, option("--stored-bytes", metavar="N", help="Limit of the ledger's bytes for this grant's requests.")
+]
+
+
+SignIn = Annotated[
+    bool, typer.Option("--sign-in", help="ANALYST signs in at the policy's identity provider, under this name.")
 ]
 
 
@@ -77,6 +79,7 @@ def grant(
     per_minute: PerMinute = None,
     work_per_minute: WorkPerMinute = None,
     stored_bytes: StoredBytes = None,
+    sign_in: SignIn = False,
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
@@ -84,13 +87,14 @@ def grant(
     from pinq.provider.grants import grant as grant_budget
 
     terms = _terms_of(policy, max_epsilon, columns, verbs, per_minute, work_per_minute, stored_bytes)
-    _print_account(grant_budget(policy, analyst, epsilon, expires, terms, by=_signed(because)), "granted", as_json)
+    account = grant_budget(policy, analyst, epsilon, expires, terms, sign_in=sign_in, by=_signed(because))
+    _print_account(account, "granted", as_json)
 
 
 @commands.command(rich_help_panel="Grant")
 @guarded
 def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson = False) -> None:
-    """Show who was granted what, and what is left of it."""
+    """Show all grants and their remaining budgets."""
     from pinq.ledger.composition import CAP_RULES
     from pinq.ledger.terms import FREE
     from pinq.provider.grants import show as show_grants
@@ -128,7 +132,7 @@ def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson 
 def extend(
     policy: PolicyFile,
     analyst: Analyst,
-    epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
+    epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="The epsilon to add.")] = None,
     expires: Expires = None,
     because: Because = "",
     as_json: AsJson = False,
@@ -160,11 +164,14 @@ def revoke(
 
 @commands.command(rich_help_panel="Grant")
 @guarded
-def token(policy: PolicyFile, analyst: Analyst, because: Because = "", as_json: AsJson = False) -> None:
+def token(
+    policy: PolicyFile, analyst: Analyst, sign_in: SignIn = False, because: Because = "", as_json: AsJson = False
+) -> None:
     """Issue another token for a grant. The old one ends at once."""
     from pinq.provider.grants import reissue
 
-    _print_account(reissue(policy, analyst, by=_signed(because)), "has a new token", as_json)
+    account = reissue(policy, analyst, sign_in=sign_in, by=_signed(because))
+    _print_account(account, "signs in from now on" if sign_in else "has a new token", as_json)
 
 
 @commands.command(rich_help_panel="Grant")
@@ -179,12 +186,12 @@ def terms(
     work_per_minute: WorkPerMinute = None,
     stored_bytes: StoredBytes = None,
     no_limits: Annotated[
-        bool, typer.Option("--no-limits", help="First lift every limit; those given beside it are set anew.")
+        bool, typer.Option("--no-limits", help="Remove all limits first; the other options set new ones.")
     ] = False,
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show or change what a grant allows beside its budget.
+    """Show or change the terms of a grant, other than its budget.
 
     Without options it shows the terms. An option changes that one limit and leaves the others;
     [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one, [cyan]--no-limits[/cyan] lifts

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pinq import __version__
-from pinq.cli import ask, assure, audit, fronts, grants, prepare, server, table
+from pinq.cli import ask, assure, audit, fronts, grants, prepare, server, table, workbench
 from pinq.cli.base import guarded
 from pinq.cli.secure import secure
 from pinq.server.details import log_details
@@ -24,7 +24,7 @@ ABOUT = """\
 Let others mine a table that you may not hand out.
 
 You declare in a [bold]policy[/bold] what is publicly known about the table, and grant each analyst a budget \
-[bold]epsilon[/bold]. They ask for counts, sums, averages and choices; every answer is differentially private, \
+[bold]epsilon[/bold]. They query counts, sums, averages and selections; every answer is differentially private, \
 every cost is charged first and logged, and when the budget is gone the answer is no. \
 An [bold]audit[/bold] replays the log: who asked what, what it cost, who ran out when.
 """
@@ -81,7 +81,7 @@ def _start(
     log_details()
 
 
-for room in (prepare, grants, ask, table, fronts, audit, assure, server):
+for room in (prepare, grants, ask, table, fronts, audit, assure, server, workbench):
     app.add_typer(room.commands)
 app.add_typer(secure, rich_help_panel="Among several parties")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, guarded, in_notebook, option, print_json
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport
@@ -33,33 +33,61 @@ WORDS: dict[tuple[str, str | float], str | None] = {
 _PANEL = "How text files and sheets are written"
 Delimiter = Annotated[
     str | None,
-    option("--delimiter", metavar="SIGN", help="Between fields: ';', tab; by default a comma.", panel=_PANEL),
+    option(
+        "--delimiter",
+        metavar="SIGN",
+        help="The character between fields: ';' or tab; by default a comma.",
+        panel=_PANEL,
+    ),
 ]
 Quote = Annotated[
-    str | None, option("--quote", metavar="SIGN", help="Around fields: \"'\", none; by default '\"'.", panel=_PANEL)
+    str | None,
+    option("--quote", metavar="SIGN", help="The quote around fields: \"'\" or none; by default '\"'.", panel=_PANEL),
 ]
 Decimal = Annotated[
-    str | None, option("--decimal", metavar="SIGN", help="Before decimals: ','; by default a point.", panel=_PANEL)
+    str | None, option("--decimal", metavar="SIGN", help="The decimal sign: ','; by default a point.", panel=_PANEL)
 ]
 Thousands = Annotated[
     str | None,
-    option("--thousands", metavar="SIGN", help="Between groups of three digits: '.'; by default none.", panel=_PANEL),
+    option(
+        "--thousands",
+        metavar="SIGN",
+        help="The sign between groups of three digits: '.'; by default none.",
+        panel=_PANEL,
+    ),
 ]
 Encoding = Annotated[
     str | None, option("--encoding", metavar="NAME", help="latin-1, windows-1252, ...; by default utf-8.", panel=_PANEL)
 ]
 Header = Annotated[
     str | None,
-    option("--header", metavar="NAMES", help="The columns, as name,age, where no first line names them.", panel=_PANEL),
+    option(
+        "--header", metavar="NAMES", help="The column names, as name,age, if the first line has none.", panel=_PANEL
+    ),
 ]
 Dates = Annotated[
     str | None,
-    option("--dates", metavar="FORMS", help="As %d.%m.%Y or %m/%d/%Y,%Y%m%d; 2024-11-16 is always read.", panel=_PANEL),
+    option(
+        "--dates",
+        metavar="FORMS",
+        help="Date formats, as %d.%m.%Y or %m/%d/%Y,%Y%m%d; 2024-11-16 is always read.",
+        panel=_PANEL,
+    ),
 ]
-Sheet = Annotated[str | None, option("--sheet", metavar="NAME", help="Of a workbook that has several.", panel=_PANEL)]
-Skip = Annotated[int | None, option("--skip", metavar="LINES", help="Title lines above the header.", panel=_PANEL)]
+Sheet = Annotated[
+    str | None, option("--sheet", metavar="NAME", help="The sheet of a workbook with several.", panel=_PANEL)
+]
+Skip = Annotated[
+    int | None, option("--skip", metavar="LINES", help="The number of title lines above the header.", panel=_PANEL)
+]
 MaxUnreadable = Annotated[
-    float | None, option("--max-unreadable", metavar="SHARE", help="Of lines; by default 0.01.", panel=_PANEL)
+    float | None,
+    option(
+        "--max-unreadable",
+        metavar="SHARE",
+        help="The proportion of lines that may be unreadable; by default 0.01.",
+        panel=_PANEL,
+    ),
 ]
 
 
@@ -95,27 +123,25 @@ commands = typer.Typer()
 Data = Annotated[str, argument("DATA", "A Parquet or CSV file, a workbook, or FILE.duckdb::TABLE.")]
 Target = Annotated[str | None, option("--target", metavar="COLUMN", help="The column that models will predict.")]
 Name = Annotated[
-    str | None, option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")
+    str | None, option("--dataset", metavar="NAME", help="The dataset's name for analysts; by default the file's name.")
 ]
 Like = Annotated[
     Path | None,
     option(
         "--like",
         metavar="POLICY",
-        help="Take columns, bounds and unit from another holder's policy: for one tree of several.",
+        help="Take columns, bounds and privacy unit from another data owner's policy, for one model of several.",
     ),
 ]
 Output = Annotated[
-    Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")
+    Path | None, option("-o", "--output", metavar="FILE", help="The file to write; by default it is printed.")
 ]
 Accepted = Annotated[
     list[str] | None,
     option("--accept", metavar="NAME", help="Confirm columns.age.upper, or columns.age for all of it. Repeatable."),
 ]
-Because = Annotated[str | None, option("--because", metavar="TEXT", help="Where it is publicly known from.")]
-NewValue = Annotated[
-    str | None, option("--value", metavar="YAML", help="Put this in the place of the one value that is named.")
-]
+Because = Annotated[str | None, option("--because", metavar="TEXT", help="The public source of the value.")]
+NewValue = Annotated[str | None, option("--value", metavar="YAML", help="Replace the one named value by this.")]
 UriEnv = Annotated[
     str | None,
     option("--uri-env", metavar="NAME", help="DATA is a table of the database whose URI this variable holds."),
@@ -144,9 +170,9 @@ def init(
     skip: Skip = None,
     max_unreadable: MaxUnreadable = None,
 ) -> None:
-    """Propose a policy for a table, to be reviewed.
+    """Propose a policy for a table, for your review.
 
-    What was guessed or read off the data is listed under [bold]unreviewed[/bold]: replace it by
+    Values that come from the data are listed under [bold]unreviewed[/bold]: replace it by
     what is publicly known, or confirm it, and delete its name there. How a text file is written is
     stated, not guessed:
 
@@ -157,7 +183,7 @@ def init(
 
     [cyan]pinq init health.visits --uri-env VISITS_URI -o p.yaml[/cyan]
 
-    Holders who want to learn together share one policy:
+    Data owners who want one model share one policy:
 
     [cyan]pinq init my.parquet --like theirs.yaml[/cyan]
     """
@@ -213,7 +239,7 @@ def review(
     because: Because = None,
     value: NewValue = None,
 ) -> None:
-    """Walk through what waits for review, and keep the reasons.
+    """Review each value that waits for it, and record the reasons.
 
     Each value that was guessed or read off the rows is shown: keep it, change it, or skip it. Reasons
     stand in the file under [bold]reviewed[/bold] and go into the log with the policy. In scripts:

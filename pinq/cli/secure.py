@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json
-from pinq.errors import QueryError
-from pinq.public.checks import printable
+from pinq.errors import QueryError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["secure"]
 
 ABOUT = """\
-Learn a tree or a scorecard together with others who may not see your rows, nor you theirs.
+Secure multi-party computation: one tree or scorecard from the rows of several parties.
 
 At least three parties agree on one session file and its hash; each runs [cyan]pinq secure join[/cyan] on its own \
 machine with its own policy. What leaves a machine are shares, random numbers to everybody who sees fewer than half \
@@ -46,39 +45,41 @@ Epsilon = Annotated[
     option(
         "--epsilon",
         metavar="EPSILON",
-        help="Differentially private: what a row may lose. Without it the result is exact.",
+        help="Make the result differentially private with this epsilon; without it the result is exact.",
     ),
 ]
 Depth = Annotated[
     int | None,
     typer.Option(
-        "--depth", help="With --epsilon: levels of splits; by default 3, for topdown as many as may be of use."
+        "--depth", help="With --epsilon: levels of splits; by default 3, for topdown as many as should be useful."
     ),
 ]
 Steps = Annotated[
     int | None,
-    typer.Option("--steps", help="Of a scorecard: attributes that are mended; by default as many as may be of use."),
+    typer.Option("--steps", help="For a scorecard: the number of steps; by default as many as should be useful."),
 ]
-Name = Annotated[str, option("--name", metavar="NAME", help="What the session is called.")]
+Name = Annotated[str, option("--name", metavar="NAME", help="The name of the session.")]
 Draft = Annotated[
     Path | None,
-    option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed."),
+    option("-o", "--output", metavar="FILE", help="The file to write; by default it is printed."),
 ]
 
 Member = dict[str, str | int]
 """A party as a session file has it: name, host, port, rows."""
 
-Own = Annotated[str, option("--party", metavar="PARTY", help="Which party you are: its number or name.")]
+Own = Annotated[str, option("--party", metavar="PARTY", help="The number or name of your party.")]
 OwnPolicy = Annotated[Path, option("--policy", metavar="POLICY", help="The policy of your rows.")]
 Agree = Annotated[
     str | None,
     option(
         "--agree",
         metavar="HASH",
-        help="The session's hash, that you compared with the others; asked for in a terminal.",
+        help="The session's hash, which you compared with the others; without it a terminal asks.",
     ),
 ]
-Payer = Annotated[str | None, option("--analyst", metavar="ANALYST", help="With noise: whose grant is charged.")]
+Payer = Annotated[
+    str | None, option("--analyst", metavar="ANALYST", help="With noise: the analyst whose grant is charged.")
+]
 Certificate = Annotated[Path | None, option("--cert", metavar="FILE", help="Your certificate, PEM.")]
 Key = Annotated[Path | None, option("--key", metavar="FILE", help="Its private key, PEM.")]
 Lookups = Annotated[
@@ -87,20 +88,20 @@ Lookups = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    option("-o", "--output", metavar="FILE", help="Where the result goes, JSON; by default it is printed."),
+    option("-o", "--output", metavar="FILE", help="The file of the result, JSON; by default it is printed."),
 ]
-Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=1, help="How long to wait for the others.")]
+Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=1, help="The time to wait for the others.")]
 Listen = Annotated[
     str | None,
     option(
         "--listen",
         metavar="ADDRESS",
-        help="Where to listen; by default everywhere, without certificates on this machine only.",
+        help="The address to listen on; by default all, without certificates this machine only.",
     ),
 ]
 Tables = Annotated[
     list[Path],
-    argument("TABLE...", "Made-up or public rows, one Parquet or CSV file for each party."),
+    argument("TABLE...", "Dummy or public rows, one Parquet or CSV file for each party."),
 ]
 
 
@@ -149,9 +150,9 @@ def draft(
 @secure.command()
 @guarded
 def show(session: SessionFile, as_json: AsJson = False) -> None:
-    """Show a session's hash, its parties, all that it will open, and what it costs each party.
+    """Show a session's hash, parties, opened values, and the cost for each party.
 
-    Every party compares the hash with the others, by telephone say.
+    All parties compare the hash, for example by telephone.
     """
     from pinq.secure_computation import secure_computation
 
@@ -159,7 +160,8 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
     loaded = computation.load_session(session)
     size = computation.field_size(loaded)
     if as_json:
-        print_json(json.loads(loaded.text) | {"hash": loaded.digest, "bits": size.bits})
+        about = {"hash": loaded.digest, "bits": size.bits, "estimate": computation.estimate(loaded)}
+        print_json(json.loads(loaded.text) | about)
         return
     lines = [
         f"{loaded.session}: {loaded.protocol}, to predict `{loaded.target}` from {len(loaded.splits)} attributes",
@@ -170,6 +172,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
         *(_party_line(number, member) for number, member in enumerate(loaded.parties)),
         f"Any {size.threshold} of them together learn nothing else; {size.threshold + 1} who pool their shares could. "
         f"Numbers of {size.bits} bits in a field of {size.field_bits}.",
+        computation.estimate(loaded),
     ]
     if loaded.noise != "none":
         lines += [
@@ -234,7 +237,7 @@ def join(
 @secure.command("try")
 @guarded
 def try_(session: SessionFile, tables: Tables) -> None:
-    """Run a session in this process on rows that anybody may see.
+    """Try a session in this process on public or dummy rows.
 
     The steps are the same; there is no network, no protection and no charge.
     """
@@ -283,10 +286,6 @@ def _held(
         missing = len(frame) - holding.rows
         left_out = f", {missing:,} left out for values that are missing or not declared" if missing else ""
         typer.echo(printable(f"{member.name}: {holding.rows:,} rows{left_out}"), err=True)
-        if holding.rows > member.rows:
-            raise QueryError(
-                f"the table of {member.name} has {holding.rows:,} rows; the session says at most {member.rows:,}."
-            )
     return holdings
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pinq.cli.base import argument, can_ask, guarded, option
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 __all__ = ["commands"]
 
@@ -21,7 +21,7 @@ Policies = Annotated[list[Path], argument("POLICIES...", "Policy files, and fold
 Host = Annotated[
     str,
     option(
-        "--host", metavar="ADDRESS", help="Where to listen; by default everywhere, with --insecure-http on 127.0.0.1."
+        "--host", metavar="ADDRESS", help="The address to listen on; by default all, with --insecure-http 127.0.0.1."
     ),
 ]
 Port = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")]
@@ -30,7 +30,7 @@ Key = Annotated[Path | None, option("--tls-key", metavar="FILE", help="Its priva
 InsecureHttp = Annotated[bool, typer.Option("--insecure-http", help="Plain HTTP, to this machine only.")]
 Log = Annotated[
     Path | None,
-    option("--log", metavar="FILE", help="Where the log of requests goes, JSON lines; by default to standard error."),
+    option("--log", metavar="FILE", help="The request log, JSON lines; by default standard error."),
 ]
 MetricsPort = Annotated[
     int | None,
@@ -38,28 +38,31 @@ MetricsPort = Annotated[
         metavar="PORT",
         min=1,
         max=65535,
-        help="Counters for Prometheus, by default off; further workers use the ports after it.",
+        help="Port of the metrics for Prometheus, by default off; further workers use the next ports.",
     ),
 ]
 MetricsHost = Annotated[
     str,
-    typer.Option(metavar="ADDRESS", help="Where they are told; others than this machine can read them unencrypted."),
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of the metrics (plain HTTP, so another address than this shows them unencrypted).",
+    ),
 ]
 Processes = Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve the port together.")]
 Rate = Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")]
-Connections = Annotated[int, typer.Option(metavar="N", min=10, help="How many are open at a time, of each process.")]
+Connections = Annotated[int, typer.Option(metavar="N", min=10, help="Limit of open connections of each process.")]
 Proxy = Annotated[
     str,
-    option("--proxy", metavar="ADDRESS", help="The proxy in front, believed when it says for whom it asks."),
+    option("--proxy", metavar="ADDRESS", help="The address of a proxy whose reported client addresses are accepted."),
 ]
 PasswordFile = Annotated[
     Path | None,
-    option("--provider-page", metavar="FILE", help="Show the provider's page; FILE is what `pinq password` wrote."),
+    option("--provider-page", metavar="FILE", help="Serve the provider's page; `pinq password` writes FILE."),
 ]
 
 PublicUrl = Annotated[
     str,
-    option("--public-url", metavar="URL", help="Where analysts reach this server, as the provider's page tells them."),
+    option("--public-url", metavar="URL", help="The address of this server that the provider's page tells analysts."),
 ]
 
 
@@ -112,8 +115,8 @@ def serve(
 @commands.command(rich_help_panel="Serve")
 @guarded
 def password(
-    file: Annotated[Path, argument("FILE", "Where its hash is kept; readable by you alone.")],
-    generate: Annotated[bool, typer.Option("--generate", help="Make one, and print it once.")] = False,
+    file: Annotated[Path, argument("FILE", "The file for its hash; readable by you alone.")],
+    generate: Annotated[bool, typer.Option("--generate", help="Generate a password, and print it once.")] = False,
 ) -> None:
     """Set the password of the provider's page: `pinq serve --provider-page FILE`.
 

@@ -15,7 +15,7 @@ import typer
 
 from pinq.cli import ask
 from pinq.cli.base import AsJson, argument, console, guarded, option, print_json, print_lines
-from pinq.public.checks import printable
+from pinq.errors import printable
 from pinq.public.plugins import room_of_miners
 
 if TYPE_CHECKING:

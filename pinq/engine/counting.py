@@ -28,17 +28,15 @@ from pinq.engine.codes import RowBlock, ShardSource, smallest
 from pinq.engine.rows import (
     CodeTable,
     Descent,
-    RowMeasure,
+    MomentsOfRows,
     Rows,
     code_tables,
-    measure_of,
     paths_down,
     split_level,
-    words_of,
 )
-from pinq.engine.tables import Listed, ListRequest, Measure, Sparse, Table, TableRequest
+from pinq.engine.tables import Listed, ListRequest, Measure, Moments, RowSums, Sparse, Table, TableRequest
 from pinq.errors import InternalError
-from pinq.public.derivatives import Packing
+from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition
@@ -645,11 +643,13 @@ def count_request(
     # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it, and
     # a row's cell up to there is computed once.
     shared = tuple(axis for axis in next(iter(dense.values()), ()) if all(axis in own for own in dense.values()))
-    row_bytes = 4 if measure is None else 8 * words_of(measure, schema)
+    summed: RowMeasure | None = MomentsOfRows(measure, schema) if isinstance(measure, Moments) else None
+    row_bytes = 4 if measure is None else 8 * (summed or cast(RowSums, measure)).packing.words
     room = min(PACKED_BYTES // row_bytes, schema.max_rows // 8)
     joint = _packed(dense, shared, len(answer) if split is None else split.nodes, room)
-    # What is added up of a row is looked up in the cells in which it is added.
-    summed = measure_of(measure, schema, [own for own, _ in joint])
+    if measure is not None and not isinstance(measure, Moments):
+        # What is added up of a row is looked up in the cells in which it is added.
+        summed = measure.over([own for own, _ in joint])
     read = [*axes, *(axis for table in tables for axis in table.axes)]
     read += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
     read += [] if summed is None else (axis for own in summed.cells for axis in own)

@@ -14,7 +14,8 @@ Privacy:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import duckdb
@@ -24,12 +25,22 @@ import pyarrow as pa
 from pinq.engine.delimited import Lines
 from pinq.engine.formulas import prepare_formulas, require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings, moment_number
-from pinq.engine.sources import literal, quoted
+from pinq.engine.sources import columns_of, literal, quoted
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
 
-__all__ = ["Encoder", "EncodingReport", "Losses", "RawColumns", "RawValue", "bound", "candidate_columns", "encode"]
+__all__ = [
+    "Encoder",
+    "EncodingReport",
+    "Losses",
+    "RawColumns",
+    "RawValue",
+    "bound",
+    "candidate_columns",
+    "encode",
+    "encoder_of",
+]
 
 
 @dataclass(frozen=True)
@@ -213,6 +224,12 @@ class Encoder:
         nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({literal(salt.hex())} || {text}), {names})"
         return f"SELECT {names} FROM {encoded} QUALIFY {nth} <= {policy.bounded_unit.max_rows}"
 
+    def compared(self, source: str, rows: int) -> str:
+        """A query for some rows: of each column the text of its value, and its code as in ``tried``."""
+        texts = [f"CAST({self._raw.values[name].value} AS VARCHAR)" for name in self._policy.columns]
+        pairs = (f"{text}, {code}" for text, code in zip(texts, self._select, strict=False))
+        return f"SELECT {', '.join(pairs)} FROM {self._raw.rows(source)} LIMIT {rows}"
+
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""
         counts = []
@@ -250,12 +267,19 @@ def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") 
         rows of a unit can choose the ``max_rows`` that are kept of it, by ``Encoder.bounded``. A
         call costs some milliseconds beside its rows: give it many.
     """
+    with encoder_of(batch, policy, salt) as (connection, encoder):
+        return connection.sql(encoder.encoded("source")).to_arrow_table()
+
+
+@contextmanager
+def encoder_of(
+    batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, Encoder]]:
+    """Makes a batch of raw rows the table ``source`` of a connection, with what encodes it."""
     with duckdb.connect(config={"enable_external_access": "false"}) as connection:
         define_readings(connection, None)
         connection.register("source", batch)
-        described = connection.execute("DESCRIBE SELECT * FROM source").fetchall()
-        encoder = Encoder(connection, policy, {name: kind for name, kind, *_ in described}, salt)
-        return connection.sql(encoder.encoded("source")).to_arrow_table()
+        yield connection, Encoder(connection, policy, columns_of(connection, "source"), salt)
 
 
 def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:

@@ -11,7 +11,7 @@ from pinq.engine.numbers import moment_number
 from pinq.engine.sources import quoted
 from pinq.public.dates import MINUTE
 
-__all__ = ["ColumnProfile", "count_rows", "date_range", "largest_group", "profile"]
+__all__ = ["ColumnProfile", "count_rows", "date_range", "group_sizes", "largest_group", "profile"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,16 @@ def largest_group(connection: duckdb.DuckDBPyConnection, table: str, name: str) 
     grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"
     values, largest = connection.execute(f"SELECT count(*), coalesce(max(size), 0) FROM ({grouped})").fetchall()[0]
     return int(values), int(largest)
+
+
+def group_sizes(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, most: int
+) -> list[tuple[int, int]]:
+    """Pairs of a number of rows and of how many values stand in so many, the largest first; exact."""
+    q = quoted(name)
+    grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"
+    query = f"SELECT size, count(*) FROM ({grouped}) GROUP BY size ORDER BY size DESC LIMIT {most}"
+    return [(int(size), int(values)) for size, values in connection.execute(query).fetchall()]
 
 
 def count_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:

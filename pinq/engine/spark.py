@@ -31,15 +31,13 @@ from functools import reduce
 from typing import Any, Protocol, TypeGuard, TypeVar
 from uuid import uuid4
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, in_tables
 from pinq.engine.counting import CountRequest, Counts, Tally, count_request
 from pinq.engine.delimited import Lines
-from pinq.engine.encoding import Encoder, EncodingReport, Losses, bound, encode
-from pinq.engine.numbers import define_readings
+from pinq.engine.encoding import EncodingReport, Losses, bound, encode, encoder_of
 from pinq.engine.shards import coins_of, shards_of
 from pinq.engine.sources import declared_columns, require_columns
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest, require_open
@@ -98,7 +96,7 @@ class Encoding:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         bounded, task = self.policy.bounded_unit is not None, uuid4().hex
-        for table in _gathered(batches):
+        for table in in_tables(batches):
             codes = encode(table, self.policy, self.salt)
             if bounded:
                 yield from _dealt(codes, _bucket_of_units(codes, self.buckets), task)
@@ -244,28 +242,10 @@ class Losing:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         losses = Losses(self.policy)
-        for table in _gathered(batches):
-            with duckdb.connect(config={"enable_external_access": "false"}) as connection:
-                define_readings(connection, None)
-                connection.register("source", table)
-                described = connection.execute("DESCRIBE SELECT * FROM source").fetchall()
-                types = {name: kind for name, kind, *_ in described}
-                losses.add(connection, Encoder(connection, self.policy, types, self.salt), "source")
+        for table in in_tables(batches):
+            with encoder_of(table, self.policy, self.salt) as (connection, encoder):
+                losses.add(connection, encoder, "source")
         yield _row([losses.numbers.tobytes()], _LOSSES)
-
-
-def _gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Raw rows, a block's at a time: Spark's own batches are small."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= BLOCK_ROWS:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(waiting)
 
 
 def _tables(batches: Batches) -> Iterator[pa.Table]:

@@ -11,14 +11,13 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from pinq.errors import InternalError
-from pinq.public.derivatives import RowWords
+from pinq.public.derivatives import RowMeasure, RowWords
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
 __all__ = [
     "MAX_SUM",
     "Engine",
-    "JointSums",
     "ListRequest",
     "Listed",
     "Measure",
@@ -73,26 +72,8 @@ class RowSums(Protocol):
     def steps(self) -> int: ...
     @property
     def packing(self) -> RowWords: ...
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> JointSums:
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
         """The same function of each row's cells in these joint tables, where those suffice."""
-
-
-class JointSums(Protocol):
-    """A public function of rows that is looked up in cells of joint tables.
-
-    Attributes:
-        cells: What it reads: a row's cell in the joint table of each of these axes, the last axis
-            running fastest; along an axis of which a row is in no part, its place is ``axis.size``.
-    """
-
-    @property
-    def cells(self) -> tuple[tuple[Axis, ...], ...]: ...
-    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        """The words of some rows, int64, shape (words, rows); float64, whole, where they are multiplied.
-
-        Args:
-            cells: Each row's cell in each of ``cells``, shape (rows,) each.
-        """
 
 
 Measure = Moments | RowSums

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
-from pinq.analyst.tokens import digest, new_token
+from pinq.analyst.tokens import digest, new_token, person_digest
 from pinq.engine import require_readable
 from pinq.engine.sources import missing_path
 from pinq.errors import PolicyError, QueryError
@@ -122,6 +122,7 @@ def grant(
     expires: str | date | None = None,
     terms: Terms = FREE,
     *,
+    sign_in: bool = False,
     by: Signature | None = None,
 ) -> GrantReport:
     """Grants a new analyst a budget and issues a token.
@@ -134,6 +135,8 @@ def grant(
         epsilon: The limit, in at most nine decimals: it is never rounded.
         expires: See ``parse_expiry``.
         terms: What it allows; see ``make_terms``.
+        sign_in: The analyst is a person whom the policy's identity provider knows by this name, and who
+            signs in there; no token is issued.
         by: Whose act it is, for the log; by default this process's user's. So of the acts below.
 
     Returns:
@@ -147,10 +150,21 @@ def grant(
     """
     require_name(analyst)
     limit, until = Epsilon.exactly(epsilon), future(expires)
+    token, kept = _opener(policy, analyst, sign_in)
     with _ledger(policy, create=True, declared_by=by or here()) as ledger:
-        token = new_token()
-        ledger.grant(analyst, limit, until, terms=terms, token=digest(token), by=by or here())
+        ledger.grant(analyst, limit, until, terms=terms, token=kept, by=by or here())
         return replace(_changed(ledger, analyst), token=token)
+
+
+def _opener(policy: Where, analyst: str, sign_in: bool) -> tuple[str, str]:
+    """A new token and what is kept of it; of a person who signs in no token."""
+    if not sign_in:
+        token = new_token()
+        return token, digest(token)
+    declared = None if isinstance(policy, Ledger) else load_policy(policy).sign_in
+    if declared is None:
+        raise PolicyError("The policy names no identity provider: add `sign_in: {issuer: ..., client: ...}`.")
+    return "", person_digest(declared.issuer.rstrip("/"), analyst)
 
 
 def extend(
@@ -176,16 +190,18 @@ def extend(
         return _changed(ledger, analyst)
 
 
-def reissue(policy: Where, analyst: str, *, by: Signature | None = None) -> GrantReport:
+def reissue(policy: Where, analyst: str, *, sign_in: bool = False, by: Signature | None = None) -> GrantReport:
     """Issues another token for a grant, in the account; the old one ends at once.
+
+    With ``sign_in`` the analyst signs in from now on, as in ``grant``.
 
     Raises:
         LedgerError: There is no such grant, or the ledger cannot be trusted.
         PolicyError: Wrong policy.
     """
+    token, kept = _opener(policy, analyst, sign_in)
     with _ledger(policy) as ledger:
-        token = new_token()
-        ledger.set_token(analyst, digest(token), by=by or here())
+        ledger.set_token(analyst, kept, by=by or here())
         return replace(_changed(ledger, analyst), token=token)
 
 

@@ -22,9 +22,9 @@ from pydantic import ValidationError
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, largest_group, profile, read_columns
 from pinq.engine.numbers import date_forms
 from pinq.engine.sources import quoted, source_dialect
-from pinq.errors import InternalError, PolicyError
+from pinq.errors import InternalError, PolicyError, printable
 from pinq.provider.policy_file import load_policy
-from pinq.public.checks import closest, printable, text_of
+from pinq.public.checks import closest, text_of
 from pinq.public.columns import REAL_CELLS, round_up
 from pinq.public.dates import DAY, write_moment
 from pinq.public.dialect import Dialect, is_text

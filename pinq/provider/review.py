@@ -19,7 +19,7 @@ from pinq.errors import PolicyError
 from pinq.provider.policy_file import parse_policy, read_policy_text
 from pinq.public.plain_yaml import write_yaml
 
-__all__ = ["Waiting", "confirm", "waiting"]
+__all__ = ["Waiting", "change", "confirm", "leave_out", "replace_policy", "waiting"]
 
 Edit = tuple[int, int, str]
 """Where a text is replaced, and by what."""
@@ -90,12 +90,53 @@ def confirm(path: str | os.PathLike[str], names: Sequence[str], because: str, va
     if value is not None and (pair := _pair(_holder(root, chosen[0]), _field(chosen[0]))) is not None:
         edits.append((pair[0].end_mark.index + 1, _span(pair[1])[1], f" {value}"))
     reasons = {**policy.reviewed, **dict.fromkeys(chosen, because.strip())}
-    changed = _with_reasons(text, root, edits, reasons)
-    parse_policy(changed, file)
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(changed, encoding="utf-8")
-    os.replace(partial, file)
+    replace_policy(file, _with_reasons(text, root, edits, reasons))
     return chosen
+
+
+def change(path: str | os.PathLike[str], name: str, value: str) -> None:
+    """Puts another value in the place of one that needs no review, such as ``cap``.
+
+    Args:
+        path: The policy file.
+        name: A key that the file has.
+        value: As YAML.
+
+    Raises:
+        PolicyError: The file has no such key, or would not be valid.
+    """
+    file = Path(path)
+    text = read_policy_text(file)
+    parse_policy(text, file)
+    pair = _pair(_root(text), name)
+    if pair is None:
+        raise PolicyError(f"The policy file {file} has no key {name!r}.")
+    replace_policy(file, _edited(text, [(pair[0].end_mark.index + 1, _span(pair[1])[1], f" {value}")]))
+
+
+def leave_out(path: str | os.PathLike[str], column: str) -> None:
+    """Takes a column out of a policy file, so that nobody can ask about it.
+
+    Raises:
+        PolicyError: The policy has no such column, or no other one.
+    """
+    file = Path(path)
+    text = read_policy_text(file)
+    parse_policy(text, file)
+    columns = _pair(_root(text), "columns")
+    pair = None if columns is None else _pair(columns[1], column)
+    if pair is None:
+        raise PolicyError(f"The policy file {file} has no column {column!r}.")
+    start = text.rfind("\n", 0, pair[0].start_mark.index) + 1
+    replace_policy(file, _edited(text, [(start, text.find("\n", _span(pair[1])[1]) + 1 or len(text), "")]))
+
+
+def replace_policy(file: Path, text: str) -> None:
+    """Writes another text in the place of a policy file's. ``PolicyError`` unless it is a valid one."""
+    parse_policy(text, file)
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, file)
 
 
 def _root(text: str) -> yaml.Node:
@@ -160,6 +201,10 @@ def _with_reasons(text: str, root: yaml.Node, edits: list[Edit], reasons: dict[s
     pair = _pair(root, "reviewed")
     if pair is not None:
         edits = [*edits, (pair[0].start_mark.index, _span(pair[1])[1], "")]
+    return _edited(text, edits).rstrip("\n") + "\n\n" + write_yaml({"reviewed": reasons})
+
+
+def _edited(text: str, edits: list[Edit]) -> str:
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
-    return text.rstrip("\n") + "\n\n" + write_yaml({"reviewed": reasons})
+    return text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["figures", "laplace_interval", "standard_deviation"]
+__all__ = ["figures", "laplace_interval", "max_belief", "standard_deviation"]
 
 
 def standard_deviation(scale: float) -> float:
@@ -39,3 +39,11 @@ def laplace_interval(scale: float, level: float = 0.95) -> int:
 def figures(number: float, most: int = 3) -> str:
     """Writes how far a number may be off as people do: 13,700 or 0.0124, few figures and no powers of ten."""
     return f"{float(f'{number:.{most}g}'):,.12g}"
+
+
+def max_belief(epsilon: float, before: float) -> float:
+    """The largest belief that answers can leave behind of a belief before them, between 0 and 1.
+
+    Odds grow by e^epsilon at most: from .5 at epsilon 1 to .731.
+    """
+    return before / (before + (1 - before) * math.exp(-epsilon))

@@ -32,7 +32,6 @@ __all__ = [
     "is_listing",
     "is_number",
     "is_whole",
-    "printable",
     "require_bounded",
     "require_kind",
     "require_text",
@@ -94,13 +93,6 @@ def text_of_any(value: object) -> str:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return text_of(value)
-
-
-def printable(text: str) -> str:
-    """Shows each character that does not print (controls, marks of direction) as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 CLOSE = 0.65  # share of letters that a suggestion has in common with what was written

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Generic, Literal, Protocol, TypeVar, get_args
@@ -45,6 +45,7 @@ __all__ = [
     "Packing",
     "Residuals",
     "RowFunction",
+    "RowMeasure",
     "RowVectors",
     "RowWords",
     "Softmax",
@@ -179,6 +180,40 @@ TABLE_BYTES = 2**17  # of a table of all vectors
 AT_ONCE = 2**16  # numbers that are computed together: they fit into a core's cache
 
 
+class RowMeasure(ABC):
+    """What is added up of each row, looked up in its cells of joint tables.
+
+    Attributes:
+        inputs: What it reads: a row's place along each of these axes.
+        cells: How it reads them: as a row's cell in the joint table of each of these, the last axis
+            running fastest; along an axis of which a row is in no part, its place is ``axis.size``.
+        sums: How many numbers are added up.
+        packing: How these, each below 2^24 in size, stand in a row's words.
+    """
+
+    inputs: tuple[Axis, ...]
+    cells: tuple[tuple[Axis, ...], ...]
+    sums: int
+    packing: RowWords
+
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+        """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
+        return None
+
+    @abstractmethod
+    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        """The words of some rows, int64, shape (words, rows); float64, whole, where they are multiplied.
+
+        Args:
+            cells: Each row's cell in each of ``cells``, shape (rows,) each.
+        """
+
+    def finished(self, sums: np.ndarray) -> np.ndarray:
+        """What is answered, from all sums, shape (numbers, ...): int64, shape (..., width)."""
+        # Numbers are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57.
+        return np.moveaxis(sums, 0, -1)
+
+
 class RowVectors(ABC):
     """The vectors of derivatives under a schema: a function of a row's parts along some axes.
 
@@ -233,29 +268,21 @@ class RowVectors(ABC):
         return self.packing.unpacked(alone.of([*alone.scores.cells(inner), target]))
 
 
-@dataclass(frozen=True, eq=False)
-class JointVectors:
+class JointVectors(RowMeasure):
     """Vectors of which the scores are looked up in cells of joint tables.
 
-    Attributes:
+    Args:
         vectors: The function of a row.
         scores: Its scores over tables whose cells are known of each row: finished before rows are read.
     """
 
-    vectors: RowVectors
-    scores: RowScores
-
-    @property
-    def cells(self) -> tuple[tuple[Axis, ...], ...]:
-        """The axes of each table in which a row's cell has to be known."""
-        return (*(term.axes for term in self.scores.terms), (self.vectors.target,))
+    def __init__(self, vectors: RowVectors, scores: RowScores) -> None:
+        self.vectors, self.scores = vectors, scores
+        self.inputs, self.sums, self.packing = vectors.inputs, vectors.width, vectors.packing
+        self.cells = (*(term.axes for term in scores.terms), (vectors.target,))
 
     def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        """The packed vectors of rows, int64, shape (words, rows), some rows at a time.
-
-        Args:
-            cells: Each row's cell in each of the tables ``cells``, shape (rows,) each.
-        """
+        """The packed vectors of rows, some rows at a time."""
         rows, step = len(cells[-1]), AT_ONCE // self.vectors.width
         if rows <= step:
             return self._of_few(cells)

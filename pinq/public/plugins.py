@@ -74,6 +74,7 @@ EXTRAS = {
     "arrow": ("pyarrow",),
     "sklearn": ("sklearn",),
     "excel": ("python_calamine",),
+    "oidc": ("joserfc",),
     "sql": ("sqlglot",),
     "agents": ("mcp", "anyio"),
 }

@@ -25,7 +25,7 @@ from pinq.public.epsilon import is_exact, to_nano
 from pinq.public.plain_yaml import plain_number, write_yaml
 from pinq.public.schema import Column, PrivacyUnit, Schema
 
-__all__ = ["AdbcRows", "AdbcTable", "DatabaseTable", "Goes", "Policy", "SparkTable"]
+__all__ = ["AdbcRows", "AdbcTable", "DatabaseTable", "Goes", "GroupGrant", "Policy", "SignIn", "SparkTable"]
 
 
 class DatabaseTable(Declared):
@@ -64,6 +64,24 @@ class AdbcTable(Declared):
     """A table of a database server, which an ADBC driver streams once at each opening."""
 
     adbc: AdbcRows
+
+
+class GroupGrant(Declared):
+    """What a member of a group is granted when signing in for the first time."""
+
+    epsilon: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(description="each member's budget")
+    days: int | None = Field(default=None, ge=1, le=36_500, description="until it expires; by default never")
+
+
+class SignIn(Declared):
+    """The house's own identity provider, by OpenID Connect: who may sign in instead of showing a token."""
+
+    issuer: str = Field(
+        pattern=r"^(https://|http://(localhost|127\.0\.0\.1)[:/])[^\s?#]{1,500}$", description="the provider's URL"
+    )
+    client: str = Field(pattern=r"^[!-~]{1,200}$", description="as which the provider knows this server's analysts")
+    claim: str = Field(default="sub", pattern=r"^[!-~]{1,100}$", description="what a person is called: sub, email, ...")
+    groups: dict[str, GroupGrant] = Field(default_factory=dict, description="whose members need no grant of their own")
 
 
 SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
@@ -121,6 +139,9 @@ class Policy(Declared):
         ge=1,
         le=10**9,
         description="work that one request may need, in units of about a millisecond of one core; 600,000 by default",
+    )
+    sign_in: Annotated[SignIn | None, Goes.LOGGED] = Field(
+        default=None, description="the identity provider by which analysts may sign in to a server"
     )
     secure: Annotated[Literal["noise", "exact"], Goes.LOGGED] = Field(
         default="noise",

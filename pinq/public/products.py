@@ -32,7 +32,7 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, is_number
-from pinq.public.derivatives import LOSSES, AnyDerivatives, RowFunction
+from pinq.public.derivatives import LOSSES, AnyDerivatives, RowFunction, RowMeasure
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Values, bind
 
@@ -149,16 +149,12 @@ class ProductVectors:
         return self.packing.unpacked(self.over(()).of(places))
 
 
-@dataclass(frozen=True, eq=False)
-class JointProducts:
-    """The entries of rows, shortened."""
+class JointProducts(RowMeasure):
+    """The entries of rows, shortened, looked up along each axis alone."""
 
-    vectors: ProductVectors
-
-    @property
-    def cells(self) -> tuple[tuple[Axis, ...], ...]:
-        """Each axis alone."""
-        return tuple((own.axis,) for own in self.vectors.columns)
+    def __init__(self, vectors: ProductVectors) -> None:
+        self.vectors, self.inputs, self.sums, self.packing = vectors, vectors.inputs, vectors.width, vectors.packing
+        self.cells = tuple((axis,) for axis in vectors.inputs)
 
     def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
         """The entries of rows, whole numbers, float64, shape (entries, rows)."""

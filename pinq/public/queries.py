@@ -29,8 +29,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from pinq.errors import QueryError
-from pinq.public.checks import TupleOf, printable, require_bounded
+from pinq.errors import QueryError, printable
+from pinq.public.checks import TupleOf, require_bounded
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon, show
 from pinq.public.parts import Block, Part, PartSet

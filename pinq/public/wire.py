@@ -32,6 +32,7 @@ from pinq.public.queries import Asked, Budget, Preview
 from pinq.public.schema import Schema
 
 __all__ = [
+    "CHANGED",
     "DATED",
     "NAMED",
     "PROTOCOL",
@@ -53,6 +54,7 @@ PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
 DATED, NAMED = 2, 3  # revisions of what can be said by that protocol: columns of dates, acts
 REVISION = NAMED  # both sides name theirs, and who names none speaks the first
 REVISION_HEADER = "Pinq-Revision"
+CHANGED = "the data provider changed the policy since this handle was opened; connect again."
 SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
 
 STATUSES: dict[type[PinqError], int] = {

@@ -66,6 +66,8 @@ def create_app(
     readiness = Readiness(datasets, gate.workers, gate.log)
     gate.metrics.registry.register(readiness)
     routes: list[Route | Mount] = [*_analysts_routes(gate), *_probes(readiness)]
+    if gate.people is not None:
+        routes.append(Route("/sign-in", partial(_sign_in, gate.people.public)))
     if provider_password is not None:
         login = Login(provider_password)
         page = create_page(datasets, login, gate.log, public_url)
@@ -127,6 +129,10 @@ def _probes(readiness: Readiness) -> list[Route]:
         return described
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/openapi.json", openapi)]
+
+
+async def _sign_in(public: dict[str, str], _: Request) -> Response:
+    return JSONResponse(public)
 
 
 async def _to_page(_: Request) -> Response:

@@ -28,12 +28,13 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from pinq.analyst.tokens import MAX_TOKEN, digest
+from pinq.analyst.tokens import MAX_TOKEN, PREFIX, digest
 from pinq.curator.work import Stopped, TooHeavy, Turn
 from pinq.errors import (
     LedgerError,
     NotAuthorised,
     PinqError,
+    PolicyError,
     QueryError,
     TooManyRequests,
     Unavailable,
@@ -45,6 +46,7 @@ from pinq.server.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.log import RequestLog
 from pinq.server.metrics import Metrics
 from pinq.server.replies import Visit, Work, begun, remembered
+from pinq.server.sign_in import MAX_ID_TOKEN, People, Unknown
 from pinq.server.workers import Workers
 
 __all__ = ["Gate", "failure", "read_body"]
@@ -67,6 +69,7 @@ class Gate:
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
         self.workers = Workers(datasets, settings, log)
+        self.people = _people(datasets)
         self.metrics = Metrics()
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
@@ -84,10 +87,11 @@ class Gate:
                 too, or ``Visit.authorise``: so the ledger need not be read for the token alone.
         """
         address = http.client.host if http.client else "-"
-        visit = Visit(http.path_params["dataset"], digest(_token(http)), route, address)
+        token = _token(http)
+        visit = Visit(http.path_params["dataset"], digest(token), route, address)
         error: PinqError | None = None
         try:
-            payload = await self._admitted(http, visit, work, charges)
+            payload = await self._admitted(http, visit, work, charges, token)
         except PinqError as raised:
             error = raised
         except ClientDisconnect:
@@ -110,7 +114,7 @@ class Gate:
             async with asyncio.timeout(STOP_SECONDS):
                 await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
-    async def _admitted(self, http: Request, visit: Visit, work: Work, charges: bool) -> str:
+    async def _admitted(self, http: Request, visit: Visit, work: Work, charges: bool, token: str) -> str:
         """Does a request's work once its token's turn has come."""
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
@@ -121,6 +125,11 @@ class Gate:
         if "content-length" in http.headers and "transfer-encoding" in http.headers:
             raise QueryError("the request says its length in two ways, of which a proxy may have believed the other.")
         self._throttle.check(visit.address, visit.token)
+        if self.people is not None and token and not token.startswith(PREFIX) and visit.asked in self.datasets:
+            try:
+                visit.token = await self._in_thread(self.people.opened_by, token, self.datasets[visit.asked])
+            except Unknown as unknown:
+                visit.reason = str(unknown)
         try:
             async with self._queues.enter(visit.token, alone=self._alone(visit.token)), self._padded(visit):
                 visit.clock = time.monotonic()
@@ -225,9 +234,9 @@ class Gate:
 
     def _note(self, visit: Visit, status: int, error: PinqError | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None
-        reason = str(error) if isinstance(error, LedgerError) else None
-        if reason is not None and visit.at is not None:
-            visit.at.trouble = reason
+        trouble = str(error) if isinstance(error, LedgerError) else None
+        if trouble is not None and visit.at is not None:
+            visit.at.trouble = trouble
         self.metrics.count(name or "-", visit.route, status, None if error is None else error.code)
         self.log.write(
             "request",
@@ -237,10 +246,18 @@ class Gate:
             address=visit.address,
             status=status,
             code=None if error is None else error.code,
-            reason=reason,
+            reason=trouble or visit.reason,
             request=visit.request,
             ms=round(1000 * (time.monotonic() - visit.started), 1),
         )
+
+
+def _people(datasets: Datasets) -> People | None:
+    """Who signs in; None where no policy says by whom. ``PolicyError`` where two name two providers."""
+    declared = [one.policy.sign_in for one in datasets.values() if one.policy.sign_in is not None]
+    if len({(own.issuer, own.client, own.claim) for own in declared}) > 1:
+        raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
+    return People(declared[0]) if declared else None
 
 
 async def read_body(http: Request, most: int, seconds: float) -> bytes:
@@ -276,7 +293,8 @@ def failure(error: PinqError, status: int | None = None) -> Response:
 
 def _token(http: Request) -> str:
     scheme, _, token = http.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" and len(token) <= MAX_TOKEN else ""
+    most = MAX_TOKEN if token.startswith(PREFIX) else MAX_ID_TOKEN
+    return token if scheme.lower() == "bearer" and len(token) <= most else ""
 
 
 def _size(http: Request) -> float:

@@ -20,7 +20,7 @@ from pinq.provider import local
 from pinq.provider.history import page
 from pinq.public.queries import Request
 from pinq.public.schema import Date
-from pinq.public.wire import DATED, NAMED, REVISION, Description, History, WireBudget, WirePreview
+from pinq.public.wire import CHANGED, DATED, NAMED, REVISION, Description, History, WireBudget, WirePreview
 from pinq.server.datasets import Dataset
 
 __all__ = ["Visit", "Work", "begun", "budget", "coarse", "describe", "history", "preview", "query", "remembered"]
@@ -39,6 +39,7 @@ class Visit:
         at: The open dataset whose ledger knows its token; another one where none has that name.
         dataset, grant: What its token opens; None until it was accepted.
         request: Its id, once it was read.
+        reason: Why whom a token names is not known, for the log.
         started: When it arrived.
         clock: When its work began, from which time buckets are counted.
         padded: Whether it has waited for the end of its bucket.
@@ -53,6 +54,7 @@ class Visit:
     dataset: Dataset | None = None
     grant: Account | None = None
     request: str | None = None
+    reason: str | None = None
     started: float = field(default_factory=time.monotonic)
     clock: float = field(default_factory=time.monotonic)
     padded: bool = False
@@ -219,4 +221,4 @@ def _changed(visit: Visit, schema: str | None) -> bool:
 
 def _require_schema(visit: Visit, schema: str | None) -> None:
     if _changed(visit, schema):
-        raise QueryError("the data provider changed the policy since this handle was opened; connect again.")
+        raise QueryError(CHANGED)

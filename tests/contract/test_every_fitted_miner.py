@@ -114,7 +114,7 @@ def test_every_model_has_a_card(form: Form) -> None:
     ):
         assert said in page
     assert f"charged by this fit: {Epsilon(int(miner.cost_ * 10**9))}" in page
-    assert "| level | asked |" in page
+    assert "| level | query |" in page
     assert len(card.limits) >= 5
     assert "<h3>Known limits</h3>" in card._repr_html_()
     stored = form.kind.from_json(miner.to_json())

@@ -16,7 +16,11 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
+import pinq
+from pinq import QueryError, Values
+from pinq.provider.policy_file import load_policy
 from tests.servers import Certificate, Server, publish, serving, token_of
 
 
@@ -100,6 +104,35 @@ def test_a_redirect_follows_no_host_that_the_request_names(server: Server) -> No
 
 def _lines(log: Path, event: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]
+
+
+def test_an_open_handle_outlives_columns_that_are_added(server: Server, tmp_path: Path) -> None:
+    """What means the same still is answered; shards, ``reuse`` and a column that changed ask to connect again, unspent."""
+    assert server.certificate is not None
+    policy = tmp_path / "people.yaml"
+
+    def change(**columns: dict[str, Any]) -> None:
+        declared = load_policy(policy).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        declared["columns"] |= columns
+        policy.write_text(yaml.safe_dump(declared), encoding="utf-8")
+        seen = len(_lines(tmp_path / "requests.log", "reloaded"))
+        server.process.send_signal(signal.SIGHUP)
+        _until(lambda: len(_lines(tmp_path / "requests.log", "reloaded")) > seen)
+
+    token = token_of(policy, "eve", 10)
+    with pinq.connect(f"{server.root}/people", token=token, verify=server.certificate.authority) as h:
+        women = h.partition(Values("sex"))["Female"]
+        change(years={"type": "numeric", "lower": 0, "upper": 9, "integer": True, "from": ["age"], "formula": "age"})
+        assert women.preview("noisy_count", epsilon=1).cost == 1
+        women.noisy_count(epsilon=1)
+        assert "years" not in h.schema.columns
+        for ask in (lambda: h.noisy_count(epsilon=1, reuse=True), lambda: h.shards(2).noisy_count(epsilon=1)):
+            with pytest.raises(QueryError, match=r"connect again\. Nothing was spent"):
+                ask()
+        change(sex={"type": "categorical", "values": ["Female"]})
+        with pytest.raises(QueryError, match=r"connect again\. Nothing was spent"):
+            women.noisy_count(epsilon=1)
+        assert h.budget.spent == 1
 
 
 def test_sighup_reads_policies_and_certificate_again(server: Server, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import pinq
-from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
+from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError, printable
 from pinq.ledger.events import Signature, here
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import Terms
@@ -29,7 +29,6 @@ from pinq.provider.report.audit import Replay, audit, replay
 from pinq.provider.report.html import page as html_page
 from pinq.provider.report.markup import bar, when
 from pinq.provider.report.terminal import print_audit
-from pinq.public.checks import printable
 from pinq.public.epsilon import Epsilon
 from pinq.public.plain_yaml import write_yaml
 from pinq.public.policy import Goes, Policy
@@ -398,7 +397,7 @@ def test_terminal_shows_names_as_they_are(used: Path) -> None:
         "chain: verified",
         HOSTILE[0],
         HOSTILE[1],
-        "own limit",
+        "analyst's limit",
         "cap",
         "refused (not-authorised)",
         "1.75 of 2 spent",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 
@@ -135,14 +136,15 @@ def test_without_certificates_nobody_from_elsewhere_is_listened_to(
     assert asked == ["127.0.0.1", "::1"]
 
 
-@pytest.mark.parametrize("sent", [17, None, ["zz"], [5], {"0": "aa"}])
+@pytest.mark.parametrize("sent", [17, None, "zz", ["aa"], {"0": "aa"}])
 def test_keys_that_are_none_end_the_session(parties: Consortium, sent: object) -> None:
     """Whatever a party sends in place of keys, the error is one of the session."""
 
     async def read() -> None:
         network = Network(parties.session, 0, None)
-        network._messages["keys"] = {1: sent}
-        network._keys(1)
+        for number in (1, 2):
+            network.heard(number, json.dumps({"word": sent}).encode())
+        await network.computing(20)
 
     with pytest.raises(SessionError, match=r"party 1 \(hospital\) sent keys that are none"):
         asyncio.run(read())
@@ -172,7 +174,7 @@ def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pyte
     monkeypatch.setattr("miners.secure.session.network.MAX_FRAME", 100)
     big = HEADER.pack(7, 101)
     many = b"".join(HEADER.pack(label, 20) + bytes(20) for label in range(4))
-    place = b'{"at": "x"}'
+    place = b'{"word": "x"}'
     places = (HEADER.pack(-1, len(place)) + place) * 3
 
     async def heard(sent: bytes) -> None:
@@ -186,7 +188,7 @@ def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pyte
     for sent, message in (
         (big, "a message of 101 bytes"),
         (many, "more than anybody has asked for"),
-        (places, "a place far ahead"),
+        (places, "a word far ahead"),
     ):
         with pytest.raises(ValueError, match=message):
             asyncio.run(heard(sent))
@@ -194,7 +196,8 @@ def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pyte
 
 def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
     """Before it tells the others that it is at the round, and without being given up."""
-    waits, did = [0.01, 0.01, 0.0], []
+    waits = [0.01, 0.01, 0.0]
+    did: list[str] = []
 
     class Paced(Unpaid):
         def pace(self) -> float:
@@ -204,8 +207,8 @@ def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
         joining = Joining(0, None, 1, None, did.append)
         run = _Run(parties.session, joining, Role(parties.session, NOTHING), Paced())
         run._network = network = Network(parties.session, 0, None)
-        network.heard(1, b'{"at": "x"}')
-        network.heard(2, b'{"at": "x"}')
+        network.heard(1, b'{"word": "x"}')
+        network.heard(2, b'{"word": "x"}')
         await run.meet(0, "x")
         return network._steps
 

@@ -297,6 +297,9 @@ def test_the_commands(parties: Consortium) -> None:
     shown = shell.invoke(app, ["secure", "show", str(file)])
     assert f"hash {load_session(file).digest}" in shown.output
     assert "opens\n  to all: the noisy number of all rows" in shown.output
+    assert re.search(
+        r"Each node that splits takes at most about \d+ kB and 0\.\d s of processor.*; at most 1 split", shown.output
+    )
     assert "Epsilon 2, also to any 1 who pool the noise that they drew" in shown.output
     tried = tried_on_three(parties, file)
     assert "opened: noisy rows" in tried
@@ -343,6 +346,7 @@ def test_the_commands_of_a_scorecard(parties: Consortium) -> None:
     assert load_session(file).steps == 3
     shown = shell.invoke(app, ["secure", "show", str(file)])
     assert "  to all: in each step noisy sums of derivatives in the cells of one attribute" in shown.output
+    assert re.search(r"Each party sends at most \d+ kB, and takes at most about 0\.\d s", shown.output)
     assert "DPScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
     assert re.search(r"in all +2$", shown.output, flags=re.MULTILINE)
     assert "Scorecard for `ill` (no, yes): 3 attributes" in tried_on_three(parties, file)
@@ -390,15 +394,15 @@ def test_trying_a_secret_tree(parties: Consortium) -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"epsilon": 1}, "`depth` is needed with `epsilon`"),
-        ({"depth": 3}, "`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop"),
-        ({"colluding": 1}, "`depth` and `colluding` go with `epsilon`"),
+        ({"epsilon": 1}, "`noise: discrete-laplace` needs `epsilon` and `depth`"),
+        ({"depth": 3}, "`epsilon`, `depth` and `colluding` go with .*; an exact tree grows until its nodes stop"),
+        ({"colluding": 1}, "`epsilon`, `depth` and `colluding` go with"),
         ({"epsilon": 1e-6, "depth": 2}, "Ask for more epsilon, or for less depth"),
-        ({"rows": 5}, "`rows` is 5; the table of party party0 has more"),
+        ({"rows": 5}, "the table of party party0 has more rows than `rows` says, 5"),
         ({"rows": 0}, "`rows` is 0; it must be a whole number from 1"),
         ({"stop_share": "few"}, "stop_share: Input should be a valid decimal"),
         ({"attributes": "ward"}, "attributes: Input should be a valid tuple"),
-        ({"alpha": 0}, "`alpha` is 0; it must be a whole number from 1 to 65536"),
+        ({"alpha": 0}, "alpha: Input should be greater than or equal to 1"),
         ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t', 'sid3p', 'topdown' or 'scorecard'"),
         ({"protocol": "scorecard", "epsilon": 1, "depth": 2}, "learns no tree; use DPScorecard"),
     ],

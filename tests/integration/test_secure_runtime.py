@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from typing import Any
@@ -15,6 +16,7 @@ from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import Holding, hold
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.mpyc_runtime import install, mpyc
+from miners.secure.session.estimate import estimate
 from miners.secure.session.local import run_simulation
 from miners.secure.session.protocols import Outcome
 from tests.parties import patients, session_of
@@ -128,3 +130,7 @@ def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
         sent.append([traffic.bytes_sent for _, traffic in ended])
         assert len({outcome.branches for outcome, _ in ended}) == 1
     assert sent[0] == sent[1]
+    branches, said = ended[0][0].branches or (), re.search(r"splits takes at most about (\d+) kB", estimate(session))
+    assert said
+    expected = 1000 * int(said[1]) * sum(branch.attribute is not None for branch in branches)
+    assert 0.2 < sent[0][0] / expected < 1  # below the root fewer attributes are left to compare

@@ -47,6 +47,8 @@ terms_of <- function(x) send(session_of(x), "GET", "")$terms
 
 #' What you asked, what it cost and what came back
 #'
+#' It prints short; the columns have all. (R's own history of commands is [utils::history()].)
+#'
 #' @param x A handle.
 #' @return A data frame, oldest first: `at` (UTC), `asked`, `epsilon` (`NA` for a refusal), `spent`
 #'   (the total after it), `outcome`, and `answer`, a list of the numbers.
@@ -65,7 +67,22 @@ history <- function(x) {
     epsilon = as.numeric(text("epsilon")), spent = as.numeric(text("spent")), outcome = text("outcome")
   )
   shown$answer <- lapply(lines, function(line) if (is.null(line$answer)) NULL else values_of(line$answer$values))
-  shown
+  structure(shown, class = c("pinq_history", "data.frame"))
+}
+
+#' @export
+print.pinq_history <- function(x, ...) {
+  short <- function(text, most) ifelse(nchar(text) > most, paste0(substr(text, 1, most - 3), "..."), text)
+  figures <- function(number) ifelse(is.na(number), "", format(signif(number, 3), trim = TRUE, drop0trailing = TRUE))
+  answer <- vapply(x$answer, function(one) {
+    paste0(paste(signif(utils::head(one, 3), 6), collapse = ", "), if (length(one) > 3) ", ...")
+  }, "")
+  shown <- data.frame(
+    at = format(x$at, "%Y-%m-%d %H:%M"), asked = short(x$asked, 40), epsilon = vapply(x$epsilon, figures, ""),
+    spent = vapply(x$spent, figures, ""), outcome = short(x$outcome, 24), answer = short(answer, 30)
+  )
+  print(shown, row.names = FALSE, right = FALSE)
+  invisible(x)
 }
 
 #' Lets go of what stands behind a handle

@@ -12,7 +12,7 @@
 #' @param level The probability with which `low` and `high` hold the exact number.
 #' @return A data frame with a row for each part: a column for each spec, then `value`, `low` and
 #'   `high`. Attributes: `epsilon` as it was charged, and `scale`, of the discrete Laplace noise, in
-#'   the answer's units (for an average: times its rows).
+#'   the answer's units; of an average one for each part, by its rows.
 #' @examples
 #' \dontrun{
 #' noisy_count(people, epsilon = 0.1)
@@ -127,9 +127,9 @@ numbers <- function(x, asked, level, bounds = c(-Inf, Inf)) {
   rows$value <- values_of(answer$values)
   rows$low <- pmax(rows$value - half, bounds[1])
   rows$high <- pmin(rows$value + half, bounds[2])
-  structure(rows,
-    epsilon = as.numeric(answer$epsilon), scale = answer$scale, class = c("pinq_answer", "data.frame")
-  )
+  # What the noise of an average is follows the rows of each part.
+  scale <- if (is.null(answer$rows)) answer$scale else answer$scale / pmax(values_of(answer$rows), 1)
+  structure(rows, epsilon = as.numeric(answer$epsilon), scale = scale, class = c("pinq_answer", "data.frame"))
 }
 
 # Half of an interval's width. Of an average each of two bins lies within k of its exact sum with
@@ -166,6 +166,8 @@ choices_of <- function(session, asked, answer) {
 #' @export
 print.pinq_answer <- function(x, ...) {
   print(as.data.frame(structure(x, class = "data.frame")), row.names = FALSE, ...)
-  cat("epsilon ", attr(x, "epsilon"), if (!is.null(attr(x, "scale"))) paste(", noise of scale", attr(x, "scale")), "\n", sep = "")
+  scale <- attr(x, "scale")
+  noise <- if (!is.null(scale)) paste(", noise of scale", paste(unique(signif(range(scale), 3)), collapse = " to "))
+  cat("epsilon ", attr(x, "epsilon"), noise, "\n", sep = "")
   invisible(x)
 }

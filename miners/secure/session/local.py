@@ -11,6 +11,7 @@ import numpy as np
 from miners.secure.mpc.mpyc_runtime import run_to_end, simulate
 from miners.secure.session.protocols import Outcome, Role
 from miners.secure.session.session import Session
+from pinq.errors import QueryError
 from pinq.secure_computation import Holding
 
 __all__ = ["run_simulation"]
@@ -28,7 +29,16 @@ def run_simulation(
         session: What all agree on.
         holdings: The rows of each party.
         lookups: The codes of the rows that each party looks up, or None.
+
+    Raises:
+        QueryError: A party has more rows than the session admits.
     """
+    for member, holding in zip(session.parties, holdings, strict=True):
+        if holding.rows > member.rows:
+            raise QueryError(
+                f"the table of party {member.name} has more rows than `rows` says, {member.rows:,}. "
+                "Declare as many as any party may have."
+            )
     none = np.zeros((0, len(session.task.sizes)), dtype=np.int64)
     looked_up = [none if rows is None else rows for rows in (lookups or [None] * len(holdings))]
     together = Role(session, Holding.joined(holdings), own_lookups=np.concatenate(looked_up), plays=len(holdings))

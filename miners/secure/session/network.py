@@ -41,9 +41,9 @@ FAREWELL = 2.0  # seconds that a party with its result waits for the others to s
 CONTROL = -1  # MPyC labels a message by a hash of a tuple, which is never -1
 MAX_HELLO = 2**24  # bytes, a session and what its rounds opened
 MAX_FRAME = 2**30  # bytes, the shares of as many records as a session may have
-KINDS = ("hello", "nonce", "ready", "keys", "alive", "done")
+DONE = "done"
 BUFFER = 2**20  # bytes that wait to be read before the other end must
-AHEAD = 2  # meetings: a party goes on from one while another still hears who else was there
+AHEAD = 2  # words: a party goes on from one while another still hears whether all have said it
 HEADER = struct.Struct("<qI")
 AGAIN = "All parties may start again, with the same session"
 LOST = {
@@ -145,15 +145,17 @@ class Network:
         self.session, self.party, self._identity = session, party, identity
         self.loop = asyncio.get_running_loop()
         self.stage = "joining"
-        self.failure: asyncio.Future[None] = self.loop.create_future()
+        self.failure: PinqError | None = None
         self.peers: dict[int, Peer] = {}
-        # By kind of message, what each party told last; and the places at which each has arrived.
-        self._messages: dict[str, dict[int, object]] = {kind: {} for kind in KINDS}
-        self._places: dict[int, deque[object]] = {number: deque() for number in self.others}
+        # All say the same words in the same order: a hello, that they are ready, where they are, and
+        # that they are done.
+        self._words: dict[int, deque[object]] = {number: deque() for number in self.others}
+        self._alive: dict[int, object] = {}
         self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
-        self._nonce, self._last_error = secrets.token_hex(16), ""
+        self._main, self._talks = asyncio.current_task(), set[asyncio.Task[None]]()
+        self._hello = {"text": session.text, "versions": versions(), "kept": kept or [], "nonce": secrets.token_hex(16)}
+        self._last_error = ""
         self._kept = kept or []
         self._steps, self._moved_at = 0, self.loop.time()
 
@@ -192,7 +194,7 @@ class Network:
             if number is None or number in self.peers:
                 return
             self.peers[number] = peer = Peer(self, number, writer)
-            peer.tell(hello=self._hello, nonce=self._nonce, party=self.party)
+            peer.tell(word=self._hello, party=self.party)
             if greeting:
                 self.heard(number, greeting)
             await peer.hear(reader)
@@ -200,7 +202,7 @@ class Network:
             if number is not None:
                 self.fail(SessionError(f"{self.name(number)} sent what is no message: {error}."))
         except (OSError, asyncio.IncompleteReadError, ssl.SSLError):
-            if number is not None and self.stage != "over" and number not in self._messages["done"]:
+            if number is not None and self.stage != "over" and DONE not in self._words[number]:
                 self.fail(SessionError(f"{self.name(number)} is gone, {LOST[self.stage]}. {self.again}"))
         finally:
             self._talks.discard(task)
@@ -224,23 +226,17 @@ class Network:
             return (claimed if isinstance(claimed, int) and claimed in self.others else None), greeting
         return None, b""
 
-    @property
-    def _hello(self) -> dict[str, object]:
-        return {"text": self.session.text, "versions": versions(), "kept": self._kept}
-
     def heard(self, number: int, payload: bytes) -> None:
         """Notes a message about the session. ``ValueError`` where it is none."""
         message = json_object(payload)
-        if "at" in message:
-            self._places[number].append(message["at"])
-            if len(self._places[number]) > AHEAD:
-                raise ValueError("a place far ahead of all others")
-        if message.get("alive", self._messages["alive"].get(number)) != self._messages["alive"].get(number):
+        if "word" in message:
+            self._words[number].append(message["word"])
+            if len(self._words[number]) > AHEAD:
+                raise ValueError("a word far ahead of all others")
+        if "alive" in message and message["alive"] != self._alive.get(number):
+            self._alive[number] = message["alive"]
             self._moved_at = self.loop.time()
-        for kind in KINDS:
-            if kind in message:
-                self._messages[kind][number] = message[kind]
-        if "stop" in message and self.stage != "over":
+        if "stop" in message:
             self.fail(SessionError(f"{self.name(number)} ended the session: {str(message['stop'])[:300]}"))
         self._news.set()
 
@@ -258,8 +254,9 @@ class Network:
 
     def fail(self, error: PinqError) -> None:
         """Ends the session; the first error counts."""
-        if not self.failure.done():
-            self.failure.set_exception(error)
+        if self.stage != "over" and self.failure is None and self._main is not None:
+            self.failure = error
+            self._main.cancel()
 
     # The stages
 
@@ -274,7 +271,7 @@ class Network:
         connecting = [self.loop.create_task(self._connect(number)) for number in self.others if number > self.party]
         try:
             async with asyncio.timeout(wait):
-                await self._all_told("hello")
+                hellos = await self._answers()
         except TimeoutError:
             missing = ", ".join(self.name(number) for number in self.others if number not in self.peers)
             raise SessionError(f"{missing or 'a party'} did not join within {wait:g} s.{self._last_error}") from None
@@ -282,11 +279,11 @@ class Network:
             for task in connecting:
                 if not task.done() and task not in self._talks:
                     task.cancel()
-        kept = self._common([self._compared(number) for number in self.others])
+        kept = self._common([self._compared(number, hello) for number, hello in hellos.items()])
         if self.session.nano:  # the same name whenever it is run
             return self.session.digest, kept
         # Fresh numbers of all parties: two runs of one exact session are known by different names.
-        nonces = sorted([self._nonce, *map(str, self._messages["nonce"].values())])
+        nonces = sorted(str(hello.get("nonce")) for hello in (self._hello, *hellos.values()) if isinstance(hello, dict))
         return hashlib.sha256("".join([self.session.digest, *nonces]).encode()).hexdigest(), []
 
     async def _listen(self, address: str | None) -> None:
@@ -301,10 +298,9 @@ class Network:
         except OSError as error:
             raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
 
-    def _compared(self, number: int) -> list[str]:
+    def _compared(self, number: int, hello: object) -> list[str]:
         """Returns a party's kept rounds. ``SessionError`` where its session or a version is another."""
-        hello, name = self._messages["hello"][number], self.name(number)
-        theirs: dict[str, object] = hello if isinstance(hello, dict) else {"text": hello}
+        name, theirs = self.name(number), hello if isinstance(hello, dict) else {}
         if theirs.get("text") != self.session.text:
             raise SessionError(
                 f"{name} has another session: {self.session.difference(theirs.get('text'))}. "
@@ -374,16 +370,12 @@ class Network:
             context.load_verify_locations(cadata=self.session.parties[number].certificate_der)
         return context
 
-    async def _all_told(self, kind: str) -> dict[int, object]:
-        """Waits until all other parties have sent this kind of message; returns what they sent."""
-        await self._until(lambda: set(self.others) <= set(self._messages[kind]))
-        return self._messages[kind]
-
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds that others tell."""
-        while not holds():
+    async def _answers(self) -> dict[int, object]:
+        """Waits for the next word of each other party."""
+        while not all(self._words.values()):
             self._news.clear()
             await self._news.wait()
+        return {number: words.popleft() for number, words in self._words.items()}
 
     def tell_all(self, **message: object) -> None:
         """Sends a message about the session to all connected parties."""
@@ -393,15 +385,14 @@ class Network:
 
     async def ready(self) -> None:
         """Waits until all parties have said that they can pay."""
-        self.tell_all(ready=True)
-        await self._all_told("ready")
+        self.tell_all(word="ready")
+        await self._answers()
         self.stage = "running"
 
     async def meet(self, number: int, place: str) -> None:
         """Waits until all parties are at the same place; see ``Company``."""
-        self.tell_all(at=place)
-        await self._until(lambda: all(self._places.values()))
-        places = {self.party: place} | {other: arrived.popleft() for other, arrived in self._places.items()}
+        self.tell_all(word=place)
+        places = {self.party: place} | await self._answers()
         self.moved()
         (usual, _), *_ = Counter(map(str, places.values())).most_common()
         apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != usual)
@@ -415,19 +406,15 @@ class Network:
         """Makes the runtime that compares, and exchanges its keys of common randomness."""
         runtime = install(self.party, len(self.session.parties), bits=bits, connections=self.peers)
         for number, peer in self.peers.items():
-            peer.tell(keys=[key.hex() for key in runtime._prss_keys_to_peer(number)])
-        await self._all_told("keys")
-        for number in self.others:
-            runtime._prss_keys_from_peer(number, self._keys(number))
+            peer.tell(word=b"".join(runtime._prss_keys_to_peer(number)).hex())
+        for number, word in (await self._answers()).items():
+            with contextlib.suppress(ValueError):
+                keys = bytes.fromhex(str(word))
+                if len(keys) == runtime._prss_keys_from_peer(number):
+                    runtime._prss_keys_from_peer(number, keys)
+                    continue
+            raise SessionError(f"{self.name(number)} sent keys that are none.")
         return runtime
-
-    def _keys(self, number: int) -> bytes:
-        """Reads the keys that a party sent."""
-        sent = self._messages["keys"][number]
-        with contextlib.suppress(ValueError):
-            if isinstance(sent, list):
-                return b"".join([bytes.fromhex(str(key)) for key in sent])
-        raise SessionError(f"{self.name(number)} sent keys that are none.")
 
     async def watch(self, timeout: float) -> None:
         """Says now and then how far this party came; ends the session when another is silent, or nobody moves."""
@@ -438,23 +425,23 @@ class Network:
             self.tell_all(alive=self._steps)
             now = self.loop.time()
             for number, peer in self.peers.items():
-                if now - peer.heard > timeout:
+                if now - peer.heard > timeout and DONE not in self._words[number]:
                     self.fail(SessionError(f"{self.name(number)} was silent for {timeout:g} s. {self.again}"))
             if now - self._moved_at > timeout:
-                came = {self.party: self._steps} | self._messages["alive"]
+                came = {self.party: self._steps} | self._alive
                 steps = ", ".join(f"{self.name(number)} {step}" for number, step in sorted(came.items()))
                 text = f"nobody came further for {timeout:g} s; steps until then: {steps}"
                 self.fail(SessionError(f"{text}. Do all run the same version? {self.again}"))
 
     async def finish(self, progress: Callable[[str], None]) -> None:
         """Says that this party has its result, and who has not said so soon after."""
-        self.tell_all(done=True)
+        self.tell_all(word=DONE)
         self.stage = "over"
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(FAREWELL):
-                await self._all_told("done")
-        silent = [self.name(number) for number in self.others if number not in self._messages["done"]]
-        if silent:
+                await self._answers()
+        except TimeoutError:
+            silent = [self.name(number) for number, words in self._words.items() if not words]
             progress(f"{', '.join(silent)} did not say to have the result. {self.again}")
 
     async def close(self, reason: str | None) -> None:

@@ -64,27 +64,22 @@ class _Run:
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
         """Goes through all stages, or breaks off when the network fails; tells the others why."""
-        kept = self._booking.kept()
-        self._network = network = Network(self._session, self._joining.party, self._joining.identity, kept)
-        work = network.loop.create_task(self._stages())
+        joining, kept = self._joining, self._booking.kept()
+        self._network = network = Network(self._session, joining.party, joining.identity, kept)
         reason: str | None = "it was interrupted"
         try:
-            ends: set[asyncio.Future[object]] = {work, network.failure}  # type: ignore[arg-type]  # of two kinds
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                network.failure.result()
-            result = work.result()
+            result = await self._stages()
             reason = None
             return result
-        except SessionError as error:
-            reason = str(error)
-            raise
+        except asyncio.CancelledError:
+            if network.failure is None:
+                raise
+            reason = str(network.failure)
+            raise network.failure from None
         except PinqError as error:
-            reason = REASONS.get(error.code, "it refused")
+            reason = str(error) if isinstance(error, SessionError) else REASONS.get(error.code, "it refused")
             raise
         finally:
-            work.cancel()
-            network.failure.cancel()
             await network.close(reason)
 
     async def meet(self, number: int, place: str) -> None:

@@ -141,55 +141,67 @@ class Session(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> Session:
-        self._require_parties()
-        self._require_noise()
-        if any(member.lookups for member in self.parties) and self.protocol in PUBLIC:
-            raise ValueError(
-                "`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home"
-            )
+        for wrong, text in (*self._wrong_parties(), *self._wrong_noise()):
+            if wrong:
+                raise ValueError(text)
+        if self.epsilon is not None:
+            to_nano(self.epsilon)
         if self.reveals != self.opened:
             raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
         _ = self.bits  # refused here, and not in the middle of a run
         return self
 
-    def _require_parties(self) -> None:
-        """Raises ``ValueError`` unless each party has a name and, over a network, a certificate."""
-        names = [member.name for member in self.parties]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two parties are called {name!r}")
-        certificates = [member.certificate_der for member in self.parties]
-        if not any(certificates):
-            if any(member.host not in LOOPBACK for member in self.parties):
-                raise ValueError("parties on several machines need a `certificate` each")
-        elif None in certificates or len(set(certificates)) != len(certificates):
-            raise ValueError("each party needs a certificate of its own")
+    def _wrong_parties(self) -> Sequence[tuple[bool, str]]:
+        """Whether each wrong is there, and its text: a party needs a name and, over a network, a certificate."""
+        names, certificates = zip(*((member.name, member.certificate_der) for member in self.parties), strict=True)
+        twice = next((name for name in names if names.count(name) > 1), None)
+        far = any(member.host not in LOOPBACK for member in self.parties)
+        own = None not in certificates and len(set(certificates)) == len(certificates)
+        lookups = any(member.lookups for member in self.parties)
+        return (
+            (twice is not None, f"two parties are called {twice!r}"),
+            (far and not any(certificates), "parties on several machines need a `certificate` each"),
+            (any(certificates) and not own, "each party needs a certificate of its own"),
+            (
+                lookups and self.protocol in PUBLIC,
+                "`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home",
+            ),
+        )
 
-    def _require_noise(self) -> None:
-        """Raises ``ValueError`` unless noise and what goes with it are given together."""
-        if self.steps is not None and self.protocol != "scorecard":
-            raise ValueError(f"`steps` are those of `protocol: scorecard`; {self.protocol} learns a tree")
-        if self.depth is not None and self.protocol == "scorecard":
-            raise ValueError("`depth` is that of a tree; a scorecard has `steps`")
-        if self.noise == "none":
-            if self.epsilon is not None or self.depth is not None or self.colluding is not None:
-                raise ValueError("`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`")
-            if self.protocol in SUMMED:
-                raise ValueError(f"{self.protocol} opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`")
-            return
-        if self.protocol not in PUBLIC:
-            raise ValueError(
+    def _wrong_noise(self) -> Sequence[tuple[bool, str]]:
+        """The same of noise and what goes with it."""
+        noisy, summed, card = self.noise != "none", self.protocol in SUMMED, self.protocol == "scorecard"
+        given = self.epsilon is not None or self.depth is not None or self.colluding is not None
+        needed = "`epsilon`" if summed else "`epsilon` and `depth`"
+        return (
+            (
+                self.steps is not None and not card,
+                f"`steps` are those of `protocol: scorecard`; {self.protocol} learns a tree",
+            ),
+            (self.depth is not None and card, "`depth` is that of a tree; a scorecard has `steps`"),
+            (
+                given and not noisy,
+                "`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`; an exact tree grows until its "
+                "nodes stop, see `stop_share`",
+            ),
+            (
+                summed and not noisy,
+                f"{self.protocol} opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`",
+            ),
+            (
+                noisy and self.protocol not in PUBLIC,
                 "noise makes a public tree private: use sid3p, sid3, topdown or scorecard. "
-                "What a secret tree opens, its shape or nothing, has no noise"
-            )
-        if self.epsilon is None or (self.depth is None and self.protocol not in SUMMED):
-            depth = "" if self.protocol in SUMMED else " and `depth`"
-            raise ValueError(f"`noise: discrete-laplace` needs `epsilon`{depth}")
-        to_nano(self.epsilon)
-        if self.trusted_noise >= len(self.parties):
-            raise ValueError(
-                f"`colluding` is {self.colluding}; it must be below the number of parties, {len(self.parties)}"
-            )
+                "What a secret tree opens, its shape or nothing, has no noise",
+            ),
+            (
+                noisy and (self.epsilon is None or (self.depth is None and not summed)),
+                f"`noise: discrete-laplace` needs {needed}",
+            ),
+            (
+                self.trusted_noise >= len(self.parties),
+                f"`colluding` is {self.colluding}; it must be below the number of parties, {len(self.parties)}",
+            ),
+        )
 
     @classmethod
     def drafted(cls, fields: Mapping[str, object]) -> Session:

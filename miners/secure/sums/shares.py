@@ -28,7 +28,7 @@ from pinq.errors import SessionError
 
 __all__ = ["SharedSums"]
 
-PRIMES = (61, 89, 127, 521, 2203)  # 2^k - 1 is prime
+PRIMES = (19, 31, 61, 89, 127, 521, 2203)  # 2^k - 1 is prime
 
 
 class SharedSums:

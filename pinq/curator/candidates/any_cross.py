@@ -24,6 +24,7 @@ from pinq.public.specs import AnyCross, bind
 __all__ = ["AnyCrossScorer", "Crossing"]
 
 DENSE_CELLS = 2**22  # a larger table is counted by sorting
+AT_ONCE = 2**18  # rows, or cells, of members that are counted together
 
 
 class AnyCrossScorer(Scorer[AnyCross]):
@@ -96,13 +97,28 @@ class Crossing:
         scores: list[np.ndarray] = []
         for first, prefix, cells in self._prefixes(size):
             # Every member that continues this prefix by one more spec.
-            for spec in range(first, len(self.sizes)):
+            start = first
+            while start < len(self.sizes):
                 check()
-                joint, count = self._joined(prefix, cells, spec)
-                keys = joint * self.classes + self.target
-                table = np.bincount(keys, weights, count * self.classes).astype(np.int64, copy=False)
-                scores.append(score(table.reshape(count, self.classes)))
-        return np.array(scores, dtype=np.int64)
+                stop = self._alike(start, cells)
+                joint, count = self._joined(prefix, cells, slice(start, stop))
+                # Two members of 8 cells and 2 classes: the second one's keys begin at 16.
+                member = np.arange(stop - start)[:, None]
+                keys = (member * count + joint) * self.classes + self.target
+                weighed = None if weights is None else np.broadcast_to(weights, keys.shape).ravel()
+                table = np.bincount(keys.ravel(), weighed, (stop - start) * count * self.classes)
+                counted = table.astype(np.int64, copy=False).reshape(stop - start, count, self.classes)
+                scores.append(score(counted))
+                start = stop
+        return np.concatenate(scores).astype(np.int64)
+
+    def _alike(self, start: int, cells: int) -> int:
+        """Where a stretch of specs of as many parts ends that are counted together; the call for each is dear."""
+        room = AT_ONCE // max(len(self.target), cells * self.sizes[start] * self.classes, 1)
+        stop = start + 1
+        while stop < min(len(self.sizes), start + room) and self.sizes[stop] == self.sizes[start]:
+            stop += 1
+        return stop
 
     def _prefixes(
         self, size: int, first: int = 0, cell: np.ndarray | None = None, cells: int = 1
@@ -118,14 +134,16 @@ class Crossing:
             return
         # Triples of four specs: 0 1 is continued by 2 and by 3, 0 2 by 3, and 1 2 by 3.
         for spec in range(first, len(self.sizes) - size + 1):
-            yield from self._prefixes(size - 1, spec + 1, *self._joined(cell, cells, spec))
+            joint, count = self._joined(cell, cells, slice(spec, spec + 1))
+            yield from self._prefixes(size - 1, spec + 1, joint[0], count)
 
-    def _joined(self, cell: np.ndarray, cells: int, spec: int) -> tuple[np.ndarray, int]:
-        """Each row's cell with one more spec, and how many cells there are."""
+    def _joined(self, cell: np.ndarray, cells: int, specs: slice) -> tuple[np.ndarray, int]:
+        """Each row's cell with one more spec, for some specs of as many parts, and how many cells there are."""
         # Parts 1, 2 and 3 of specs of 2, 3 and 4 parts: cell 1 * 3 + 2 = 5, and then 5 * 4 + 3 = 23.
-        joint, count = cell * self.sizes[spec] + self.codes[spec], cells * self.sizes[spec]
-        if count * self.classes > max(DENSE_CELLS, 2 * len(joint)):
+        size = self.sizes[specs.start]
+        joint, count = cell * size + self.codes[specs], cells * size
+        if count * self.classes > max(DENSE_CELLS, 2 * len(cell)):
             # Most cells are empty, and an empty cell adds nothing to a score: number the others.
-            occupied, joint = np.unique(joint, return_inverse=True)
-            count = max(1, len(occupied))
+            occupied, number = np.unique(joint, return_inverse=True)
+            joint, count = number.reshape(joint.shape), max(1, len(occupied))
         return joint, count

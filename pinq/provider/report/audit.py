@@ -143,7 +143,7 @@ class Line:
     @property
     def budget(self) -> str:
         """Which budget refused, in words."""
-        return "under the own limit" if self.scope == "analyst" else "under the cap"
+        return "under the analyst's limit" if self.scope == "analyst" else "under the cap"
 
     def cells(self, heads: Sequence[str]) -> list[str]:
         """Writes the line below the heads of one of ``Audit.tables``."""
@@ -448,7 +448,7 @@ def audit(
 
     Args:
         policy: Whose; None for whatever the ledger holds.
-        analyst: Only this one.
+        analyst: Only this analyst.
         ledger: A ledger to read in the place of the policy's.
         since: Only events from this day or moment on. Balances are those of the whole log.
         until: Only events up to this day or moment.

@@ -121,7 +121,7 @@ def _figure(title: str, about: str, series: list[_Steps], refusals: list[Line]) 
         preserveAspectRatio="none",
         role="img",
     )
-    key = f"Dashed: the limit{'. Red: refused for want of budget' if refusals else ''}."
+    key = f"Dashed: the limit{'. Red: refused, budget exhausted' if refusals else ''}."
     levels = [element("span", Epsilon(highest * halves // 2).figures) for halves in (2, 1, 0)]
     ends = [element("span", when(datetime.fromtimestamp(at, UTC))) for at in (first, last)]
     return element(

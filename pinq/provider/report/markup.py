@@ -13,7 +13,7 @@ from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING
 
-from pinq.public.checks import printable
+from pinq.errors import printable
 
 if TYPE_CHECKING:
     from pinq.public.epsilon import Epsilon

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pinq.errors import printable
 from pinq.provider.report.markup import bar, when
-from pinq.public.checks import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

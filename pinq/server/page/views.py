@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
 from pinq import __version__
+from pinq.errors import printable
 from pinq.ledger.state import Account
 from pinq.ledger.terms import FREE, VERBS, Terms, now
 from pinq.provider.grants import promised
@@ -25,7 +26,6 @@ from pinq.provider.report import html as audit_html
 from pinq.provider.report.audit import Audit, Replay
 from pinq.provider.report.chart import chart_of_all, charts_of_each
 from pinq.provider.report.markup import Html, element, joined, when
-from pinq.public.checks import printable
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset, Datasets

@@ -48,6 +48,60 @@ test_that("dates are cut at dates, counted by year, and have a date as average",
   expect_lt(abs(as.numeric(mean$value - as.Date("1966-05-19"))), 60)
 })
 
+test_that("tables have every number with its interval, and cost their epsilon once", {
+  before <- budget(people)$spent
+  table <- crosstab(people, "sex", "job", epsilon = 5, margins = TRUE)
+  expect_equal(budget(people)$spent - before, 5)
+  total <- table[!is.na(table$job) & table$sex == "All" & table$job == "All", ]
+  expect_lt(abs(total$value - 400), 12)
+  expect_true(total$low <= 400 && total$high >= 400)
+  expect_equal(nrow(table), 8 + 2 + 4 + 1)
+  bins <- histogram(people, "age", bins = 5, by = "sex", epsilon = 5)
+  expect_equal(nrow(bins), 10)
+  expect_lt(max(abs(bins$value - 40)), 12)
+  pdf(NULL)
+  on.exit(dev.off())
+  expect_length(plot(bins), 10)
+})
+
+test_that("quantiles and summaries find what is there", {
+  before <- budget(people)$spent
+  found <- quantiles(people, "age", c(0.1, 0.5, 0.9), epsilon = 20)
+  expect_equal(budget(people)$spent - before, 20)
+  expect_lt(max(abs(found$value - c(9.5, 49.5, 89.5))), 4)
+  expect_true(all(found$low <= found$value & found$value <= found$high))
+  born <- quantiles(people, "born", 0.5, epsilon = 20)
+  expect_s3_class(born$value, "Date")
+  expect_lt(abs(as.numeric(born$value - as.Date("1966-05-19"))), 300)
+  described <- summary(people, "age", "job", epsilon = 10)
+  expect_equal(described$statistic, c("rows", "mean", "25 %", "50 %", "75 %", rep("count", 4)))
+  expect_lt(abs(as.numeric(described$value[2]) - 49.5), 4)
+})
+
+test_that("an interval of a quantile holds it as often as its level says", {
+  truth <- c(30, 0, 20, 50, 0, 40, 60)
+  set.seed(7)
+  scale <- 4
+  p <- exp(-1 / scale)
+  hits <- vapply(1:300, function(i) {
+    noise <- rgeom(7, 1 - p) - rgeom(7, 1 - p)
+    4 %in% held(list(value = truth + noise, scale = scale), 0.49, 0.9) # 98 of 200 rows: in the fourth bin
+  }, NA)
+  expect_gt(mean(hits), 0.85)
+})
+
+test_that("an average says its own noise, and habits of data frames get a line to write", {
+  expect_lt(attr(noisy_avg(people, "age", epsilon = 10), "scale"), 0.1)
+  expect_output(print(noisy_avg(people, "age", epsilon = 10)), "noise of scale 0\\.0")
+  for (habit in list(head, nrow, mean, median, summary, as.data.frame, function(h) h[1, ])) {
+    expect_error(habit(people), "only noisy answers; to .* write .*Nothing was spent", class = "QueryError")
+  }
+  expect_error(people$age, "noisy_avg\\(h, \"age\", epsilon = 0.1\\)")
+  expect_error(people[["job"]], "crosstab\\(h, \"job\", epsilon = 0.1\\)")
+  expect_error(people$agee, "there is no column 'agee'")
+  expect_true(max(nchar(capture.output(print(history(people))))) < 160)
+})
+
 test_that("one part can be taken, and cut again", {
   female <- part(partition(people, values("sex")), "Female")
   expect_lt(abs(noisy_count(female, epsilon = 5)$value - 200), 12)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The auditor's way: the report of a ledger, for all analysts or one, for all time or a part of it.
+
+The report is the page that ``pinq audit --html`` writes, shown in a frame, so that what is on the
+screen is what is printed and kept.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from urllib.parse import urlencode
+
+from fastapi.responses import HTMLResponse
+from nicegui import app, ui
+
+from pinq.errors import PinqError
+from pinq.provider.report.audit import audit
+from pinq.provider.report.html import page
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, tell
+from pinq_workbench.parts import field as typed
+
+__all__ = ["Auditor", "declare_report", "show_report"]
+
+Source = tuple[Path | None, str | None]
+"""Whose log: a policy's, or a ledger's."""
+
+REPORT = "/report"
+# The frame is as high as what it shows, so that the page scrolls and not a window in it.
+FIT = "this.style.height = (this.contentDocument.documentElement.scrollHeight + 4) + 'px'"
+
+
+@dataclass
+class Auditor:
+    """A ledger to be read.
+
+    Attributes:
+        ledger: A file, a copy of one, or a database's URL.
+        draft: What was typed.
+    """
+
+    ledger: str
+    draft: Draft = field(default_factory=dict)
+
+    def register(self) -> None:
+        """Declares the pages. ``LedgerError`` where the ledger cannot be trusted."""
+        audit(ledger=self.ledger)
+        ui.page("/")(self._home)
+        declare_report("", lambda _: (None, self.ledger))
+
+    async def _home(self) -> None:
+        with frame(f"Audit of {Path(self.ledger).name}"):
+            await show_report("", self.draft, (None, self.ledger))
+
+
+def declare_report(path: str, find: Callable[[str], Source]) -> None:
+    """Declares where the frames of a page find their report.
+
+    Args:
+        path: The page's, ``/policy/{name}/log`` say.
+        find: Returns whose log it is, by the name in the path.
+    """
+
+    def drawn(
+        name: str = "", analyst: str | None = None, since: str | None = None, until: str | None = None
+    ) -> HTMLResponse:
+        try:
+            policy, ledger = find(name)
+            text = page(audit(policy, analyst, ledger=ledger, since=since, until=until))
+        except PinqError as error:
+            text = escape(str(error))
+        return HTMLResponse(text, headers={"Cache-Control": "no-store"})
+
+    app.get(f"{path}{REPORT}")(drawn)
+
+
+async def show_report(path: str, draft: Draft, source: Source) -> None:
+    """Shows a dataset's log, narrowed as one likes."""
+    policy, ledger = source
+
+    async def show(place: ui.label) -> None:
+        typed_in = {name: str(draft.get(name) or "").strip() for name in ("analyst", "since", "until")}
+        said = {name: text for name, text in typed_in.items() if text}
+        report = await attempt(place, audit, policy, ledger=ledger, **said)
+        shown.clear()
+        if report is None:
+            return
+        with shown:
+            tell(f"The chain of {report.events:,} events holds; the last one is {report.head[:16]}.", "good")
+            address = f"{path}{REPORT}?{urlencode(said)}"
+            ui.link("Open the report by itself, to print or keep it", address, new_tab=True)
+            ui.element("iframe").props.update({"src": address, "title": "Report", "onload": FIT})
+
+    place = tell()
+    everybody = await attempt(place, audit, policy, ledger=ledger)
+    if everybody is None:
+        return
+    with ui.row().classes("row-of"):
+        choice("Analyst (all)", [name for name in everybody.accounts if name], draft, "analyst", clearable=True)
+        typed("From (a day or a time)", draft, "since", "2030-01-31")
+        typed("To", draft, "until", "2030-01-31")
+    act = Act("Show", show)
+    shown = ui.column().classes("full")
+    of = shlex.quote(policy.name) if policy is not None else f"--ledger {shlex.quote(str(ledger))}"
+    command(f"pinq audit {of} --html -o audit.html")
+    await show(act.place)

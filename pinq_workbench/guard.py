@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may talk to the workbench: the browser that opened its link, and no page of another site.
+
+The link holds a key that works once. It becomes a cookie that scripts cannot read and that no other
+site's request carries. Each request, also the one that opens the web socket, must name this machine
+as its host and, where it names one, this very page as its origin.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["LINK", "Guard"]
+
+LINK = "/open"
+LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
+# NiceGUI compiles its templates in the browser, so scripts may be evaluated; none comes from elsewhere, and
+# nothing can be sent elsewhere.
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-src 'self'; frame-ancestors 'self'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+CLOSED = """\
+This is a workbench, and this browser has not opened it. Use the link that `pinq workbench` printed; it works \
+once. Stop the command and start it again for another link: nothing is lost.
+"""
+
+
+class Guard:
+    """Lets one browser through to an application.
+
+    Args:
+        app: What it stands before.
+        origins: Where else than on this machine the page may be reached, ``https://bench.example.org``: a proxy.
+
+    Attributes:
+        app: What it stands before.
+        key: What the link holds until it was used; empty from then on.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Iterable[str] = ()) -> None:
+        self.app, self.key = app, secrets.token_urlsafe(32)
+        self._cookie, self._origins = secrets.token_urlsafe(32), tuple(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or refuses it without a word about what is behind."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif (refusal := self._refusal(scope)) is None:
+            await self.app(scope, receive, _with_headers(send))
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await refusal(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Returns what a request gets in the place of an answer; None for one that may pass."""
+        headers = Headers(scope=scope)
+        if not self._is_own(scope, headers):
+            return PlainTextResponse("Another site's request, or another host's name: refused.\n", 403)
+        known = self._is_known(headers)
+        if scope["type"] == "http" and scope["path"] == LINK:
+            return self._opened(scope, known)
+        return None if known else PlainTextResponse(CLOSED, 403)
+
+    def _is_own(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a request is for this host, and made by this page or by the person at the browser."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        proxied = [known for known in self._origins if urlsplit(known).netloc == host]
+        if not proxied and not LOOPBACK.fullmatch(host):
+            return False
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return False
+        if origin is None:  # a browser names it on each web socket and each form
+            return scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        return origin in (proxied or [f"http://{host}"])
+
+    def _is_known(self, headers: Headers) -> bool:
+        """Whether the browser has the cookie."""
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(_name(headers))
+        except CookieError:
+            return False
+        return found is not None and secrets.compare_digest(found.value.encode(), self._cookie.encode())
+
+    def _opened(self, scope: Scope, known: bool) -> Response:
+        """Gives the cookie for the key, once; who has it already goes to the page."""
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("key", [""])[0]
+        if not known and not (self.key and secrets.compare_digest(given.encode(), self.key.encode())):
+            return PlainTextResponse(CLOSED, 403)
+        answer = RedirectResponse("/", 303)
+        if not known:
+            self.key = ""
+            headers = Headers(scope=scope)
+            secure = not LOOPBACK.fullmatch(headers["host"])
+            answer.set_cookie(_name(headers), self._cookie, httponly=True, samesite="strict", secure=secure)
+        return answer
+
+
+def _name(headers: Headers) -> str:
+    """The cookie's name: cookies know no ports, so that of another workbench must have another."""
+    return f"pinq-workbench-{re.sub('[^a-z0-9]+', '-', headers.get('host', ''))}"
+
+
+def _with_headers(send: Send) -> Send:
+    """Adds to each answer what a browser must not do with it."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sent

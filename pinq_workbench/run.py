@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a workbench: which way in a target means, and the server on this machine behind its link."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import ui
+
+from pinq.errors import QueryError
+from pinq_workbench.guard import LINK, Guard
+
+__all__ = ["open_workbench"]
+
+HOST = "127.0.0.1"
+ICON = (
+    "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'><rect width='32' height='32' rx='7' fill='#0b3d5c'/>\
+<path d='M7 24V13M14 24V8M21 24v-7M27 24H5' stroke='#fff' stroke-width='3' fill='none'/></svg>"
+)
+
+
+class Way(Protocol):
+    """A provider's, an analyst's or an auditor's pages."""
+
+    def register(self) -> None:
+        """Declares the pages."""
+
+
+def open_workbench(
+    target: str,
+    *,
+    token_file: Path | None = None,
+    verify: Path | None = None,
+    insecure_http: bool = False,
+    port: int = 0,
+    origin: str | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Shows a folder, a served dataset or a ledger in a browser, until it is stopped.
+
+    Args:
+        target: A folder of policies, the URL of a dataset, or a ledger.
+        token_file: For a URL: the file that holds the token.
+        verify: For a URL: the provider's own certificate authority.
+        insecure_http: For a URL: plain HTTP, on this machine only.
+        port: Where to listen, on this machine alone; 0 for any free port.
+        origin: Where else a browser may reach it, through a proxy of the house: ``https://bench.example.org``.
+        say: Gets the link.
+
+    Raises:
+        PinqError: The target cannot be opened.
+    """
+    way = _way(target, token_file, verify, insecure_http)
+    way.register()
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    ui.run_with(
+        app,
+        title="pinq workbench",
+        favicon=ICON,
+        dark=None,
+        language="en-US",
+        tailwind=False,
+        show_welcome_message=False,
+    )
+    guard = Guard(app, [] if origin is None else [origin])
+    try:
+        bound = socket.create_server((HOST, port))
+    except OSError as error:
+        raise QueryError(f"port {port} of this machine cannot be used: {error.strerror}.") from None
+    root = origin or f"http://{HOST}:{bound.getsockname()[1]}"
+    say(f"Open {root}{LINK}?key={guard.key}\nThe link works once, in one browser on this machine. Stop with Ctrl-C.")
+    settings = uvicorn.Config(guard, access_log=False, log_level="warning", ws="websockets-sansio", lifespan="on")
+    uvicorn.Server(settings).run([bound])
+
+
+def _way(target: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Way:
+    if Path(target).is_dir():
+        from pinq_workbench.provider import Provider
+
+        return Provider(Path(target).resolve())
+    from pinq_workbench.auditor import Auditor
+
+    return Auditor(target)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider's way through the workbench in a real browser: from a file that arrives to a grant, over a crash."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import pinq
+from pinq.provider.grants import show
+from pinq.provider.policy_file import load_policy
+from tests.benches import Bench, bench, look_at, needs_browser
+from tests.browser import Browser, browsing
+from tests.ports import free_port
+from tests.processes import run_pinq
+from tests.servers import publish, token_of
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+KIND = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+CONTENT = f"""<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
+<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>
+<Override PartName="/xl/workbook.xml" ContentType="{KIND}.sheet.main+xml"/>
+<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{KIND}.worksheet+xml"/></Types>"""
+RELS = """<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1"
+Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/{}" Target="{}"/></Relationships>"""
+BOOK = f"""<workbook xmlns="{MAIN}" xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships">
+<sheets><sheet name="2024" sheetId="1" r:id="r1"/></sheets></workbook>"""
+
+
+def sheet(rows: list[list[object]]) -> str:
+    """A sheet of texts and numbers."""
+
+    def cell(value: object) -> str:
+        return f"<c><v>{value}</v></c>" if isinstance(value, int) else f'<c t="inlineStr"><is><t>{value}</t></is></c>'
+
+    body = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+    return f'<worksheet xmlns="{MAIN}"><sheetData>{body}</sheetData></worksheet>'
+
+
+def write_cases(file: Path, persons: int = 200) -> None:
+    """A German export: semicolons, decimal commas, a person number, three cases a person."""
+    drawn, lines = random.Random(7), ["Fallnummer;Patientennummer;Aufnahme;Alter;Geschlecht;Kosten;verstorben"]
+    for person in range(persons):
+        age, sex = drawn.randint(18, 95), drawn.choice("mw")
+        for case in range(3):
+            day, cost = f"2023-{drawn.randint(1, 12):02d}-{drawn.randint(1, 28):02d}", f"{drawn.randint(500, 20000)},50"
+            dead = "ja" if drawn.random() < age / 300 else "nein"
+            lines.append(f"{3 * person + case};P{person:05d};{day};{age};{sex};{cost};{dead}")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("provider")
+
+
+@pytest.fixture(scope="module")
+def browser(place: Path) -> Iterator[Browser]:
+    with browsing(place) as found:
+        found.resize(1100, 800)
+        found.prefer("light")
+        yield found
+
+
+def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
+    folder = place / "cases"
+    folder.mkdir()
+    write_cases(folder / "cases.csv")
+    wrong: list[str] = []
+    running = Bench(place, folder)
+    try:
+        browser.open(running.link)
+        browser.sees("Nothing here yet")
+        wrong += look_at(browser, "provider-start", place)
+        browser.choose("Table", "cases.csv")
+        browser.push("Look at it")
+        browser.sees("try --delimiter ';'")
+        browser.push("How a text file is written")
+        browser.fill("Between fields (delimiter)", ";")
+        browser.fill("Before decimals (decimal)", ",")
+        browser.push("Look at it")
+        browser.sees("values wait for review", "read off the rows", "numbers 0 to 20000")
+
+        browser.choose("Column that names the person; none where each row is another one", "Patientennummer")
+        browser.push("Show how many rows each has")
+        browser.sees("200 different values", "Largest groups")
+        wrong += look_at(browser, "provider-review", place)
+        browser.fill("Rows of one person that count at most", "3")
+        browser.fill("Why", "a case is a stay, at most three a year")
+        browser.fill("Alter upper", "120")
+        browser.push("Hide this")
+        browser.sees("All rows of one Patientennummer, at most 3.")
+    finally:
+        running.kill()  # in the middle: what was confirmed is in the file
+    browser.sees("Connection lost")
+
+    with bench(place, folder) as again:
+        browser.open(again.link)
+        browser.push("cases.yaml")
+        browser.sees("All rows of one Patientennummer, at most 3.")
+        browser.push("Leave Fallnummer out")
+        browser.wait("!document.body.innerText.includes('Fallnummer')")
+        browser.push("Confirm Alter")
+        browser.sees("A reason is needed")
+        browser.fill("Alter upper", "120")
+        browser.fill("Where Alter is publicly known from", "nobody was ever older")
+        browser.open(again.root + "/policy/cases.yaml")  # a reload loses nothing
+        browser.push("Confirm Alter")
+        browser.sees("whole numbers 10 to 120")
+        browser.fill("Where max_rows is publicly known from", "the house has 500 beds")
+        browser.push("Confirm max_rows")
+        browser.wait("!document.body.innerText.includes('Confirm max_rows')")
+        browser.push("Tick all")
+        browser.fill("Where all of this is publicly known from", "admission form")
+        browser.push("Confirm the ticked columns")
+        browser.sees("Nothing waits for review")
+        browser.push("Check")
+        browser.sees("600 rows, 600 encoded", "Ready")
+        wrong += look_at(browser, "provider-check", place)
+
+        browser.push("Grants")
+        browser.sees("There is no ledger")
+        browser.fill("Analyst", "ana")
+        browser.fill("Epsilon", "0.5")
+        browser.fill("Because", "contract 17")
+        browser.sees("62.2%", "A count of 10,000")
+        browser.push("Grant")
+        browser.sees("This token is shown only now")
+        wrong += look_at(browser, "provider-grant", place)
+        assert not [text for text in browser.console if "pinq_" in text]
+        browser.choose("Whose", "ana")
+        browser.fill("Epsilon more", "0.25")
+        browser.fill("Because (of this change)", "a second question")
+        browser.push("Extend")
+        browser.sees("0.75")
+        browser.push("Log")
+        inside = "document.querySelector('iframe').contentDocument.body.innerText"
+        browser.wait(f"{inside}.includes('contract 17') && {inside}.includes('a second question')")
+    policy = folder / "cases.yaml"
+    assert load_policy(policy).reviewed["columns.Alter.upper"] == "nobody was ever older"
+    assert [(one.analyst, str(one.limit)) for one in show(policy).accounts] == [("ana", "0.75")]
+    assert "pinq_" not in again.said
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_workbook_is_served_and_a_grant_ends(place: Path, browser: Browser) -> None:
+    folder, port = place / "workbook", free_port()
+    folder.mkdir()
+    with ZipFile(folder / "visits.xlsx", "w") as book:  # the smallest workbook
+        book.writestr("[Content_Types].xml", CONTENT)
+        book.writestr("_rels/.rels", RELS.format("officeDocument", "xl/workbook.xml"))
+        book.writestr("xl/workbook.xml", BOOK)
+        book.writestr("xl/_rels/workbook.xml.rels", RELS.format("worksheet", "worksheets/sheet1.xml"))
+        book.writestr(
+            "xl/worksheets/sheet1.xml", sheet([["age", "sex"], *([20 + row % 60, "fm"[row % 2]] for row in range(90))])
+        )
+    with bench(place, folder) as running:
+        browser.open(running.link)
+        browser.choose("Table", "visits.xlsx")
+        browser.push("Look at it")
+        browser.sees("values wait for review", "age", "sex")
+        browser.fill("Why", "one row a person")
+        browser.push("Hide this")
+        browser.wait("!document.body.innerText.includes('Hide this')")
+        browser.fill("Where max_rows is publicly known from", "the sheet's form")
+        browser.push("Confirm max_rows")
+        browser.wait("!document.body.innerText.includes('Confirm max_rows')")
+        browser.push("Tick all")
+        browser.fill("Where all of this is publicly known from", "the sheet's form")
+        browser.push("Confirm the ticked columns")
+        browser.sees("Nothing waits for review")
+        browser.push("Grants")
+        browser.fill("Analyst", "bob")
+        browser.fill("Epsilon", "1")
+        browser.push("Grant")
+        browser.sees("This token is shown only now")
+        token = browser.js("document.querySelector('.token').innerText")
+        browser.push("Serve")
+        browser.sees("It does not run.")
+        browser.fill("Port", str(port))
+        browser.push("Start")
+        browser.sees("It runs:", f"--port {port}")
+        wrong = look_at(browser, "provider-serve", place)
+        url = f"http://127.0.0.1:{port}/visits"
+        with pinq.connect(url, token=token, insecure_http=True) as h:
+            h.noisy_count(epsilon=0.5)
+        running.kill()
+
+    with bench(place, folder) as again:  # the server that it started runs on, and is known
+        browser.open(again.link)
+        browser.sees("0.5 of 1 spent, 1 granted")
+        browser.open(again.root + "/policy/visits.yaml/grants")
+        browser.choose("Whose", "bob")
+        browser.push("Revoke")
+        browser.push("Yes")
+        browser.sees("revoked")
+        with pytest.raises(pinq.NotAuthorised):
+            pinq.connect(url, token=token, insecure_http=True)
+        browser.push("Serve")
+        browser.sees("It runs:")
+        browser.push("Stop")
+        browser.sees("It does not run.")
+        with pytest.raises(pinq.Unavailable):
+            pinq.connect(url, token=token, insecure_http=True, timeout=1)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_auditor_reads_who_spent_what_and_why_it_ended(place: Path, browser: Browser) -> None:
+    policy = publish(place / "audited", "people", cap=10)
+    token_of(policy, "ana", 1)
+    token_of(policy, "bob", 1)
+    with pinq.open(policy, analyst="ana") as h:
+        h.noisy_count(epsilon="0.75")
+        with pytest.raises(pinq.BudgetExceeded):
+            h.noisy_count(epsilon="0.5")
+    ledger = next(file for file in (place / "audited").iterdir() if file.name.endswith(".ledger"))
+    with bench(place, ledger) as running:
+        browser.open(running.link)
+        browser.sees("The chain of", "events holds")
+        inside = "document.querySelector('iframe').contentDocument.body.innerText"
+        browser.wait(f"{inside}.includes('Exhaustion') && {inside}.includes('bob')")
+        wrong = look_at(browser, "auditor", place)
+        browser.choose("Analyst (all)", "ana")
+        browser.push("Show")
+        browser.wait(f"{inside}.includes('Audit of people for ana') && !{inside}.includes('bob')")
+        assert browser.js(f"{inside}.includes('0.75')")
+        browser.fill("From (a day or a time)", "tomorrow")
+        browser.push("Show")
+        browser.sees("From is 'tomorrow'")
+    assert not wrong, "\n".join(wrong)
+    assert "QueryError" not in running.said
+
+
+def test_what_cannot_be_opened_says_so_at_the_command_line(place: Path) -> None:
+    done = run_pinq(["workbench", str(place / "nothing.ledger")])
+    assert done.returncode == 1
+    assert "There is no" in done.stderr
