@@ -20,7 +20,7 @@ from pinq.public.accuracy import standard_deviation
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, Epsilon, Loss
 from pinq.public.queries import Budget, Preview
-from pinq.public.schema import Schema
+from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
     from pinq.public.certificate import Certificate
@@ -36,6 +36,7 @@ __all__ = [
     "loss_text",
     "lost_votes",
     "many",
+    "rare_classes",
     "remember_fit",
     "rows_text",
     "sum_variance",
@@ -196,6 +197,26 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
     room = f"with {'about' if known else 'at most'} {rows:,} rows an even leaf has {rows_text(leaf)} of them"
     against = f"against noise of about {rows_text(noise)} rows in each count"
     return (f"{room}, {against}; take fewer or shallower trees, or a larger `epsilon`.",)
+
+
+def rare_classes(
+    target: str, classes: Sequence[Value], rows: Iterable[float], noise: float, rare: Iterable[bool]
+) -> str:
+    """The warning that a model knows too little of some classes.
+
+    Args:
+        target: The column that is predicted.
+        classes: Its values.
+        rows: About how many rows have each of them.
+        noise: Standard deviation of the noise that hides them.
+        rare: Which classes it hides.
+    """
+    named = ", ".join(
+        f"{value!r} (about {max(count, 0):,.0f} of them, and noise of {noise:,.0f})"
+        for value, count, each in zip(classes, rows, rare, strict=True)
+        if each
+    )
+    return f"`{target}` has too few rows of {named}: predicted shares may be off by more than a factor of two."
 
 
 def loss_text(loss: Fraction) -> str:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from warnings import catch_warnings, simplefilter
 
 from miners.budget.payment import require_budget
-from miners.budget.plan import Plan, loss_text, remember_fit, warn_before_fit
+from miners.budget.plan import FitWarning, Plan, loss_text, remember_fit, warn_before_fit
 from miners.estimator import Model, public_schema, whole_number
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from miners.handle_miner import Miner
@@ -205,7 +206,9 @@ class HoldersMiner(Miner[W], Generic[W]):
                 source.each_handle(partial(self._rehearse, work))
                 source.each(lambda budget: require_budget(budget, total, name=f"{type(self).__name__}.fit"))
                 warn_before_fit(self, handle, total, self._warnings(work, None))
-        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill:
+        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, catch_warnings():
+            if self._warnings(work, None):  # one word is enough
+                simplefilter("ignore", FitWarning)
             model = self._learned_from(source, work, resume)
         card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, lost_votes
+from miners.budget.plan import FitWarning, PlanLine, lost_votes
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from miners.estimator import TreeClassifier, require_varied, require_word, whole_number
 from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally, pooled
@@ -47,7 +48,7 @@ from miners.federated.growing import Answer, FederatedStrategy, HeldNode, Task, 
 from miners.federated.holders_miner import DISJOINT, NEEDS, STRATEGIES, Card, HoldersMiner, StrategyName, resumes
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.fitted.node import Split
-from miners.fitted.tree import Tree
+from miners.fitted.tree import Tree, faint_of
 from miners.growth.candidates import attribute_names, default_depth_note, families, levels_carried
 from miners.growth.criteria import impurity_reduction, require_criterion, score_of
 from miners.growth.fitted_nodes import estimated_nodes
@@ -566,7 +567,10 @@ class DPTopDown(HoldersTreeMiner):
         for node in nodes:  # by the holders that are there to the end, so that all counts are of the same people
             node.pool(source)
         estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
-        return Tree(problem.schema, str(problem.target), estimated)
+        tree = Tree(problem.schema, str(problem.target), estimated)
+        for doubt in faint_of([tree]):
+            warnings.warn(doubt, FitWarning, stacklevel=4)
+        return tree
 
     def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:
         return replace(work, holders=holders)

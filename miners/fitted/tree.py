@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
+from miners.budget.plan import rare_classes
 from miners.fitted.estimates import class_shares, counted_shares, drowned, moment_shares, open_shares
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split, checked_depths, summed
@@ -263,12 +264,7 @@ def faint_of(trees: Sequence[Tree]) -> tuple[str, ...]:
             f"the mean of `{target}` can hardly be told from an end of its range beside noise: the range is too wide "
             "for this epsilon, and predictions may be far off; narrower bounds, or a larger `epsilon`, are needed.",
         )
-    named = ", ".join(
-        f"{value!r} (about {max(count, 0):,.0f} of them, and noise of {noise:,.0f})"
-        for value, count, each in zip(trees[0].classes, rows, faint, strict=True)
-        if each
-    )
-    return (f"`{target}` has too few rows of {named}: predicted shares may be off by more than a factor of two.",)
+    return (rare_classes(target, trees[0].classes, rows, noise, faint),)
 
 
 class Tree:

@@ -20,7 +20,7 @@ import numpy as np
 
 from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale
 from miners.scorecards.card import Card
-from miners.scorecards.objectives import Asking, Cells, Objective, choice_score
+from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
 from miners.scorecards.posterior import Estimate
 from miners.scorecards.shares import CardStep, Shares
 from pinq.public.accuracy import standard_deviation
@@ -95,24 +95,31 @@ class CardFit:
         for doubt in objective.doubts if self.shares.steps else ():  # without steps a plan has said so
             warnings.warn(doubt, FitWarning, stacklevel=5)
         asking.among(objective)
+        told = [objective.class_rows(counts.numbers[None], counts.scale)]
         if self.shares.tables:
             tables = asking.tables(self.table_specs, objective)
+            told += [objective.class_rows(table.numbers, table.scale) for table in tables]
             if self.naive:
                 numbers = [table.numbers for table in tables]
                 mended = bool(self.shares.steps)
                 card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale, mended=mended)
         for number in range(len(self.shares.steps)):
-            card = self._stepped(asking, objective, card, number)
+            started = card if number == 0 and not self.shares.tables else None
+            card, sums = self._stepped(asking, objective, card, number)
+            if started is not None:  # two sums each
+                told.append(objective.class_rows(objective.expected(started, sums.numbers), 2**0.5 * sums.scale))
+        for doubt in objective.rare([each for each in told if each is not None]):
+            warnings.warn(doubt, FitWarning, stacklevel=5)
         return card
 
-    def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> Card:
-        """Chooses an attribute where the scores are off, and moves its points."""
+    def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> tuple[Card, Answer]:
+        """Chooses an attribute where the scores are off, and moves its points; returns the sums too."""
         loss = objective.loss(card)
         spec = asking.choice(number, self.specs, objective, loss) if len(self.specs) > 1 else self.specs[0]
         sums = asking.sums(number, spec, objective, loss)
         gradients, curvatures = loss.gradients(sums.numbers), loss.hessians(sums.numbers)
         assert curvatures is not None  # every objective asks for them
-        return card.plus(spec, objective.update(gradients, curvatures, sums.scale))
+        return card.plus(spec, objective.update(gradients, curvatures, sums.scale)), sums
 
     @property
     def cell_noise(self) -> float:

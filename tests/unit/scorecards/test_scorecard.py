@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import bisect
+import warnings
 from typing import Any
 
 import numpy as np
@@ -264,3 +265,23 @@ def test_a_target_that_is_nowhere_found_is_told() -> None:
         schema = pinq.Schema(columns={"z": z, "y": pinq.Numeric(lower=0, upper=upper)}, max_rows=3000)
         with pytest.warns(FitWarning, match=told):
             ScorecardRegressor(epsilon=epsilon, steps=1).fit(pinq.simulate(schema, data=frame, epsilon=9), "y")
+
+
+@pytest.mark.parametrize("classes", [("no", "yes"), ("no", "yes", "mid")])
+def test_a_class_that_noise_hides_is_told(classes: tuple[str, ...]) -> None:
+    """Of 20,000 rows 5 of a class are too few at epsilon .5, and 2,000 are not; nobody else is named."""
+    random = np.random.default_rng(6)
+    a, b = random.uniform(0, 9, 20_000), random.choice(["u", "v"], 20_000)
+    columns = {"a": pinq.Numeric(lower=0, upper=9), "b": pinq.Categorical(values=("u", "v"))}
+    schema = pinq.Schema(columns={**columns, "y": pinq.Categorical(values=classes)}, max_rows=20_000)
+    for rare in (5, 2000):
+        y = np.where(random.random(20_000) < 0.4, "mid" if len(classes) > 2 else "no", "no").astype(object)
+        y[np.argsort(-a)[:rare]] = "yes"
+        handle = pinq.simulate(schema, data=pd.DataFrame({"a": a, "b": b, "y": y}), epsilon=3)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(6):  # noise may hide that there are few, seldom
+                Scorecard(epsilon=0.5).fit(handle, "y")
+        told = [str(each.message) for each in caught if each.category is FitWarning]
+        assert bool(told) == (rare == 5)
+        assert all("`y` has too few rows of 'yes' (about" in text and "'no'" not in text for text in told)
