@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, guarded, in_notebook, option, print_json
-from pinq.errors import printable
+from pinq.errors import PolicyError, printable
 
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport
@@ -258,33 +258,41 @@ def review(
     elif in_notebook():
         fail("nobody can answer here; name what is confirmed: --accept columns.age.upper --because TEXT.")
     else:
+        done = set[str]()
         for item in waiting(policy):
-            if not _reviewed(policy, item):
+            if item.name not in done and not _reviewed(policy, item, done):
                 break
     left = len(waiting(policy))
     advice = f"{left} left; pinq review {policy}" if left else f"Nothing waits for review. Next: pinq check {policy}"
     typer.echo(printable(advice), err=True)
 
 
-def _reviewed(policy: Path, item: Waiting) -> bool:
-    """Asks about a value that waits. Returns whether to go on."""
+def _reviewed(policy: Path, item: Waiting, done: set[str]) -> bool:
+    """Asks about a value that waits, and notes what else was confirmed with it. Returns whether to go on."""
     from pinq.provider.review import confirm
 
     typer.echo()
     typer.echo(printable(f"{item.name}: {item.value}" + (f"   # {item.remark}" if item.remark else "")))
-    match typer.prompt("keep (k), change (c), skip (s) or stop (q)", default="skip").strip():
+    match typer.prompt("keep (k), all of it (a), change (c), skip (s) or stop (q)", default="skip").strip():
         case "stop" | "q":
             return False
         case "keep" | "k":
             confirm(policy, [item.name], typer.prompt("because"))
+        case "all" | "a":
+            column = item.name.rpartition(".")[0] or item.name
+            done.update(confirm(policy, [column], typer.prompt(f"all of {column}, because")))
         case "change" | "c":
             value = typer.prompt("value, as YAML")
-            confirm(policy, [item.name], typer.prompt("because"), value)
+            try:
+                confirm(policy, [item.name], typer.prompt("because"), value)
+            except PolicyError as error:
+                typer.echo(printable(str(error)), err=True)
+                return _reviewed(policy, item, done)
         case "skip" | "s":
             pass
         case other:
-            typer.echo(printable(f"{other!r} is none of keep, change, skip and stop."), err=True)
-            return _reviewed(policy, item)
+            typer.echo(printable(f"{other!r} is none of keep, all, change, skip and stop."), err=True)
+            return _reviewed(policy, item, done)
     return True
 
 

@@ -174,6 +174,17 @@ class TestReview:
         assert done.exit_code == 0, done.output
         assert len(load_policy(path).reviewed) == 4
 
+    def test_all_of_a_column_is_kept_at_once_and_a_wrong_value_is_asked_for_again(self, path: Path) -> None:
+        """One reason for what a code book says of it; the walk goes on behind the column."""
+        answers = "s\ns\nc\nlow\nform 7\na\ncode book 2024\nq\n"
+        done = CliRunner().invoke(app, ["review", str(path)], input=answers)
+        assert done.exit_code == 0, done.output
+        assert "`type` is 'low'; it must be" in done.output
+        reviewed = load_policy(path).reviewed
+        assert set(reviewed.values()) == {"code book 2024"}
+        assert {name.rpartition(".")[0] for name in reviewed} == {"columns.age"}
+        assert "columns.age.upper" in reviewed
+
     def test_the_remark_on_the_unit_names_the_columns_that_may_be_one(self, tmp_path: Path) -> None:
         """They stand in comments below it, where who answers at a prompt does not look."""
         visits = pd.DataFrame({"patient": [f"p{n // 3}" for n in range(300)], "age": [n % 90 for n in range(300)]})
