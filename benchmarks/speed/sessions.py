@@ -42,7 +42,7 @@ from tests.checkout import ROOT
 from tests.parties import NAMES, certify, session_of
 
 PAGE = ROOT / "benchmarks/results/sessions/README.md"
-PROGRAMS = {
+PROGRAMS: dict[str, tuple[str, str, dict[str, int]]] = {
     "sid3p, depth 3": ("sid3p", "income", {"depth": 3}),
     "topdown": ("topdown", "income", {}),
     "scorecard of classes": ("scorecard", "income", {}),
@@ -80,7 +80,13 @@ def joined(folder: Path, program: str, run: int) -> dict[str, float]:
         for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True)
     ]
     columns = dict(load_policy(folder / NAMES[0] / "policy.yaml").schema_.columns)
-    draft = {"session": f"adult-{run}", "protocol": protocol, "target": target, "parties": members, "columns": columns}
+    draft: dict[str, object] = {
+        "session": f"adult-{run}",
+        "protocol": protocol,
+        "target": target,
+        "parties": members,
+        "columns": columns,
+    }
     session = Session.drafted(draft | {"noise": "discrete-laplace", "epsilon": "1"} | fields)
     file = folder / "session.yaml"
     file.write_text(session.text)

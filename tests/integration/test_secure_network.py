@@ -128,7 +128,6 @@ def test_without_certificates_nobody_from_elsewhere_is_listened_to(
         asked.append(host)
         raise OSError(0, "not in this test")
 
-    monkeypatch.setattr("miners.secure.mpc.mpyc_runtime._fast_loop", asyncio.new_event_loop)
     monkeypatch.setattr(asyncio.SelectorEventLoop, "create_server", create_server)
     for listen in (None, "::1"):
         with pytest.raises(SessionError, match="cannot be listened on"):

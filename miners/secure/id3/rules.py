@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 
@@ -21,35 +20,6 @@ __all__ = ["Budget", "Exact", "Later", "Noisy", "Rule", "later"]
 
 Later = Callable[[], Awaitable[Shares]]
 """Shares that are made, and sent, when they are first needed."""
-
-
-class Rule(Protocol):
-    """Answers what a tree's growth asks at each level."""
-
-    deepest: int
-    bits: int
-
-    async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
-        """Opens the class of each node that stops, -1 of each that goes on.
-
-        Args:
-            arithmetic: Among the parties.
-            counts: Class counts, shape (nodes, classes).
-            nodes: How many there are.
-            level: How deep they are.
-        """
-
-    async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
-        """Opens the choice of each node: a position among its attributes.
-
-        Args:
-            arithmetic: Among the parties.
-            tables: Rows of each class with each value of each attribute of each node, end to end;
-                shape (values, classes).
-            attributes: The attributes that each node may still be split by; shape (nodes,
-                attributes).
-            level: How deep the nodes are.
-        """
 
 
 class Exact:
@@ -78,6 +48,14 @@ class Exact:
         self._total: Shares | None = None
 
     async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
+        """Opens the class of each node that stops, -1 of each that goes on.
+
+        Args:
+            arithmetic: Among the parties.
+            counts: Class counts, shape (nodes, classes).
+            nodes: How many there are.
+            level: How deep they are.
+        """
         units, stops = await self.judge_secretly(arithmetic, await counts(), level)
         labels = np.full(nodes, -1, dtype=np.int64)
         labels[stops] = await _open_positions(arithmetic, units[stops], "class")
@@ -106,6 +84,16 @@ class Exact:
         return units, stops
 
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
+        """Opens the choice of each node: a position among its attributes.
+
+        Args:
+            arithmetic: Among the parties.
+            tables: Rows of each class with each value of each attribute of each node, end to end;
+                shape (values, classes).
+            attributes: The attributes that each node may still be split by; shape (nodes,
+                attributes).
+            level: How deep the nodes are.
+        """
         units, _ = await arithmetic.first_largest(await self.scores(arithmetic, await tables(), attributes), self.gini)
         return await _open_positions(arithmetic, units, "attribute")
 
@@ -198,6 +186,7 @@ class Noisy:
         return self.task.max_rows + 2 * len(self.task.rows) * noise_bound(epsilon)
 
     async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
+        """As that of ``Exact``, with noise."""
         stops = await self._stops(arithmetic, counts, nodes, level)
         labels = np.full(nodes, -1, dtype=np.int64)
         if not stops.any():
@@ -239,6 +228,7 @@ class Noisy:
         return np.array([total <= self._stop])
 
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
+        """As that of ``Exact``, with noise."""
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
         n_bits = count_bits(self.task.max_rows)
 
@@ -264,6 +254,10 @@ class Noisy:
 
         answer = await arithmetic.release(what, price, (loss, shape, self.colluding), opened)
         return answer.astype(np.int64)
+
+
+Rule = Exact | Noisy
+"""Answers what a tree's growth asks at each level."""
 
 
 def later(make: Callable[[], Awaitable[Shares]]) -> Later:

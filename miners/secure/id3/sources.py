@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -31,24 +30,6 @@ Path = tuple[tuple[int, int], ...]
 """A public node: the attribute and value of each step from the root."""
 
 
-class Source(Protocol):
-    """Gives shares of the counts that a tree's growth asks for."""
-
-    async def classes(self) -> Shares:
-        """Counts the rows of each class, shape (1, classes)."""
-
-    async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
-        """Counts the rows of each class with each value of each of a node's attributes.
-
-        Args:
-            paths: The nodes of one level; as they are asked, the order stays.
-            attributes: Of each node, shape (nodes, attributes).
-
-        Returns:
-            The tables end to end, shape (values, classes).
-        """
-
-
 class LocalTables:
     """SID3P (Protocol 5.4): each party counts its own rows and shares the table.
 
@@ -65,10 +46,20 @@ class LocalTables:
         self._rows: dict[Path, np.ndarray] = {(): np.arange(holding.codes.shape[1])}
 
     async def classes(self) -> Shares:
+        """Counts the rows of each class, shape (1, classes)."""
         counts = np.bincount(self._holding.codes[-1], self._holding.counts, self._task.classes)
         return await self._arithmetic.sum_of_inputs(counts.astype(np.int64)[None])
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
+        """Counts the rows of each class with each value of each of a node's attributes.
+
+        Args:
+            paths: The nodes of one level; as they are asked, the order stays.
+            attributes: Of each node, shape (nodes, attributes).
+
+        Returns:
+            The tables end to end, shape (values, classes).
+        """
         own = [
             self._count(self._within(path), attribute)
             for path, row in zip(paths, attributes, strict=True)
@@ -148,10 +139,12 @@ class Records:
         return self._masks[()]
 
     async def classes(self) -> Shares:
+        """Counts the rows of each class, shape (1, classes)."""
         await self.share()
         return self.labels.sum(axis=1)[None] % self._arithmetic.modulus
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
+        """As that of ``LocalTables``."""
         await self.share()
         masks = await self._within(paths)
         members = await members_of_classes(self._arithmetic, masks, self.labels)
@@ -172,6 +165,10 @@ class Records:
             masks = await self._arithmetic.product(lambda t, s: t * s[columns], above, self.values)
             self._masks = {(): self.present} | dict(zip(paths, masks, strict=True))
         return np.stack([self._masks[path] for path in paths])
+
+
+Source = LocalTables | Records
+"""Gives shares of the counts that a public tree's growth asks for."""
 
 
 def require_records(task: Task) -> None:

@@ -9,7 +9,6 @@ parties send each other without MPyC.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import math
 import sys
@@ -32,7 +31,6 @@ __all__ = [
     "Connection",
     "MPyC",
     "alone",
-    "collecting_less",
     "field_bits",
     "install",
     "mpyc",
@@ -207,14 +205,14 @@ def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Co
     return runtime
 
 
-def run_to_end(main: Coroutine[object, None, T], *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+def run_to_end(main: Coroutine[object, None, T]) -> T:
     """Runs a coroutine in an event loop of its own, also from inside a running one.
 
     Errors of steps that were broken off on the way are not printed: what matters of them is raised.
     """
 
     def run() -> T:
-        with asyncio.Runner(loop_factory=loop or _fast_loop) as runner:
+        with asyncio.Runner() as runner:
             runner.get_loop().set_exception_handler(lambda loop, context: None)
             return runner.run(main)
 
@@ -226,15 +224,6 @@ def run_to_end(main: Coroutine[object, None, T], *, loop: Callable[[], asyncio.A
         return other.submit(run).result()
 
 
-def _fast_loop() -> asyncio.AbstractEventLoop:
-    """Makes uvloop's event loop where there is one, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 def simulate(work: Callable[[MPyC], Awaitable[T]], bits: int) -> T:
     """Runs a protocol in this process, as the one party there is. Protects nothing."""
     mpyc()
@@ -243,7 +232,7 @@ def simulate(work: Callable[[MPyC], Awaitable[T]], bits: int) -> T:
         return await work(install(0, 1, bits=bits))
 
     with _ONE_AT_A_TIME:
-        return run_to_end(run(), loop=asyncio.new_event_loop)
+        return run_to_end(run())
 
 
 @contextmanager
@@ -258,21 +247,3 @@ def alone() -> Iterator[None]:
         yield
     finally:
         _ONE_AT_A_TIME.release()
-
-
-@contextmanager
-def collecting_less() -> Iterator[None]:
-    """Lets the garbage collector rest, which would walk every pending step again and again.
-
-    What runs for long calls ``gc.collect`` now and then.
-    """
-    was = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if was:
-            gc.enable()

@@ -17,7 +17,7 @@ from miners.secure.session.session import Session
 
 __all__ = ["estimate"]
 
-SECONDS_A_MB = 2.8  # of a party's processor, where numbers are compared (benchmarks.speed.sessions)
+SECONDS_A_MB = 0.4  # of a party's processor, where numbers are compared (benchmarks.speed.sessions)
 SECONDS_A_SUM = 0.0003  # to draw the noise of a number and to add it up
 SECONDS_A_ROUND = 0.05  # to meet, and to write two lines of a ledger
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from miners.secure.mpc.mpyc_runtime import alone, collecting_less, mpyc, run_to_end, threshold_of
+from miners.secure.mpc.mpyc_runtime import alone, mpyc, run_to_end, threshold_of
 from miners.secure.mpc.rounds import Rounds
 from miners.secure.session.network import AGAIN, Network
 from miners.secure.session.protocols import Outcome, Role
@@ -45,14 +45,12 @@ def run_party(
     role = Role(session, holding, joining.party, lookups, progress=joining.progress)
     if session.miner() is None:
         mpyc()
-    with collecting_less():
-        try:
-            return run_to_end(_Run(session, joining, role, booking).to_end())
-        except RuntimeError:  # MPyC stops the event loop where a message does not fit its step
-            raise SessionError(
-                "the computation broke off: a message does not fit its step. Do all parties run the same version? "
-                f"{AGAIN}."
-            ) from None
+    try:
+        return run_to_end(_Run(session, joining, role, booking).to_end())
+    except RuntimeError:  # MPyC stops the event loop where a message does not fit its step
+        raise SessionError(
+            f"the computation broke off: a message does not fit its step. Do all parties run the same version? {AGAIN}."
+        ) from None
 
 
 class _Run:
