@@ -36,8 +36,7 @@ from benchmarks.speed.memory import own_peak, watched
 from benchmarks.speed.server import certify, publish, server, trust
 from benchmarks.speed.wire import Asking, nothing, running
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import Charged, LoggedQuestion
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Charged, LoggedQuestion, Terms
 from pinq.provider.grants import grant, revoke, set_terms
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy

@@ -16,9 +16,8 @@ from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
-from pinq.public.accuracy import standard_deviation
 from pinq.public.derivatives import Derivatives
-from pinq.public.epsilon import NANO, Epsilon, Loss
+from pinq.public.epsilon import NANO, Epsilon, Loss, standard_deviation
 from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema, Value
 

@@ -32,9 +32,8 @@ from miners.distances.arithmetic import symmetric_uncertainty
 from miners.estimator import require_word, whole_number
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
-from pinq.public.accuracy import standard_deviation
 from pinq.public.checks import is_listing
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon, Loss, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.scores import ENTROPY_BITS, MutualInformation
 from pinq.public.specs import MAX_PARTS, AnyCross, Cuts, Splitting, Values, bind

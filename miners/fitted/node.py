@@ -12,8 +12,8 @@ from statistics import NormalDist
 
 from miners.fitted.target import Target
 from pinq.errors import QueryError
-from pinq.public.accuracy import laplace_interval, standard_deviation
 from pinq.public.checks import require_kind
+from pinq.public.epsilon import laplace_interval, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Groups, Values, bind
 

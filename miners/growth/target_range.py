@@ -20,8 +20,8 @@ from functools import cached_property
 import numpy as np
 
 from miners.growth.cells import Grid, public_cuts
-from pinq.public.accuracy import standard_deviation
 from pinq.public.columns import CutPoint
+from pinq.public.epsilon import standard_deviation
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import Cuts, Spec, Values, bind
 

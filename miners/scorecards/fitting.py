@@ -23,8 +23,7 @@ from miners.scorecards.card import Card
 from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
 from miners.scorecards.posterior import Estimate
 from miners.scorecards.shares import CardStep, Shares
-from pinq.public.accuracy import standard_deviation
-from pinq.public.epsilon import ZERO
+from pinq.public.epsilon import ZERO, standard_deviation
 from pinq.public.specs import Spec, bind
 
 if TYPE_CHECKING:

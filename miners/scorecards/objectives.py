@@ -37,10 +37,9 @@ from miners.scorecards.shares import (
     tables_for_two,
     tables_pay,
 )
-from pinq.public.accuracy import standard_deviation
 from pinq.public.columns import CutPoint
 from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Gradient

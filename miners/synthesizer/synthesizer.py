@@ -21,9 +21,8 @@ from miners.growth.cells import Grid, attribute_cells
 from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured, tree_cells
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq.errors import QueryError, unspent
-from pinq.public.accuracy import standard_deviation
 from pinq.public.checks import is_whole
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon, Loss, standard_deviation
 from pinq.public.scores import Misfit
 from pinq.public.specs import Cross, Cuts, Spec, Values, bind
 

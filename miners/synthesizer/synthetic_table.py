@@ -25,9 +25,8 @@ from miners.synthesizer.graphical_model import Columns, GraphicalModel
 from miners.tables.columns import Condition
 from miners.tables.table import Table
 from pinq.errors import QueryError
-from pinq.public.accuracy import laplace_interval
 from pinq.public.checks import is_whole
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, laplace_interval
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import Cuts, Values, bind
 

@@ -23,8 +23,7 @@ from miners.fitted.target import Ends
 from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.growth.frontier import Level, OpenNode, ask_classes, ask_ends
-from pinq.public.accuracy import standard_deviation
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Values
 

@@ -34,8 +34,7 @@ from miners.growth.target_range import PLAIN, TargetRange
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError
-from pinq.public.accuracy import standard_deviation
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon, Loss, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.accuracy import laplace_interval
 from pinq.public.checks import is_number
 from pinq.public.columns import CutPoint
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, laplace_interval
 from pinq.public.parts import PartSet
 from pinq.public.queries import Answer
 from pinq.public.schema import Numeric

@@ -25,8 +25,7 @@ from pinq.errors import LedgerError, printable
 from pinq.provider.report.markup import when
 
 if TYPE_CHECKING:
-    from pinq.ledger.events import Signature
-    from pinq.ledger.terms import Terms
+    from pinq.ledger.events import Signature, Terms
     from pinq.provider.grants import GrantReport
 
 __all__ = ["commands"]
@@ -96,7 +95,7 @@ def grant(
 def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson = False) -> None:
     """Show all grants and their remaining budgets."""
     from pinq.ledger.composition import CAP_RULES
-    from pinq.ledger.terms import FREE
+    from pinq.ledger.events import FREE
     from pinq.provider.grants import show as show_grants
     from pinq.provider.report.terminal import print_table
 
@@ -197,7 +196,7 @@ def terms(
     [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one, [cyan]--no-limits[/cyan] lifts
     all. New terms count from the next query on, and stand in the log.
     """
-    from pinq.ledger.terms import FREE
+    from pinq.ledger.events import FREE
     from pinq.provider.grants import set_terms
 
     account, done = _account(policy, analyst), "unchanged"
@@ -226,7 +225,7 @@ def _terms_of(
 
     What no option says stays as it was before, by default unlimited.
     """
-    from pinq.ledger.terms import FREE, Terms
+    from pinq.ledger.events import FREE, Terms
     from pinq.provider.arguments import make_terms
     from pinq.provider.policy_file import load_policy
 
@@ -259,7 +258,7 @@ def _listed(text: str | None, names: Collection[str] = ()) -> list[str] | None:
 
 def _account(policy: Path, analyst: str) -> GrantReport:
     """Returns the account of a grant that was not revoked."""
-    from pinq.ledger.terms import no_grant
+    from pinq.ledger.events import no_grant
     from pinq.provider.grants import show as show_grants
 
     accounts = {account.analyst: account for account in show_grants(policy).accounts if account.state != "revoked"}
@@ -284,7 +283,7 @@ def _print_account(account: GrantReport, done: str, as_json: bool) -> None:
 
     A new token stands alone on the last line, so that a script can take it.
     """
-    from pinq.ledger.terms import FREE
+    from pinq.ledger.events import FREE
 
     if as_json:
         print_json(account.to_dict() | {"warnings": list(account.warnings)})

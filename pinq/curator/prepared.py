@@ -25,7 +25,7 @@ from pinq.curator.mechanisms import laplace
 from pinq.curator.work import NUMBER_BYTES, Priced, Turn
 from pinq.engine.tables import Engine, Listed, Sparse, Table
 from pinq.ledger.composition import Demand
-from pinq.public.accuracy import figures
+from pinq.public.epsilon import figures
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Numeric
 from pinq.public.specs import Spec

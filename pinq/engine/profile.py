@@ -100,9 +100,7 @@ def largest_group(connection: duckdb.DuckDBPyConnection, table: str, name: str) 
     return int(values), int(largest)
 
 
-def group_sizes(
-    connection: duckdb.DuckDBPyConnection, table: str, name: str, most: int
-) -> list[tuple[int, int]]:
+def group_sizes(connection: duckdb.DuckDBPyConnection, table: str, name: str, most: int) -> list[tuple[int, int]]:
     """Pairs of a number of rows and of how many values stand in so many, the largest first; exact."""
     q = quoted(name)
     grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"

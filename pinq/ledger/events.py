@@ -15,24 +15,33 @@ together is in ``state.py``. Five rules hold for all of them:
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import os
 import socket
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Annotated, ClassVar, get_args
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self, get_args
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
-from pinq.errors import BudgetExceeded, NotAuthorised, PinqError, QueryError
-from pinq.ledger.codec import Body, Loss, Moment, Stored, Texts, Whole
+from pinq.errors import BudgetExceeded, NotAllowed, NotAuthorised, PinqError, QueryError
 from pinq.ledger.composition import CapRule, Demand
-from pinq.ledger.terms import FREE, Terms
+from pinq.public.checks import first_of, is_whole
 from pinq.public.epsilon import NANO, Epsilon
 
 __all__ = [
+    "ASK",
+    "EVENT_BYTES",
+    "FREE",
     "NOTHING",
+    "STORED_BYTES",
+    "VERBS",
     "Answered",
+    "Body",
     "Charged",
     "Created",
     "Declared",
@@ -40,18 +49,196 @@ __all__ = [
     "Extended",
     "Granted",
     "LoggedQuestion",
+    "Loss",
+    "Moment",
     "Record",
     "Refused",
     "Revoked",
     "SessionLogged",
     "Signature",
+    "Stored",
+    "Terms",
     "TermsSet",
+    "Texts",
     "TokenSet",
     "UnknownEvent",
+    "Whole",
+    "digest_of",
     "here",
+    "no_grant",
+    "now",
     "read",
     "text_of",
 ]
+
+# How a value of the log becomes JSON and comes back, by the types of its fields
+
+MOST_NANO = 2**60
+Body = dict[str, Any]
+"""JSON, read from outside: each value checks it field by field when it is read."""
+
+
+def _loss(stored: object) -> Epsilon:
+    if not is_whole(stored, 0, MOST_NANO):
+        raise ValueError(f"{str(stored)[:40]!r} is no loss in nano-epsilons")
+    return Epsilon(stored)
+
+
+def _moment(stored: object) -> datetime | None:
+    if stored is None:
+        return None
+    if not isinstance(stored, str):
+        raise ValueError(f"{str(stored)[:40]!r} is no time")
+    moment = datetime.fromisoformat(stored)
+    if moment.tzinfo is None:
+        raise ValueError(f"{stored!r} has no zone")
+    return moment
+
+
+Loss = Annotated[Epsilon, PlainValidator(_loss), PlainSerializer(lambda loss: loss.nano)]
+"""A loss, stored as whole nano-epsilons."""
+Moment = Annotated[
+    datetime | None, PlainValidator(_moment), PlainSerializer(lambda moment: moment and moment.isoformat())
+]
+"""A time with its zone, ISO 8601, or none."""
+Texts = tuple[str, ...]
+"""A list of texts."""
+Whole = Annotated[int, Field(ge=0, strict=True)]
+"""A whole number from 0 on."""
+
+
+class Stored:
+    """A frozen dataclass that the log keeps.
+
+    Fields are written in their order. A field that has its default is left out, and a field that is
+    not known is refused.
+
+    Attributes:
+        flat: The field, if any, whose own fields are written in its place.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    flat: ClassVar[str] = ""
+
+    def to_body(self) -> Body:
+        """Writes it down as JSON."""
+        body: Body = {}
+        written = _adapter(type(self)).dump_python(self, mode="json", exclude_defaults=True)  # type: ignore[arg-type]
+        for name, value in written.items():
+            body |= value if name == self.flat else {name: value}
+        return body
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Reads it back. ``ValueError`` for a field that is unknown, missing or of another type."""
+        if cls.flat:
+            own = {field.name for field in fields(cls)} - {cls.flat}  # type: ignore[arg-type]
+            rest = {name: value for name, value in body.items() if name not in own}
+            body = {name: value for name, value in body.items() if name in own} | {cls.flat: rest}
+        try:
+            read: Self = _adapter(cls).validate_python(body)  # type: ignore[arg-type]
+        except ValidationError as error:
+            raise ValueError("; ".join(_told(each["loc"], each) for each in error.errors())) from None
+        return read
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of an answer's text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _told(place: tuple[object, ...], error: Any) -> str:
+    field = place[-1] if place else ""
+    return repr(field) if error["type"] == "missing" else f"{field!r}: {error['msg']}"
+
+
+# What a grant allows beside its budget
+
+EVENT_BYTES = 1024  # what a line of the log counts at least
+STORED_BYTES = 2 * 10**9
+"""Bytes that the ledger keeps of a grant's requests where its terms name no other number."""
+
+VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
+
+
+def now() -> datetime:
+    """The present, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Terms(Stored):
+    """What a grant allows beyond its budget; None allows everything, but see ``stored_bytes``.
+
+    Attributes:
+        max_epsilon_per_query: The most that one request may ask of a part.
+        columns: Those that a request may name, as partition, measure, candidate or target.
+        verbs: Of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
+        queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
+            not in the log, so they are not counted.
+        work_per_minute: Units of work, see ``pinq/curator/work.py``, that requests may need within
+            any sixty seconds, previews and histories among them; each server counts its own,
+            and each of its workers a part.
+        stored_bytes: Bytes of the ledger that charges with their answers, and refusals, may take in
+            all; None for ``STORED_BYTES``. Past it nothing is charged, and refusals are not logged.
+    """
+
+    max_epsilon_per_query: Loss | None = None
+    columns: Texts | None = None
+    verbs: Texts | None = None
+    queries_per_minute: Whole | None = None
+    work_per_minute: Whole | None = None
+    stored_bytes: Whole | None = None
+
+    def __str__(self) -> str:
+        limits = []
+        if self.max_epsilon_per_query is not None:
+            limits.append(f"epsilon at most {self.max_epsilon_per_query} a query")
+        if self.columns is not None:
+            limits.append(f"columns {', '.join(self.columns) or 'none'}")
+        if self.verbs is not None:
+            limits.append(f"verbs {', '.join(self.verbs)}")
+        if self.queries_per_minute is not None:
+            limits.append(f"{self.queries_per_minute} queries a minute")
+        if self.work_per_minute is not None:
+            limits.append(f"{self.work_per_minute:,} units of work a minute")
+        if self.stored_bytes is not None:
+            limits.append(f"{self.stored_bytes:,} bytes stored")
+        return "; ".join(limits) or "no terms"
+
+    def require(self, verb: str, columns: Collection[str], epsilon: Epsilon) -> None:
+        """``NotAllowed`` where the terms forbid a request, whatever the rows are."""
+        if self.verbs is not None and verb not in self.verbs:
+            raise NotAllowed(f"this grant does not allow {verb}; it allows {', '.join(self.verbs)}. {ASK}")
+        wrong = sorted(set(columns) - set(self.columns)) if self.columns is not None else []
+        if wrong:
+            raise NotAllowed(
+                f"this grant does not allow the column{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}; it "
+                f"allows {', '.join(self.columns or ()) or 'none'}. {ASK}"
+            )
+        if self.max_epsilon_per_query is not None and epsilon > self.max_epsilon_per_query:
+            raise NotAllowed(
+                f"this grant allows epsilon of at most {self.max_epsilon_per_query} for one query; {epsilon} "
+                f"was asked. {ASK}"
+            )
+
+
+ASK = "The data provider can change it (pinq terms)."
+
+
+FREE = Terms()
+
+
+def no_grant(analyst: str, holders: list[str]) -> str:
+    """That an analyst has no grant, and who has one."""
+    verb = "have" if len(holders) > 1 else "has"
+    return f"{analyst!r} has no grant; {first_of(holders, 12) or 'nobody'} {verb}. Use `pinq grant` first."
+
 
 MAX_REASON = 500
 

@@ -14,10 +14,12 @@ from datetime import datetime
 from pathlib import Path
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
-from pinq.ledger.codec import Body
 from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import (
+    EVENT_BYTES,
+    FREE,
     NOTHING,
+    Body,
     Charged,
     Created,
     Declared,
@@ -30,12 +32,13 @@ from pinq.ledger.events import (
     Revoked,
     SessionLogged,
     Signature,
+    Terms,
     TermsSet,
     TokenSet,
+    no_grant,
 )
 from pinq.ledger.log import Earlier, GivenAnswer, Line, Log, open_database
 from pinq.ledger.state import Account
-from pinq.ledger.terms import EVENT_BYTES, FREE, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Ledger"]

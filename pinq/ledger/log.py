@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pinq.errors import LedgerError, PinqError
-from pinq.ledger.codec import digest_of
 from pinq.ledger.database import AnswerSize, Database, EventRow, url_of
 from pinq.ledger.events import (
+    EVENT_BYTES,
     Answered,
     Charged,
     Event,
@@ -32,13 +32,14 @@ from pinq.ledger.events import (
     Refused,
     Signature,
     UnknownEvent,
+    digest_of,
+    now,
     read,
     text_of,
 )
 from pinq.ledger.postgresql import PostgreSQL
 from pinq.ledger.sqlite import SQLite
 from pinq.ledger.state import Account, LedgerState
-from pinq.ledger.terms import EVENT_BYTES, now
 from pinq.public.epsilon import Epsilon
 
 __all__ = ["Earlier", "GivenAnswer", "Head", "Line", "Log", "open_database"]

@@ -16,10 +16,14 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, TooManyRequests
-from pinq.ledger.codec import Body
 from pinq.ledger.composition import CapRule, Costs, Demand, Together
 from pinq.ledger.events import (
+    ASK,
+    EVENT_BYTES,
+    FREE,
+    STORED_BYTES,
     Answered,
+    Body,
     Charged,
     Created,
     Declared,
@@ -29,10 +33,11 @@ from pinq.ledger.events import (
     Refused,
     Revoked,
     SessionLogged,
+    Terms,
     TermsSet,
     TokenSet,
+    now,
 )
-from pinq.ledger.terms import ASK, EVENT_BYTES, FREE, STORED_BYTES, Terms, now
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Account", "LedgerState", "meaning"]

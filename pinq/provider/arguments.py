@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, time
 
 from pinq.errors import QueryError
-from pinq.ledger.terms import VERBS, Terms, now
+from pinq.ledger.events import VERBS, Terms, now
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.policy import Policy

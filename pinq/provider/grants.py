@@ -18,10 +18,9 @@ from pinq.engine import require_readable
 from pinq.engine.sources import missing_path
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.composition import CapRule
-from pinq.ledger.events import Signature, here
+from pinq.ledger.events import FREE, Signature, Terms, here
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account
-from pinq.ledger.terms import FREE, Terms
 from pinq.provider.arguments import future, require_name
 from pinq.provider.local import guarding_ledger, open_ledger, read_ledger
 from pinq.provider.policy_file import load_policy

@@ -12,10 +12,9 @@ from datetime import datetime, timedelta
 
 from pinq.curator.work import units
 from pinq.errors import InternalError
-from pinq.ledger.events import Charged, LoggedQuestion, Refused
+from pinq.ledger.events import Charged, LoggedQuestion, Refused, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Line
-from pinq.ledger.terms import now
 from pinq.public.queries import Act, Answer, Asked
 from pinq.public.wire import History
 

@@ -15,8 +15,8 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
+from pinq.ledger.events import FREE, Terms
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.terms import FREE, Terms
 from pinq.provider.local import LocalSession
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import is_whole

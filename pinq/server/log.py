@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from pinq.ledger.terms import now
+from pinq.ledger.events import now
 
 __all__ = ["RequestLog"]
 

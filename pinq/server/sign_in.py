@@ -19,8 +19,7 @@ import httpx
 
 from pinq.analyst.tokens import person_digest
 from pinq.errors import LedgerError, PinqError
-from pinq.ledger.events import Signature
-from pinq.ledger.terms import now
+from pinq.ledger.events import Signature, now
 from pinq.provider.arguments import require_name
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import optional

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pinq.errors import NotAllowed, QueryError
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.public.derivatives import AnyDerivatives, RowVectors
 from pinq.public.points import Points
 from pinq.public.queries import Request

@@ -23,7 +23,7 @@ from sklearn.exceptions import NotFittedError
 
 from miners import FitWarning
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.provider.simulation import made_up
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Adjacency, Categorical, Numeric, Schema

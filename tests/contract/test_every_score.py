@@ -15,7 +15,7 @@ from pinq.curator.prepared import Counted
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import count, count_request
 from pinq.errors import NotAllowed, QueryError
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.provider.testing import search_sensitivity
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Request

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pinq import NotAllowed, QueryError
-from pinq.ledger.terms import FREE, Terms
+from pinq.ledger.events import FREE, Terms
 from tests.asking import ALONE, DERIVATIVES, FAMILIES, LISTED, POINTS, PRODUCTS, SCORES, SPECS, kinds, named, requests
 from tests.handles import ledger_of
 from tests.servers import publish, serving, token_of

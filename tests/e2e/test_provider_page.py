@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pinq
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import audit
 from pinq.provider.report.html import page as html_page

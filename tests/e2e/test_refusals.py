@@ -27,8 +27,7 @@ from pinq import (
     Shards,
     Values,
 )
-from pinq.ledger.events import Refused
-from pinq.ledger.terms import now
+from pinq.ledger.events import Refused, now
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy

@@ -16,7 +16,7 @@ import pytest
 import pinq
 from pinq.analyst.tokens import PREFIX, digest, find_token, new_token
 from pinq.errors import NotAuthorised, QueryError
-from pinq.ledger.terms import now
+from pinq.ledger.events import now
 from pinq.provider.local import open_ledger
 from pinq.server.gate import REFUSAL_SECONDS
 from tests.servers import Server, pinq_command, publish, serving, token_of

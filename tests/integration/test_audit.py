@@ -19,9 +19,8 @@ from rich.console import Console
 
 import pinq
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError, printable
-from pinq.ledger.events import Signature, here
+from pinq.ledger.events import Signature, Terms, here
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy

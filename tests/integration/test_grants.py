@@ -15,8 +15,8 @@ import pytest
 
 from pinq import NotAllowed, QueryError, TooManyRequests, Values
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import FREE, VERBS, Terms, now
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.terms import FREE, VERBS, Terms, now
 from pinq.provider.arguments import make_terms
 from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import audit, replay

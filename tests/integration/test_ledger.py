@@ -18,9 +18,8 @@ import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.ledger.composition import CapRule, Demand
-from pinq.ledger.events import Declared, LoggedQuestion
+from pinq.ledger.events import Declared, LoggedQuestion, now
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.terms import now
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema

@@ -27,9 +27,8 @@ from miners import DiffPC45, DPDecisionForest, DPDilca, Scorecard
 from pinq.cli.main import app
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised, PinqError, PolicyError, QueryError
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import LoggedQuestion, Signature
+from pinq.ledger.events import LoggedQuestion, Signature, Terms
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.terms import Terms
 from pinq.provider.certified import verify_certificate
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon

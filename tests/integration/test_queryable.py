@@ -19,7 +19,7 @@ import pinq.provider.history
 from miners import DiffPC45
 from pinq import Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
 from pinq.errors import PolicyError, TooManyRequests
-from pinq.ledger.terms import Terms, now
+from pinq.ledger.events import Terms, now
 from tests.handles import ledger_of
 
 

@@ -20,7 +20,7 @@ from miners.secure.id3.task import Holding, hold
 from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.secure import _Booking, join, require_fit

@@ -27,7 +27,7 @@ from pinq.errors import (
     TooManyRequests,
     Unavailable,
 )
-from pinq.ledger.terms import FREE, Terms
+from pinq.ledger.events import FREE, Terms
 from pinq.provider.grants import revoke
 from pinq.public.queries import Answer
 from pinq.server import readiness, replies, workers

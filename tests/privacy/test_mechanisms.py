@@ -13,7 +13,7 @@ import pytest
 
 import pinq.curator.mechanisms
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
-from pinq.public.accuracy import laplace_interval
+from pinq.public.epsilon import laplace_interval
 from tests.laws import flip_law, law_is, weighted, weighted_law
 
 # Discrete Laplace noise

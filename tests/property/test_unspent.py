@@ -34,7 +34,7 @@ from pinq.errors import (
     Unavailable,
     unspent,
 )
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Answer, Request

@@ -16,7 +16,7 @@ import numpy as np
 
 from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import Moments
-from pinq.public.accuracy import figures
+from pinq.public.epsilon import figures
 from pinq.public.parts import PartSet
 from pinq.public.queries import Average
 from pinq.public.schema import Schema

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about
-from pinq.public.accuracy import laplace_interval
+from pinq.public.epsilon import laplace_interval
 from pinq.public.parts import PartSet
 from pinq.public.queries import Count
 from pinq.public.schema import Schema

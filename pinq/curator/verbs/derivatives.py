@@ -12,7 +12,7 @@ from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about
 from pinq.curator.work import NUMBER_BYTES
 from pinq.engine.tables import TableRequest
 from pinq.errors import QueryError
-from pinq.public.accuracy import laplace_interval
+from pinq.public.epsilon import laplace_interval
 from pinq.public.parts import PartSet
 from pinq.public.queries import SumDerivatives
 from pinq.public.schema import Schema

@@ -18,7 +18,7 @@ import numpy as np
 from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments
 from pinq.errors import QueryError
-from pinq.public.accuracy import figures, laplace_interval
+from pinq.public.epsilon import figures, laplace_interval
 from pinq.public.parts import PartSet
 from pinq.public.queries import Sum
 from pinq.public.schema import Numeric, Schema

@@ -22,6 +22,7 @@ from datetime import UTC, date, datetime, time
 from pinq.errors import LedgerError, QueryError
 from pinq.ledger.composition import CAP_RULES, CapRule, Together
 from pinq.ledger.events import (
+    FREE,
     NOTHING,
     Answered,
     Charged,
@@ -39,7 +40,6 @@ from pinq.ledger.events import (
 )
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account, LedgerState
-from pinq.ledger.terms import FREE
 from pinq.provider.arguments import parse_expiry
 from pinq.provider.claim import masked
 from pinq.provider.local import read_ledger

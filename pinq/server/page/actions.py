@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pinq.errors import PinqError, QueryError
-from pinq.ledger.events import Signature
+from pinq.ledger.events import VERBS, Signature, Terms
 from pinq.ledger.state import Account
-from pinq.ledger.terms import VERBS, Terms
 from pinq.provider import grants
 from pinq.provider.arguments import future, make_terms, require_name
 from pinq.provider.report.markup import when

@@ -19,8 +19,8 @@ from starlette.responses import Response
 
 from pinq import __version__
 from pinq.errors import printable
+from pinq.ledger.events import FREE, VERBS, Terms, now
 from pinq.ledger.state import Account
-from pinq.ledger.terms import FREE, VERBS, Terms, now
 from pinq.provider.grants import promised
 from pinq.provider.report import html as audit_html
 from pinq.provider.report.audit import Audit, Replay

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.provider import grants as provider
 from pinq.public.epsilon import Epsilon
 from pinq.server.app import create_app

@@ -11,7 +11,7 @@ import yaml
 
 import pinq
 from pinq.errors import LedgerError, PolicyError, QueryError
-from pinq.ledger.terms import Terms
+from pinq.ledger.events import Terms
 from pinq.provider import grants as provider
 from pinq.provider.arguments import make_terms, parse_expiry
 from pinq.provider.check import check

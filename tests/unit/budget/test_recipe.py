@@ -9,8 +9,7 @@ from scipy.stats import dlaplace
 from miners.budget.plan import count_scale
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from pinq.errors import QueryError
-from pinq.public.accuracy import laplace_interval, standard_deviation
-from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.epsilon import ZERO, Epsilon, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema
 
 SIZE, CLASSES, SPLIT, CUT, TABLES = StepName.SIZE, StepName.CLASSES, StepName.SPLIT, StepName.CUT, StepName.TABLES

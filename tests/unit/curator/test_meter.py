@@ -11,7 +11,7 @@ import pytest
 
 from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
 from pinq.curator.work import Turn, WorkMeter
-from pinq.ledger.terms import EVENT_BYTES, Terms
+from pinq.ledger.events import EVENT_BYTES, Terms
 from pinq.public.queries import Request
 
 
