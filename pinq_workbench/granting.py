@@ -60,7 +60,7 @@ class Granting:
             with section("A new grant"):
                 with ui.row().classes("row-of"):
                     field("Analyst", draft, "analyst")
-                    field("Epsilon", draft, "epsilon", on_change=lambda: _words.refresh())
+                    field("Epsilon", draft, "epsilon", changed=lambda: _words.refresh())
                     field("Until (optional)", draft, "expires", "2030-01-31")
                 with ui.row().classes("row-of"):
                     field("Most that one query may ask (optional)", draft, "most")

@@ -53,12 +53,15 @@ STYLE = files("pinq_workbench").joinpath("style.css").read_text(encoding="utf-8"
 
 
 @contextmanager
-def frame(title: str, links: Mapping[str, str] | None = None) -> Iterator[None]:
+def frame(
+    title: str, links: Mapping[str, str] | None = None, beside: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Makes a page around its content.
 
     Args:
         title: In the window and above the content.
         links: Where else to go, name to path; the page's own path is marked.
+        beside: Draws what is always in sight.
     """
     ui.page_title(f"{title} - pinq workbench")
     ui.colors(primary="#0b5a8a", negative="#a3181b", positive="#14612c")
@@ -69,7 +72,8 @@ def frame(title: str, links: Mapping[str, str] | None = None) -> Iterator[None]:
             link = ui.link(name, path)
             if path == here:
                 link.props('aria-current="page"')
-    with ui.element("main") as main:
+        beside()
+    with ui.element("div").classes("bench") as main:
         heading(1, title)
         yield
     ui.skip_link(target=main)
@@ -96,21 +100,24 @@ def tell(text: str = "", kind: str = "wrong") -> ui.label:
     return ui.label(text).classes(kind).props(f"role={role}")
 
 
-def field(label: str, draft: Draft, name: str, hint: str = "", **words: Any) -> ui.input:
-    """Makes a field whose text outlives the page."""
-    made = ui.input(label, value=str(draft.get(name, "")), **words)
+def field(
+    label: str, draft: Draft, name: str, hint: str = "", changed: Callable[[], object] = lambda: None
+) -> ui.input:
+    """Makes a field whose text outlives the page; ``changed`` is called once the draft has it."""
+    made = ui.input(label, value=str(draft.get(name, "")))
     made.props("outlined dense stack-label").props.update({"hint": hint} if hint else {})
-    made.on_value_change(lambda event: draft.update({name: event.value or ""}))
+    made.on_value_change(lambda event: (draft.update({name: event.value or ""}), changed()))
     return made
 
 
-def choice(label: str, options: Any, draft: Draft, name: str, **words: Any) -> ui.select:
+def choice(
+    label: str, options: Any, draft: Draft, name: str, changed: Callable[[], object] = lambda: None, **words: Any
+) -> ui.select:
     """Makes a choice that outlives the page; what was chosen and is no longer there is forgotten."""
     chosen = draft.get(name)
-    made = ui.select(options, label=label, value=chosen if chosen in options else None, **words).props(
-        "outlined dense stack-label options-dense"
-    )
-    made.on_value_change(lambda event: draft.update({name: event.value}))
+    made = ui.select(options, label=label, value=chosen if chosen in options else None, **words)
+    made.props("outlined dense stack-label options-dense")
+    made.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
     return made
 
 

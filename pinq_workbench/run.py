@@ -79,6 +79,10 @@ def open_workbench(
 
 
 def _way(target: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Way:
+    if target.startswith(("https://", "http://")):
+        from pinq_workbench.analyst import Analyst
+
+        return Analyst.connected(target, token_file, verify, insecure_http)
     if Path(target).is_dir():
         from pinq_workbench.provider import Provider
 

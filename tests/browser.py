@@ -33,6 +33,20 @@ class Browser:
         for domain in ("Page", "Runtime", "Log"):
             self._send(f"{domain}.enable")
 
+    @contextmanager
+    def tab(self) -> Iterator[None]:
+        """Another tab of the same browser, in front while it lasts."""
+        behind, self._session = self._session, None
+        target = self._send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        try:
+            for domain in ("Page", "Runtime", "Log"):
+                self._send(f"{domain}.enable")
+            yield
+        finally:
+            self._send("Target.closeTarget", targetId=target)
+            self._session = behind
+
     # What a user does
 
     def open(self, url: str) -> None:
@@ -69,11 +83,19 @@ class Browser:
 
     def choose(self, label: str, option: str) -> None:
         """Chooses an option of a list."""
-        self.wait(f"!!{_labelled(label)}")
-        self.js(f"{_labelled(label)}.click()")
+        self.wait(f"!!{_labelled(label)} && !document.querySelector('.q-menu')")
+        self._point_at(_labelled(label))
         one = f"[...document.querySelectorAll('.q-menu [role=option]')].find((one) => one.innerText.trim() === {json.dumps(option)})"
         self.wait(f"!!({one})")
-        self.js(f"{one}.click()")
+        self._point_at(one)
+
+    def _point_at(self, one: str) -> None:
+        """Presses the mouse where an element is."""
+        place = f"(({{x, y, width, height}}) => ({{x: x + width / 2, y: y + height / 2}}))(({one}).getBoundingClientRect())"
+        self.js(f"{one}.scrollIntoView({{block: 'center'}})")
+        at = self.js(place)
+        for kind in ("mousePressed", "mouseReleased"):
+            self._send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
 
     def sees(self, *texts: str) -> None:
         """Waits until texts can be read."""

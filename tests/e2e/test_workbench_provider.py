@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from zipfile import ZipFile
+from shutil import copy
 
 import pytest
 
@@ -15,33 +15,12 @@ from pinq.provider.grants import show
 from pinq.provider.policy_file import load_policy
 from tests.benches import Bench, bench, look_at, needs_browser
 from tests.browser import Browser, browsing
+from tests.checkout import ROOT
 from tests.ports import free_port
 from tests.processes import run_pinq
 from tests.servers import publish, token_of
 
 pytestmark = [pytest.mark.slow, needs_browser]
-
-
-MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-KIND = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-CONTENT = f"""<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
-<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>
-<Override PartName="/xl/workbook.xml" ContentType="{KIND}.sheet.main+xml"/>
-<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{KIND}.worksheet+xml"/></Types>"""
-RELS = """<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1"
-Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/{}" Target="{}"/></Relationships>"""
-BOOK = f"""<workbook xmlns="{MAIN}" xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships">
-<sheets><sheet name="2024" sheetId="1" r:id="r1"/></sheets></workbook>"""
-
-
-def sheet(rows: list[list[object]]) -> str:
-    """A sheet of texts and numbers."""
-
-    def cell(value: object) -> str:
-        return f"<c><v>{value}</v></c>" if isinstance(value, int) else f'<c t="inlineStr"><is><t>{value}</t></is></c>'
-
-    body = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
-    return f'<worksheet xmlns="{MAIN}"><sheetData>{body}</sheetData></worksheet>'
 
 
 def write_cases(file: Path, persons: int = 200) -> None:
@@ -153,19 +132,19 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
 def test_a_workbook_is_served_and_a_grant_ends(place: Path, browser: Browser) -> None:
     folder, port = place / "workbook", free_port()
     folder.mkdir()
-    with ZipFile(folder / "visits.xlsx", "w") as book:  # the smallest workbook
-        book.writestr("[Content_Types].xml", CONTENT)
-        book.writestr("_rels/.rels", RELS.format("officeDocument", "xl/workbook.xml"))
-        book.writestr("xl/workbook.xml", BOOK)
-        book.writestr("xl/_rels/workbook.xml.rels", RELS.format("worksheet", "worksheets/sheet1.xml"))
-        book.writestr(
-            "xl/worksheets/sheet1.xml", sheet([["age", "sex"], *([20 + row % 60, "fm"[row % 2]] for row in range(90))])
-        )
+    copy(ROOT / "tests" / "offices" / "hospital.xlsx", folder / "visits.xlsx")
     with bench(place, folder) as running:
         browser.open(running.link)
         browser.choose("Table", "visits.xlsx")
         browser.push("Look at it")
-        browser.sees("values wait for review", "age", "sex")
+        browser.sees("say which: --sheet NAME")
+        browser.push("How a text file is written")
+        browser.fill("Sheet of a workbook (sheet)", "Fälle 2024")
+        browser.push("Look at it")
+        browser.sees("try --skip 3")
+        browser.fill("Title lines above the header (skip)", "3")
+        browser.push("Look at it")
+        browser.sees("values wait for review", "Aufnahme", "Station")
         browser.fill("Why", "one row a person")
         browser.push("Hide this")
         browser.wait("!document.body.innerText.includes('Hide this')")

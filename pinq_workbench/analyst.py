@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyst's way: a served dataset through its handle, and nothing that a handle does not give.
+
+Each page builds a question, a value that knows its plan, its answer and the lines of Python that do the
+same; what is shown before asking is free, and what was answered stays until the workbench is stopped.
+Then ``reuse`` gives it again for nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import matplotlib as mpl
+from matplotlib import pyplot
+from nicegui import ui
+
+import miners
+from miners import tables
+from miners.budget.plan import loss_text
+from miners.tables.columns import even_cuts
+from pinq.analyst.client import connect
+from pinq.cli.ask import spec
+from pinq.errors import PinqError, QueryError
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, section, table, tell
+from pinq_workbench.parts import field as typed
+
+if TYPE_CHECKING:
+    from miners.budget.plan import Plan
+    from pinq.analyst.queryable import PrivateQueryable
+    from pinq.public.queries import Budget
+    from pinq.public.schema import Schema
+
+__all__ = ["Analyst"]
+
+KINDS = {
+    "crosstab": "Cross table",
+    "histogram": "Histogram",
+    "quantiles": "Quantiles",
+    "grouped": "Averages",
+    "summary": "Summary",
+}
+MODELS = {
+    "DiffPC45": "Decision tree",
+    "Scorecard": "Scorecard",
+    "ScorecardRegressor": "Scorecard of a number",
+    "Synthesizer": "Synthetic rows",
+}
+BINS = 5  # of a number that the policy does not cut and for which nobody says where
+DRAWN_ROWS = 1000  # of a synthesizer, to look at; any number more is free
+LINKS = {"Columns": "/", "Tables": "/tables", "Models": "/models", "History": "/history"}
+_drawing = threading.Lock()  # matplotlib draws one picture at a time
+
+
+class Question(Protocol):
+    """Something that may be asked."""
+
+    def plan(self, handle: PrivateQueryable) -> Plan:
+        """Says what it would cost and how exact it would be; free."""
+
+    def ask(self, handle: PrivateQueryable) -> Result:
+        """Asks it."""
+
+    def lines(self) -> str:
+        """The lines of Python that do the same with a handle ``h``."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """An answer.
+
+    Attributes:
+        title: What it is.
+        html: As a notebook shows it.
+        picture: An SVG file; empty for none.
+        files: What can be kept, by name.
+        lines: The lines of Python that make it.
+    """
+
+    title: str
+    html: str
+    picture: bytes
+    files: dict[str, str]
+    lines: str
+
+
+@dataclass(frozen=True)
+class TableQuestion:
+    """A table of ``miners.tables``.
+
+    Attributes:
+        kind: The function.
+        asked: Its arguments, by name.
+        conditions: Of the rows that it is about, by column.
+    """
+
+    kind: str
+    asked: dict[str, Any]
+    conditions: dict[str, Any]
+
+    def plan(self, handle: PrivateQueryable) -> Plan:
+        """As ``Question`` says."""
+        made: Plan = getattr(tables, self.kind).plan(tables.where(handle, **self.conditions), **self.asked)
+        return made
+
+    def ask(self, handle: PrivateQueryable) -> Result:
+        """As ``Question`` says."""
+        made = getattr(tables, self.kind)(tables.where(handle, **self.conditions), **self.asked, reuse=True)
+        csv = made.to_frame().to_csv(index=False)
+        return Result(made.title, _shown(made), _drawn(made.plot), {"table.csv": csv}, self.lines())
+
+    def lines(self) -> str:
+        """As ``Question`` says."""
+        words = ", ".join(f"{name}={value!r}" for name, value in self.asked.items())
+        rows = "h" if not self.conditions else f"where(h, **{self.conditions!r})"
+        specs = "from pinq import Calendar, Cuts, Values\n" if "(column=" in words else ""
+        return f"from miners.tables import {self.kind}, where\n{specs}table = {self.kind}({rows}, {words}, reuse=True)"
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """A model of ``miners``.
+
+    Attributes:
+        kind: The class.
+        target: What it predicts; of a synthesizer what matters most, or nothing.
+        epsilon: What it costs.
+    """
+
+    kind: str
+    target: str | None
+    epsilon: str
+
+    def plan(self, handle: PrivateQueryable) -> Plan:
+        """As ``Question`` says."""
+        made: Plan = self._miner().plan(handle.schema, self.target)
+        return made
+
+    def ask(self, handle: PrivateQueryable) -> Result:
+        """As ``Question`` says."""
+        made = self._miner().fit(handle, self.target, reuse=True)
+        files = {"model.json": made.to_json(), "model.txt": made.export_text()}
+        if self.kind == "Synthesizer":
+            files["rows.csv"] = made.model_.sample(DRAWN_ROWS, random_state=0).to_csv(index=False)
+        title = f"{MODELS[self.kind]} of {self.target or 'all columns'}"
+        return Result(title, made.card().to_html(), _drawn(made.plot), files, self.lines())
+
+    def lines(self) -> str:
+        """As ``Question`` says."""
+        fit = f"model = miners.{self.kind}({self._words()}).fit(h, {self.target!r}, reuse=True)"
+        return f"import miners\n{fit}\nmodel.plot()"
+
+    def _words(self) -> str:
+        steered = ", random_state=0" if self.kind == "Synthesizer" else ""
+        return f"epsilon={self.epsilon!r}{steered}"
+
+    def _miner(self) -> Any:
+        steered = {"random_state": 0} if self.kind == "Synthesizer" else {}
+        return getattr(miners, self.kind)(epsilon=self.epsilon, **steered)
+
+
+@dataclass
+class Analyst:
+    """The pages of a handle.
+
+    Attributes:
+        url: Where the dataset is served.
+        handle: The way to it.
+        drafts: What was typed, by page.
+        results: What was answered, the last first.
+        known: The budget as it was last seen.
+    """
+
+    url: str
+    handle: PrivateQueryable
+    drafts: dict[str, Draft] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    known: Budget | None = None
+
+    @classmethod
+    def connected(cls, url: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Analyst:
+        """Opens the handle. Errors as in ``connect``."""
+        return cls(url, connect(url, token=token_file, verify=verify or True, insecure_http=insecure_http))
+
+    def register(self) -> None:
+        """Declares the pages."""
+        mpl.use("Agg")
+        ui.page("/")(self._columns)
+        ui.page("/tables")(self._tables)
+        ui.page("/models")(self._models)
+        ui.page("/history")(self._history)
+
+    async def _columns(self) -> None:
+        schema = self.handle.schema
+        with frame(f"Columns of {self.url.rpartition('/')[2]}", LINKS, self._budget):
+            await self._look(tell())
+            unit = "a row" if schema.privacy_unit == "row" else "a person, with all rows of theirs"
+            ui.label(f"At most {schema.max_rows:,} rows. Hidden is the presence of {unit}. All of this is public.")
+            table(
+                "Columns", ["column", "what it holds"], [[name, one.describe()] for name, one in schema.columns.items()]
+            )
+            command(f"import pathlib, pinq\nh = pinq.connect({self.url!r}, token=pathlib.Path('FILE'))", "In Python")
+
+    @ui.refreshable_method
+    def _budget(self) -> None:
+        """Shows in the head of each page, in all tabs, what is left as far as is known."""
+        if self.known is not None:
+            spent, left = loss_text(self.known.spent), loss_text(self.known.remaining)
+            ui.label(f"{spent} of epsilon {loss_text(self.known.epsilon)} spent, {left} remains").classes("budget")
+
+    async def _look(self, place: ui.label) -> None:
+        """Asks for the budget, which is free; the pages show it."""
+        self.known = await attempt(place, lambda: self.handle.budget) or self.known
+        self._budget.refresh()
+
+    async def _tables(self) -> None:
+        await self._asking("Tables", lambda draft: _table_asked(draft, self.handle.schema), self._table_fields)
+
+    async def _models(self) -> None:
+        await self._asking("Models", _model_asked, self._model_fields)
+
+    async def _asking(
+        self, title: str, read: Callable[[Draft], Question], fields: Callable[[Draft, Callable[[], object]], None]
+    ) -> None:
+        """Makes a page: what to ask, its price, then what was answered."""
+        draft = self.drafts.setdefault(title, {"epsilon": "0.1"})
+
+        @ui.refreshable
+        def price() -> None:
+            try:
+                question = read(draft)
+                plan = question.plan(self.handle)
+            except PinqError as error:
+                tell(str(error), "quiet")
+                return
+            ui.html(_shown(plan)).classes("notebook wide").props("tabindex=0")
+            command(question.lines(), "The same in Python")
+
+        async def ask(place: ui.label) -> None:
+            question = await attempt(place, read, draft)
+            if question is not None and (result := await self._watched(place, question)) is not None:
+                self.results.insert(0, result)
+                self._results.refresh()
+            # Where asking failed, that is what its place goes on saying.
+            await self._look(place if not place.text else tell())
+
+        with frame(title, LINKS, self._budget):
+            await self._look(tell())
+            with section("What to ask"):
+                fields(draft, lambda: price.refresh())
+                with section("What it costs", "Before asking, and free."):
+                    price()
+                Act("Ask", ask)
+            self._results()
+
+    async def _watched(self, place: ui.label, question: Question) -> Result | None:
+        """Asks, and shows meanwhile how much of the price is paid."""
+        plan = await attempt(place, question.plan, self.handle)
+        before = await attempt(place, lambda: self.handle.budget.spent)
+        if plan is None or before is None:
+            return None
+        said = tell("Asking ...", "quiet")
+
+        async def look() -> None:
+            spent = await attempt(tell(), lambda: self.handle.budget.spent)
+            if spent is not None and not said.is_deleted and plan.total:
+                said.text = f"Asking: {min(1, (spent - before) / plan.total):.0%} of the price is paid ..."
+
+        timer = ui.timer(1.0, look, immediate=False)
+        try:
+            return await attempt(place, question.ask, self.handle)
+        finally:
+            timer.deactivate()
+            said.delete()
+
+    @ui.refreshable_method
+    def _results(self) -> None:
+        """Shows what was answered, in all tabs."""
+        if not self.results:
+            ui.label("Answers will stand here. They stay until the workbench is stopped.").classes("quiet")
+        for result in self.results:
+            with section(result.title):
+                if result.picture:
+                    source = base64.b64encode(result.picture).decode()
+                    picture = ui.element("img").classes("picture")
+                    picture.props.update({"src": f"data:image/svg+xml;base64,{source}", "alt": result.title})
+                ui.html(result.html).classes("notebook wide").props("tabindex=0")
+                with ui.row().classes("row-of"):
+                    for name, text in result.files.items():
+                        ui.button(
+                            f"Keep {name}", on_click=lambda text=text, name=name: ui.download.content(text, name)
+                        ).props("no-caps outline")
+                command(result.lines, "The same in Python")
+
+    def _table_fields(self, draft: Draft, changed: Callable[[], object]) -> None:
+        schema = self.handle.schema
+        names = list(schema.columns)
+
+        @ui.refreshable
+        def details() -> None:
+            """What else the chosen columns ask for."""
+            cut = [draft.get("by")] + ([draft.get("column")] if draft.get("kind") == "crosstab" else [])
+            for name in filter(None, cut):
+                if schema.columns[name].type != "categorical":
+                    hint = "30, 45; left empty, as the policy cuts it or evenly"
+                    typed(f"Cut {name} at", draft, f"cut {name}", hint, changed=changed)
+            only = draft.get("where")
+            if only and schema.columns[only].type == "categorical":
+                values = [one for one in schema.columns[only].labels_up_to(BINS) if one is not None]
+                choice(f"{only} is", values, draft, f"is {only}", changed=changed)
+            elif only:
+                typed(f"{only} is at least", draft, f"from {only}", changed=changed)
+                typed(f"{only} is below", draft, f"to {only}", changed=changed)
+
+        def again() -> None:
+            details.refresh()
+            changed()
+
+        draft.setdefault("kind", "crosstab")
+        with ui.row().classes("row-of"):
+            choice("Kind", KINDS, draft, "kind", changed=again)
+            choice("Column", names, draft, "column", changed=again, clearable=True)
+            choice("By (optional)", names, draft, "by", changed=again, clearable=True)
+        with ui.row().classes("row-of"):
+            typed("Epsilon", draft, "epsilon", changed=changed)
+            choice("Only rows where (optional)", names, draft, "where", changed=again, clearable=True)
+        with ui.row().classes("row-of"):
+            details()
+
+    def _model_fields(self, draft: Draft, changed: Callable[[], object]) -> None:
+        draft.setdefault("kind", "DiffPC45")
+        with ui.row().classes("row-of"):
+            choice("Model", MODELS, draft, "kind", changed=changed)
+            choice("Target", list(self.handle.schema.columns), draft, "target", changed=changed, clearable=True)
+            typed("Epsilon", draft, "epsilon", changed=changed)
+
+    async def _history(self) -> None:
+        with frame("History", LINKS, self._budget):
+            await self._look(tell())
+            history = await attempt(tell(), self.handle.history)
+            if history is not None:
+                ui.html(_shown(history)).classes("notebook wide").props("tabindex=0")
+                command("h.history()", "In Python")
+
+
+def _table_asked(draft: Draft, schema: Schema) -> TableQuestion:
+    """Reads the form of a table. ``QueryError`` where something is missing or wrong."""
+    kind, column, by = draft["kind"], draft.get("column"), draft.get("by")
+    if not column and kind != "summary":
+        raise QueryError("Choose a column.")
+    groups = None if not by else _parts(by, draft, schema)
+    asked: dict[str, Any] = {"epsilon": draft.get("epsilon") or ""}
+    if kind == "crosstab":
+        asked |= {"rows": _parts(str(column), draft, schema)} | ({"columns": groups} if groups else {})
+    elif kind == "grouped":
+        asked |= {"by": groups, "statistics": {column: ["mean"]}}
+    elif kind == "summary":
+        asked |= {"columns": column or None, "by": groups}
+    else:
+        asked |= {"column": column, "by": groups}
+    return TableQuestion(kind, asked, _conditions(draft, schema))
+
+
+def _parts(column: str, draft: Draft, schema: Schema) -> Any:
+    """A column as groups: by its values, or cut where it is said, where the policy does, or evenly."""
+    declared, said = schema.columns[column], str(draft.get(f"cut {column}") or "").replace(" ", "")
+    if declared.type == "categorical":
+        return column
+    if said:
+        return spec(f"{column}:{said}", schema)
+    return column if declared.cuts else even_cuts(schema, column, BINS)
+
+
+def _conditions(draft: Draft, schema: Schema) -> dict[str, Any]:
+    """The rows that a question is about, as ``where`` takes them."""
+    only = draft.get("where")
+    if not only:
+        return {}
+    if schema.columns[only].type == "categorical":
+        return {only: draft.get(f"is {only}")}
+    ends = (str(draft.get(f"{end} {only}") or "").strip() for end in ("from", "to"))
+    return {only: tuple(_number(end) if end else None for end in ends)}
+
+
+def _number(text: str) -> float | str:
+    """A number, or a date as it is written."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _model_asked(draft: Draft) -> ModelQuestion:
+    """Reads the form of a model. ``QueryError`` where something is missing."""
+    if not draft.get("target") and draft["kind"] != "Synthesizer":
+        raise QueryError("Choose a target: the column to predict.")
+    return ModelQuestion(draft["kind"], draft.get("target"), str(draft.get("epsilon") or ""))
+
+
+def _shown(value: Any) -> str:
+    """A value as a notebook shows it."""
+    html: str = value._repr_html_()
+    return html
+
+
+def _drawn(plot: Callable[[], Any]) -> bytes:
+    """A picture as an SVG file."""
+    with _drawing:
+        drawn, file = plot(), io.BytesIO()
+        figure = getattr(drawn, "figure", None) or drawn
+        figure.savefig(file, format="svg", bbox_inches="tight")
+        pyplot.close(figure)
+        return file.getvalue()
