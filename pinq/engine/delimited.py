@@ -28,8 +28,9 @@ import codecs
 import csv
 import gzip
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +44,7 @@ import pyarrow.csv
 from pinq.errors import InternalError, PolicyError
 from pinq.public.dialect import Dialect
 
-__all__ = ["MAX_LINE", "DelimitedFiles", "Lines", "require_header", "titles_above"]
+__all__ = ["GLANCE_LINES", "MAX_LINE", "DelimitedFiles", "Lines", "TextFiles"]
 
 # Bytes of one line as UTF-8, its newline included.
 MAX_LINE = 2**20
@@ -97,11 +98,11 @@ class Lines:
         return f"{self.lost:,} of {self.total:,} lines cannot be read ({percent:.3g} %): {reasons}"
 
 
-class DelimitedFiles:
-    """Files of delimited text with one header.
+class TextFiles(ABC):
+    """Files that are read as text, line by line or row by row, with one header.
 
     Args:
-        files: At least one; those whose names end in ``.gz`` are unpacked.
+        files: At least one.
         dialect: How they are written.
 
     Attributes:
@@ -113,11 +114,18 @@ class DelimitedFiles:
 
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
         self._files, self._dialect = tuple(files), dialect
-        self._delimiter = dialect.delimiter_of(files[0].name)
         self.names: tuple[str, ...] = ()  # until the header is read
         headers = [dialect.header if isinstance(dialect.header, tuple) else self._header(file) for file in self._files]
-        self.names = require_header(files[0], headers, self._otherwise)
+        self.names = headers[0]
+        once = len({name.casefold() for name in self.names}) == len(self.names)
+        if not once or not self.names or not all(self.names) or any(header != self.names for header in headers):
+            raise PolicyError(
+                f"The header of {files[0]} must name each column once (also without regard to case), and all "
+                f"files of a source must share it{self._otherwise('; ')}. "
+                "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
+            )
 
+    @abstractmethod
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         """The readable rows as tables of text, in which a missing value is null.
 
@@ -129,6 +137,46 @@ class DelimitedFiles:
         Raises:
             PolicyError: The operating system cannot read a file, or it cannot be unpacked.
         """
+
+    @abstractmethod
+    def _header(self, file: Path) -> tuple[str, ...]:
+        """The names in a file's header."""
+
+    @abstractmethod
+    def _glances(self) -> dict[str, list[list[str]]]:
+        """The first file's beginning, by the sign that may stand between fields; first by the one that does."""
+
+    def looks_like(self) -> str:
+        """Says how else the first file seems to be written; empty where its beginning reads as declared."""
+        names = f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; "
+        return f"{names}{other}." if (other := self._otherwise()) else ""
+
+    def _otherwise(self, before: str = "") -> str:
+        """Says which other delimiter, and how many title lines, the first file's beginning suggests."""
+        glances, skip, tries = self._glances(), self._dialect.skip, dict[str, str]()
+        # The sign that cuts most lines into the same number of fields; where none is ahead, the one that is declared.
+        sign = max(glances, key=lambda sign: _alike(glances[sign]))
+        if self._dialect.header is True:
+            titles = _titles_above(glances[sign])
+            if titles is None:
+                return ""
+            skip = titles
+        if sign != next(iter(glances)):
+            tries[f"fields separated by {_SEPARATORS[sign]}"] = f"--delimiter {_SEPARATORS[sign]}"
+        if skip != self._dialect.skip:
+            tries[f"{skip} title lines above the header"] = f"--skip {skip}"
+        looks, options = " and ".join(tries), " ".join(tries.values())
+        return f"{before}it looks like {looks}: try {options} (in a policy under `csv:`)" if tries else ""
+
+
+class DelimitedFiles(TextFiles):
+    """Files of delimited text; those whose names end in ``.gz`` are unpacked."""
+
+    def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
+        self._delimiter = dialect.delimiter_of(files[0].name)
+        super().__init__(files, dialect)
+
+    def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         for file in self._files if files is None else files:
             with _opened(file) as stream:
                 number = 1 + self._skipped(stream)
@@ -139,29 +187,12 @@ class DelimitedFiles:
                     yield self._parse(block, columns, lines, _Place(file.name, number))
                     number += block.count(b"\n")
 
-    def looks_like(self) -> str:
-        """Says how else the first file seems to be written; empty where its beginning reads as declared."""
-        other = self._otherwise()
-        return f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; {other}." if other else ""
-
-    def _otherwise(self) -> str:
-        """Says which other delimiter, and how many title lines, the first file's beginning suggests."""
-        dialect, file = self._dialect, self._files[0]
-        with _opened(file) as stream:
-            text = stream.read(GLANCE).removeprefix(codecs.BOM_UTF8).decode(dialect.encoding, "replace")
-        signs = [self._delimiter] if dialect.delimiter is not None else [self._delimiter, *_SEPARATORS]
-        read = {sign: _split_line(text.split("\n")[:GLANCE_LINES], sign, dialect.quote) for sign in signs}
-        # The sign that cuts most lines into the same number of fields; where none is ahead, the one that is declared.
-        sign = max(signs, key=lambda sign: _alike(read[sign]))
-        skip = titles_above(read[sign]) if dialect.header is True else dialect.skip
-        delimiter = f" --delimiter {_SEPARATORS.get(sign, sign)}" if sign != self._delimiter else ""
-        if skip is None or not (delimiter or skip != dialect.skip):
-            return ""
-        looks = [f"fields separated by {_SEPARATORS[sign]}"] if delimiter else []
-        looks += [f"{skip} title lines above the header"] if skip != dialect.skip else []
-        titles = f" --skip {skip}" if skip != dialect.skip else ""
-        keys = [*(["delimiter: ..."] if delimiter else []), *([f"skip: {skip}"] if titles else [])]
-        return f"it looks like {' and '.join(looks)}: try{delimiter}{titles} (in a policy `csv: {{{', '.join(keys)}}}`)"
+    def _glances(self) -> dict[str, list[list[str]]]:
+        with _opened(self._files[0]) as stream:
+            text = stream.read(GLANCE).removeprefix(codecs.BOM_UTF8).decode(self._dialect.encoding, "replace")
+        lines = text.replace("\r", "").split("\n")[:GLANCE_LINES]
+        signs = [self._delimiter, *(_SEPARATORS if self._dialect.delimiter is None else ())]
+        return {sign: [_fields(line, sign, self._dialect.quote) for line in lines] for sign in signs}
 
     def _skipped(self, stream: IO[bytes]) -> int:
         """Passes over the lines above the header; returns how many."""
@@ -180,16 +211,16 @@ class DelimitedFiles:
         if not line.strip():
             raise PolicyError(
                 f"The file {file} {'begins with an empty line' if line else 'is empty'}; its first line must "
-                f"name the columns{(other := self._otherwise()) and f'; {other}'}."
+                f"name the columns{self._otherwise('; ')}."
             )
         lines = Lines()
         fields = self._parse(line, None, lines, _Place(file.name, number)).columns
         if lines.lost:
-            other = self._otherwise()
+            other = self._otherwise("; ")
             raise PolicyError(
                 f"The header of {file} cannot be read: it is a line "
                 f"{(reason := next(iter(lines.unreadable)))}{'' if other and reason == _QUOTES else _advice(reason)}"
-                f"{other and f'; {other}'}."
+                f"{other}."
             )
         return tuple(name[0].as_py() or "" for name in fields)
 
@@ -317,29 +348,7 @@ class DelimitedFiles:
         return (table if columns is None else table.rename_columns(list(columns))), misfits
 
 
-def require_header(file: Path, headers: Sequence[tuple[str, ...]], otherwise: Callable[[], str]) -> tuple[str, ...]:
-    """Returns the header that all files of a source share.
-
-    Args:
-        file: The first one.
-        headers: Of each file.
-        otherwise: Says how it seems to be written; empty where that is as declared.
-
-    Raises:
-        PolicyError: It does not name each column once, or two of them differ.
-    """
-    names = headers[0]
-    once = len({name.casefold() for name in names}) == len(names)
-    if once and names and all(names) and all(header == names for header in headers):
-        return names
-    raise PolicyError(
-        f"The header of {file} must name each column once (also without regard to case), and all "
-        f"files of a source must share it{(other := otherwise()) and f'; {other}'}. "
-        "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
-    )
-
-
-def titles_above(rows: Sequence[Sequence[str]]) -> int | None:
+def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
     """How many rows stand above the header, which names as many columns as most rows have; None for none."""
     widths = Counter(_width(row) for row in rows if any(row))
     if not widths:
@@ -355,12 +364,9 @@ def _width(row: Sequence[str]) -> int:
     return max((number for number, field in enumerate(row, 1) if field), default=0)
 
 
-def _split_line(lines: Sequence[str], sign: str, quote: str) -> list[list[str]]:
-    """Splits lines for a glance at them."""
-    plain = [line.replace("\r", "") for line in lines]
-    if not quote:
-        return [line.split(sign) for line in plain]
-    return [next(csv.reader([line], delimiter=sign, quotechar=quote), []) for line in plain]
+def _fields(line: str, sign: str, quote: str) -> list[str]:
+    """Splits a line for a glance at it."""
+    return next(csv.reader([line], delimiter=sign, quotechar=quote), []) if quote else line.split(sign)
 
 
 def _alike(rows: Sequence[Sequence[str]]) -> int:

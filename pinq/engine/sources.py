@@ -38,7 +38,7 @@ import duckdb
 import pyarrow as pa
 
 from pinq.engine.codes import in_tables
-from pinq.engine.delimited import DelimitedFiles, Lines
+from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.engine.workbooks import Workbooks
 from pinq.errors import PolicyError
@@ -498,11 +498,11 @@ def arrow_stream(data: object) -> pa.RecordBatchReader:
         raise PolicyError(_MIXED) from None
 
 
-def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles | Workbooks:
+def _delimited(policy: Policy, dialect: Dialect) -> TextFiles:
     return _texts(policy, wanted_files(policy, source_files(policy)), dialect)
 
 
-def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> DelimitedFiles | Workbooks:
+def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles:
     """What reads some files as text. ``PolicyError`` where they are of two kinds."""
     books = [is_workbook(file.name) for file in files]
     if any(books) and not all(books):
@@ -510,7 +510,7 @@ def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> Delimited
     return Workbooks(files, dialect) if all(books) else DelimitedFiles(files, dialect)
 
 
-def _attach_lines(connection: duckdb.DuckDBPyConnection, files: DelimitedFiles | Workbooks, lines: Lines) -> str:
+def _attach_lines(connection: duckdb.DuckDBPyConnection, files: TextFiles, lines: Lines) -> str:
     """Makes the readable lines' fields reachable, as text, in a table that spills where it outgrows memory."""
     if hint := files.looks_like():
         raise PolicyError(hint)
@@ -672,7 +672,7 @@ class OpenSource:
     ) -> None:
         self.connection, self.lines, self._policy, self._data = connection, Lines(), policy, data
         self._columns = list(dict.fromkeys(declared_columns(policy)))
-        self._text: DelimitedFiles | Workbooks | None = None
+        self._text: TextFiles | None = None
         dialect = source_dialect(policy) if data is None else None
         define_readings(connection, dialect)
         if data is None and policy.named_paths:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pinq.engine.delimited import GLANCE_LINES, Lines, require_header, titles_above
+from pinq.engine.delimited import GLANCE_LINES, Lines, TextFiles
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect
 from pinq.public.plugins import optional
@@ -28,36 +28,19 @@ from pinq.public.plugins import optional
 __all__ = ["Workbooks"]
 
 
-class Workbooks:
-    """A sheet of each of some workbooks, with one header: what ``DelimitedFiles`` is of text.
-
-    Args:
-        files: At least one.
-        dialect: Which sheet, how many rows stand above the header, how numbers are written.
-
-    Attributes:
-        names: The columns' names.
+class Workbooks(TextFiles):
+    """A sheet of each of some workbooks.
 
     Raises:
-        PolicyError: A workbook cannot be read, has no such sheet or several and none is named, or its
-            header does not name each column once, as that of the others.
+        PolicyError: Also where a workbook has no such sheet, or several and none is named.
         ModuleNotFoundError: The extra ``excel`` is not installed.
     """
 
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
-        self._files, self._dialect = tuple(files), dialect
         self._known: dict[Path, list[list[str | None]]] = {}
-        headers = [dialect.header if isinstance(dialect.header, tuple) else self._header(file) for file in self._files]
-        self.names = require_header(files[0], headers, self._otherwise)
+        super().__init__(files, dialect)
 
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
-        """The rows as tables of text, in which an empty cell is null.
-
-        Args:
-            columns: Which ones, in this order; at least one.
-            lines: Counts the rows.
-            files: Some of the files; None for all.
-        """
         places = [self.names.index(name) for name in columns]
         above = self._dialect.skip + (self._dialect.header is True)
         for file in self._files if files is None else files:
@@ -67,17 +50,8 @@ class Workbooks:
             cells = ([row[place] if place < len(row) else None for row in rows] for place in places)
             yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, cells, strict=True)})
 
-    def looks_like(self) -> str:
-        """Says how many title rows the first sheet seems to have; empty where it begins as declared."""
-        other = self._otherwise()
-        return f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; {other}." if other else ""
-
-    def _otherwise(self) -> str:
-        rows = [[cell or "" for cell in row] for row in self._rows(self._files[0])[:GLANCE_LINES]]
-        skip = titles_above(rows) if self._dialect.header is True else None
-        if skip is None or skip == self._dialect.skip:
-            return ""
-        return f"it looks like {skip} rows above the header: try --skip {skip} (in a policy `csv: {{skip: {skip}}}`)"
+    def _glances(self) -> dict[str, list[list[str]]]:
+        return {"": [[cell or "" for cell in row] for row in self._rows(self._files[0])[:GLANCE_LINES]]}
 
     def _header(self, file: Path) -> tuple[str, ...]:
         rows = self._rows(file)[self._dialect.skip :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from miners import DiffPC45, DiPriMeTreeRegressor, Scorecard
 from miners.tables import grouped, histogram, quantiles, summary
 from pinq import Calendar, Cuts, PrivateQueryable, QueryError, Values
 from pinq.engine import encode, open_engine
+from pinq.engine.numbers import define_readings
+from pinq.public.dialect import Dialect
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import bind
@@ -198,3 +201,49 @@ def test_the_command_line_reads_and_prints_dates(tmp_path: Path, frame: pd.DataF
         result = run(*asked, "count", "--partition", spec, "--json")
         assert part is None or part in str(json.loads(result.stdout)["values"])
     assert json.loads(run(*asked, "avg", "born", "--json").stdout)["value"].startswith("197")
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d-%b-%Y", "%b %d, %Y"])
+def test_a_declared_form_reads_what_strptime_reads_and_iso(form: str) -> None:
+    """With a time behind it or none, and nothing else; no text is an error."""
+    day = datetime.date(1976, 1, 9)
+    drawn = np.random.default_rng(7)
+    signs = list("0123456789./-: ,TZ+JanFebx")
+    texts = ["".join(drawn.choice(signs, size=drawn.integers(1, 19))) for _ in range(400)]
+    for _ in range(200):
+        near = (day + datetime.timedelta(days=int(drawn.integers(0, 8000)))).strftime(form)
+        place = int(drawn.integers(0, len(near)))
+        texts += [
+            near,
+            f" {near} 08:30",
+            f"{near}T23:59:59Z",
+            near[:place] + str(drawn.choice(signs)) + near[place + 1 :],
+        ]
+    texts += [
+        "31.02.1980",
+        "02/31/1980",
+        "19800231",
+        "0001-01-01",
+        "1.1.0001",
+        "99999999",
+        near + " 24:00",
+        near + "\n",
+        "",
+    ]
+    with duckdb.connect() as connection:
+        define_readings(connection, Dialect(dates=form))  # type: ignore[arg-type]
+        connection.register("texts", pa.table({"text": texts}))
+        read = connection.execute("SELECT text, epoch_us(moment_of(text)) // 86400000000 FROM texts").fetchall()
+    for text, found in read:
+        date, _, time = (
+            text.strip(" ").replace("T", " ", 1).rpartition(" ") if ":" in text else (text.strip(" "), "", "")
+        )
+        try:
+            plain = datetime.datetime.strptime(date, form).date() if "\n" not in text else None
+        except ValueError:
+            plain = None
+        if plain is not None and not time and plain.year >= 1000 and date == plain.strftime(form):
+            assert found == (plain - datetime.date(1970, 1, 1)).days, text
+        if found is not None and not re.match(r" *\d{4}-", text):
+            assert plain is not None, text
+            assert found == (plain - datetime.date(1970, 1, 1)).days, text
