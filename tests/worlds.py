@@ -23,12 +23,13 @@ import numpy as np
 
 from pinq.curator.verbs import prepare
 from pinq.errors import QueryError
+from pinq.public.derivatives import LARGEST_RESIDUAL
 from pinq.public.parts import Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.products import VECTORS
 from pinq.public.queries import QUESTIONS, Request, Verb, WireParts
 from pinq.public.schema import Column, Schema
-from pinq.public.scores import SCORES
+from pinq.public.scores import MOST_EXPECTED, MOST_OFF, SCORES
 from pinq.public.specs import FAMILIES, SPECS, Candidate, Expression, Shards, Spec, bind
 
 __all__ = ["COLUMN_KINDS", "KINDS", "QUESTIONS", "Case", "World", "cases_of", "codes_in"]
@@ -266,11 +267,15 @@ class _Maker:
             return tuple(self.one(inner[0], name, known) for _ in range(self.draw.choice([1, 1, 2, 3])))
         plain: dict[Any, list[Any]] = {
             bool: [False, True],
-            int: [0, 1, 2, 3],
-            float: [0.0, 0.5, 1.0, 3.0],
+            int: [0, 1, 2, 3, self.large()],
+            float: [0.0, 0.5, 1.0, 3.0, float(self.large())],
             type(None): [None],
         }
         return self.draw.choice(plain[hint])
+
+    def large(self) -> int:
+        """A number of any size; a field's largest are powers of two, of which those too large are refused."""
+        return int(2 ** self.draw.randrange(64) - self.draw.choice([0, 1]))
 
     def _is_own(self, hint: Any, name: str) -> bool:
         """Whether the field's own method chooses among the types."""
@@ -298,7 +303,7 @@ class _Maker:
             (score, *_) = get_args(hint)
             return tuple(self.made(score, {}) for _ in self._labels(known["target"]))
         column = self.schema.numeric(known["column"])
-        most = min(column.cells - 1, self.draw.choice([1, 1, 2, 5]))
+        most = min(column.cells - 1, self.draw.choice([1, 1, 2, 5, 500]))
         return tuple(
             column.cut_before(cell) for cell in sorted({self.draw.randint(1, column.cells - 1) for _ in range(most)})
         )
@@ -340,16 +345,42 @@ class _Maker:
             raise QueryError("too many to write down")
         return tuple(tuple(self._base(hint, known) for _ in range(size)) for size in sizes)
 
-    _expected = _tables
+    def _expected(self, hint: Any, known: dict[str, Any]) -> Any:
+        """Rows of each part: any, or as many as a table may be off in all, on one part or shared out."""
+        sizes, most = [bind(spec, self.schema).size for spec in known["specs"]], MOST_OFF
+        if sum(sizes) > FEW_CODES:
+            raise QueryError("too many to write down")
+        each = self.draw.choice(
+            [
+                lambda size: min(most // size, MOST_EXPECTED),
+                lambda size: -min(most // size, MOST_EXPECTED),
+                lambda size: self.large() // 2**20,
+            ]
+        )
+        return tuple(tuple(each(size) for _ in range(size)) for size in sizes)
 
     def _weights(self, hint: Any, known: dict[str, Any]) -> Any:
         return self.draw.choice([(), tuple(self.draw.randint(1, 100) for _ in known["specs"])])
 
     def _base(self, hint: Any, known: dict[str, Any]) -> Any:
-        return self.draw.choice([0, 5, -256, 2048, -2048, 4000, 2**40, -(2**40), self.draw.randint(-3000, 3000)])
+        return self.draw.choice(
+            [
+                0,
+                5,
+                -256,
+                2048,
+                -2048,
+                4000,
+                2**40,
+                -(2**40),
+                self.large(),
+                -self.large(),
+                self.draw.randint(-3000, 3000),
+            ]
+        )
 
     def _limit(self, hint: Any, known: dict[str, Any]) -> Any:
-        return self.draw.choice([1.0, 0.5, 1 / 256, 0.7, 2.0, 40.5, 32_767.0])
+        return self.draw.choice([1.0, 0.5, 1 / 256, 0.7, 2.0, 40.5, 32_767.0, LARGEST_RESIDUAL])
 
     def _within(self, hint: Any, known: dict[str, Any]) -> Any:
         """None, or a range of the column's numbers: all of it, two cells of it, or any."""
@@ -361,7 +392,7 @@ class _Maker:
         return self.draw.choice([None, tuple(column.point(Fraction(column.number(cell))) for cell in (low, high))])
 
     def _share(self, hint: Any, known: dict[str, Any]) -> Any:
-        return self.draw.choice([None, "1/4", 0.9, "0.001", "2/7"])
+        return self.draw.choice([None, "1/4", 0.9, "0.001", "2/7", "0.000001", "999999/1000000"])
 
     def _count(self, hint: Any, known: dict[str, Any]) -> Any:
         return self.draw.choice([1, 2, 3, 5])
