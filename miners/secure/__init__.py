@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from miners.secure.secure_id3 import SecureID3, SecurePlan
     from miners.secure.session.session import Member, Session, load_session
-    from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
-    from miners.secure.sums.together import SecureFederation
+    from miners.secure.sums.together import SecureFederation, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 
 __all__ = [
     "Member",
@@ -32,10 +31,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "sums.histogram": ("noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),
     "secure_id3": ("SecureID3", "SecurePlan"),
     "session.session": ("Member", "Session", "load_session"),
-    "sums.together": ("SecureFederation",),
+    "sums.together": ("SecureFederation", "noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

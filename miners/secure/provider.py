@@ -2,24 +2,96 @@
 """``COMPUTATION`` gives the provider's ``pinq secure`` command the protocols of this folder.
 
 It is registered as the entry point ``computation`` of the group ``pinq.provider.secure``.
+
+``estimate`` says before a session what it is going to send and how long it takes, by public facts.
+
+MPyC compares two numbers of b bits by opening b + 2 numbers and multiplying b + 1, and each of these
+goes to every other party; a product goes there once. Time is that of a processor that handles what is
+sent; a network's own comes to it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from miners.secure.id3.rules import Exact
 from miners.secure.id3.task import Table, hold
+from miners.secure.mpc.bounds import count_bits
 from miners.secure.mpc.mpyc_runtime import field_bits, threshold_of
-from miners.secure.session.estimate import estimate
-from miners.secure.session.local import run_simulation
-from miners.secure.session.party import run_party
-from miners.secure.session.protocols import Outcome
+from miners.secure.session.party import Outcome, run_party, run_simulation
 from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
 
-__all__ = ["COMPUTATION", "MPyCComputation"]
+__all__ = ["COMPUTATION", "MPyCComputation", "estimate"]
+
+SECONDS_A_MB = 0.4  # of a party's processor, where numbers are compared (benchmarks.speed.sessions)
+SECONDS_A_SUM = 0.0003  # to draw the noise of a number and to add it up
+SECONDS_A_ROUND = 0.05  # to meet, and to write two lines of a ledger
+
+
+def estimate(session: Session) -> str:
+    """Returns a sentence on bytes and seconds, of each party."""
+    if session.miner() is not None:
+        return _of_sums(session)
+    task, rule, others = session.task, session.rule(), len(session.parties) - 1
+    width = (field_bits(session.bits, len(session.parties)) + 7) // 8
+    values, classes, attributes = sum(task.sizes), task.classes, len(task.sizes)
+    counts = _compared(count_bits(task.max_rows))
+    if isinstance(rule, Exact):
+        split = (
+            values * 3
+            + (attributes - 1) * _compared(rule.gini)
+            + values / attributes * ((classes - 1) * counts + 2 * _compared(rule.stop))
+        )
+    else:
+        split = values * (classes - 1) * counts + attributes * _compared(rule.bits)
+        split += values / attributes * classes * _compared(rule.bits)
+    shared = 0
+    if session.protocol != "sid3p":
+        shared = task.max_rows * (values - attributes + classes)
+        split += task.max_rows * classes * values / attributes
+    if session.protocol == "sid3s":
+        paths = math.prod(task.sizes)
+        whole = shared + 2 * paths * classes * counts + 2 * task.max_rows * classes * math.isqrt(paths)
+        return f"Each party sends about {_size(whole * width * others)}."
+    # At most so many nodes of a level hold more than their share of all rows, and there is a level
+    # for each attribute on a path.
+    widest, splits, share = 1, 0, max(float(session.stop_share), 1 / task.max_rows)
+    for size in sorted(task.sizes, reverse=True)[: rule.deepest]:
+        splits += min(widest, math.floor(1 / share))
+        widest *= size
+    sharing = f"Each party sends about {_size(shared * width * others)} to share its records. " if shared else ""
+    node = _size(split * width * others)
+    return f"{sharing}Each node that splits takes at most about {node} of each party; at most {splits:,} split."
+
+
+def _of_sums(session: Session) -> str:
+    miner, task = session.miner(), session.task
+    assert miner is not None
+    plan = miner.plan(session.schema_, session.target, holders=len(session.parties))
+    tables = sum(task.sizes) * task.classes if session.protocol == "topdown" else 1
+    *lines, last = plan.lines
+    numbers = sum(line.parts * (2 if line.verb == "noisy_sum" else tables) for line in lines)
+    numbers += last.parts * (2 if last.verb == "noisy_sum" else 1)
+    sent = 2 * numbers * (len(session.parties) - 1) * (session.bits + 7) // 8
+    seconds = numbers * SECONDS_A_SUM + len(plan.lines) * SECONDS_A_ROUND
+    return f"Each party sends at most {_bytes(sent)}, and takes at most about {seconds:.1f} s."
+
+
+def _compared(bits: int) -> int:
+    """Returns how many numbers go to each other party for a comparison, with the winner's product."""
+    return 2 * bits + 5
+
+
+def _size(sent: float) -> str:
+    return f"{_bytes(sent)} and {sent / 1e6 * SECONDS_A_MB:.1f} s of processor"
+
+
+def _bytes(sent: float) -> str:
+    return f"{sent / 1e6:.1f} MB" if sent >= 1e5 else f"{sent / 1000:.0f} kB"
 
 
 class MPyCComputation:

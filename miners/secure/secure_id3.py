@@ -18,8 +18,7 @@ from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.tree import Tree, as_array
 from miners.secure.id3.task import Table, hold, require_tables
 from miners.secure.mpc.mpyc_runtime import field_bits
-from miners.secure.session.local import run_simulation
-from miners.secure.session.protocols import Outcome
+from miners.secure.session.party import Outcome, run_simulation
 from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
 from pinq.public.epsilon import exact, show, to_nano

@@ -46,7 +46,7 @@ main()
 """
 OPENS_MORE = """
 import numpy as np
-from miners.secure.session.protocols import Growth
+from miners.secure.session.party import Growth
 learned = Growth.learned
 
 async def more(self, *arguments):

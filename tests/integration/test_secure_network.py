@@ -13,8 +13,7 @@ import pytest
 
 from benchmarks.papers.secure.processes import Unpaid
 from miners.secure.session.network import HEADER, Network, Peer
-from miners.secure.session.party import _Run, run_party
-from miners.secure.session.protocols import Role
+from miners.secure.session.party import Role, _Run, run_party
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.secure_computation import Booking, Holding, Identity, Joining

@@ -16,9 +16,8 @@ from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import Holding, hold
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.mpyc_runtime import install, mpyc
-from miners.secure.session.estimate import estimate
-from miners.secure.session.local import run_simulation
-from miners.secure.session.protocols import Outcome
+from miners.secure.provider import estimate
+from miners.secure.session.party import Outcome, run_simulation
 from tests.parties import patients, session_of
 
 PARTIES = ((0, 1), (0, 2), (1, 2))

@@ -26,10 +26,9 @@ from miners.secure.mpc import rounds
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.noise import own_share
-from miners.secure.session.local import run_simulation
+from miners.secure.session.party import run_simulation
 from miners.secure.sums.additions import Units
-from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
-from miners.secure.sums.together import Sum
+from miners.secure.sums.together import Sum, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts

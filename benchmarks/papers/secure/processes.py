@@ -13,8 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from miners.secure.session.party import run_party
-from miners.secure.session.protocols import Outcome
+from miners.secure.session.party import Outcome, run_party
 from miners.secure.session.session import Session
 from pinq.secure_computation import Holding, Joining, Traffic
 

@@ -3,5 +3,5 @@
 
 It knows the session file, one party's part in each protocol, the connections between parties, and
 how to run all of them on one machine. What is computed is in the folders beside it. Read
-``session.py`` first, then ``protocols.py``.
+``session.py`` first, then ``party.py``.
 """

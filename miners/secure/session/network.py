@@ -205,8 +205,10 @@ class Network:
             if number is not None and self.stage != "over" and DONE not in self._words[number]:
                 self.fail(SessionError(f"{self.name(number)} is gone, {LOST[self.stage]}. {self.again}"))
         finally:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
             self._talks.discard(task)
-            writer.close()
 
     async def _who(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected: int | None
@@ -311,8 +313,8 @@ class Network:
         for package in sorted(ours.keys() | others.keys()):
             if ours.get(package) != others.get(package):
                 raise SessionError(
-                    f"{name} has {package} {others.get(package)}, this party {ours.get(package)}. Nothing left any "
-                    "party. Install the same versions everywhere."
+                    f"{name} has {package} {others.get(package)}, {self.name(self.party)} {package} "
+                    f"{ours.get(package)}. Nothing left any party. Install the same versions everywhere."
                 )
         kept = theirs.get("kept")
         return [str(text) for text in kept] if isinstance(kept, list) else []
@@ -454,5 +456,6 @@ class Network:
         for peer in self.peers.values():
             peer.close()
         await asyncio.sleep(0.05)  # let the last messages leave
-        for task in list(self._talks):
+        for task in self._talks:
             task.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)

@@ -28,10 +28,8 @@ import numpy as np
 from miners.secure.id3.task import Task
 from miners.secure.mpc.noise import Below
 from miners.secure.mpc.rounds import Opened, Rounds
-from miners.secure.sums.additions import most_units
-from miners.secure.sums.histogram import noisy_sum_bits
-from miners.secure.sums.own_rows import OwnRows
-from miners.secure.sums.together import OwnTables, SecureFederation, Sum
+from miners.secure.sums.additions import OwnRows, most_units
+from miners.secure.sums.together import OwnTables, SecureFederation, Sum, noisy_sum_bits
 from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Holding
 

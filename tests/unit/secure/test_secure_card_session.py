@@ -15,11 +15,10 @@ from miners import DPScorecard, DPScorecardRegressor
 from miners.federated.federation import Sums
 from miners.secure import SecureFederation
 from miners.secure.id3.task import hold
-from miners.secure.session.local import run_simulation
+from miners.secure.session.party import run_simulation
 from miners.secure.session.session import Session
-from miners.secure.sums.additions import Units, most_units
-from miners.secure.sums.histogram import noisy_sum_bits
-from miners.secure.sums.own_rows import OwnRows
+from miners.secure.sums.additions import OwnRows, Units, most_units
+from miners.secure.sums.together import noisy_sum_bits
 from pinq.errors import QueryError
 from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.parts import Block, Part, PartSet

@@ -20,10 +20,10 @@ from miners.federated.holders_miner import NEEDS, STRATEGIES
 from miners.federated.splitting import splitting_functions
 from miners.secure import SecureFederation
 from miners.secure.id3.task import hold
-from miners.secure.session.local import run_simulation
+from miners.secure.session.party import run_simulation
 from miners.secure.session.session import Session
-from miners.secure.sums.histogram import noisy_sum_bits
-from miners.secure.sums.own_rows import OwnRows
+from miners.secure.sums.additions import OwnRows
+from miners.secure.sums.together import noisy_sum_bits
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema

@@ -18,7 +18,7 @@ from miners.secure.id3.task import Branch, Holding, Task, hold
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.mpyc_runtime import MPyC, _masking_runtime, simulate
 from miners.secure.mpc.rounds import Opened
-from miners.secure.session.protocols import Growth, Outcome, Role
+from miners.secure.session.party import Growth, Outcome, Role
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
 from tests.plain_id3 import plain_id3, plain_paths
