@@ -136,7 +136,7 @@ def test_a_query_speaks_of_charges_only_where_it_may_have_arrived(
 
     session._client = httpx.Client(base_url="http://127.0.0.1", transport=httpx.MockTransport(fail))
     with pytest.raises(pinq.Unavailable, match=said):
-        session.ask(Request(id="x", verb="noisy_count", epsilon="0.1"))
+        session._send("POST", "/query", Request(id="x", verb="noisy_count", epsilon="0.1").to_json())
 
 
 @pytest.mark.parametrize("token", ["ana.token", "Bearer pinq_x", "a" * 43, "pinq_" + "a" * 300])
