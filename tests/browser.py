@@ -91,7 +91,9 @@ class Browser:
 
     def _point_at(self, one: str) -> None:
         """Presses the mouse where an element is."""
-        place = f"(({{x, y, width, height}}) => ({{x: x + width / 2, y: y + height / 2}}))(({one}).getBoundingClientRect())"
+        place = (
+            f"(({{x, y, width, height}}) => ({{x: x + width / 2, y: y + height / 2}}))(({one}).getBoundingClientRect())"
+        )
         self.js(f"{one}.scrollIntoView({{block: 'center'}})")
         at = self.js(place)
         for kind in ("mousePressed", "mouseReleased"):

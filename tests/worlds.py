@@ -350,34 +350,17 @@ class _Maker:
         sizes, most = [bind(spec, self.schema).size for spec in known["specs"]], MOST_OFF
         if sum(sizes) > FEW_CODES:
             raise QueryError("too many to write down")
-        each = self.draw.choice(
-            [
-                lambda size: min(most // size, MOST_EXPECTED),
-                lambda size: -min(most // size, MOST_EXPECTED),
-                lambda size: self.large() // 2**20,
-            ]
-        )
-        return tuple(tuple(each(size) for _ in range(size)) for size in sizes)
+        share = self.draw.choice([1, -1, 0])
+        each = [share * min(most // size, MOST_EXPECTED) or self.large() // 2**20 for size in sizes]
+        return tuple((number,) * size for number, size in zip(each, sizes, strict=True))
 
     def _weights(self, hint: Any, known: dict[str, Any]) -> Any:
         return self.draw.choice([(), tuple(self.draw.randint(1, 100) for _ in known["specs"])])
 
     def _base(self, hint: Any, known: dict[str, Any]) -> Any:
-        return self.draw.choice(
-            [
-                0,
-                5,
-                -256,
-                2048,
-                -2048,
-                4000,
-                2**40,
-                -(2**40),
-                self.large(),
-                -self.large(),
-                self.draw.randint(-3000, 3000),
-            ]
-        )
+        if self.draw.random() < 0.02:
+            return self.draw.choice([-1, 1]) * self.large()
+        return self.draw.choice([0, 5, -256, 2048, -2048, 4000, 2**40, -(2**40), self.draw.randint(-3000, 3000)])
 
     def _limit(self, hint: Any, known: dict[str, Any]) -> Any:
         return self.draw.choice([1.0, 0.5, 1 / 256, 0.7, 2.0, 40.5, 32_767.0, LARGEST_RESIDUAL])

@@ -141,7 +141,9 @@ def test_what_is_wrong_with_a_workbook(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(PolicyError, match=r"has the sheets Hinweise, Fälle 2024; say which: --sheet NAME"):
         propose(BOOKS / "hospital.xlsx")
     failed(run("init", BOOKS / "hospital.xlsx", "--sheet", "2023"), "has no sheet '2023'; it has the sheets Hinweise")
-    failed(run("init", BOOKS / "hospital.xlsx", "--sheet", "Fälle 2024"), "3 title lines above the header: try --skip 3")
+    failed(
+        run("init", BOOKS / "hospital.xlsx", "--sheet", "Fälle 2024"), "3 title lines above the header: try --skip 3"
+    )
     (tmp_path / "broken.xlsx").write_bytes(b"PK no archive")
     failed(run("init", tmp_path / "broken.xlsx"), "is damaged, is protected by a password, or is another kind of file")
     (tmp_path / "t.csv").write_text("a\n1\n")
