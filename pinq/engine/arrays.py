@@ -159,11 +159,11 @@ class ArrayEngine:
         ]
 
     def _number_of(self, measure: Measure | None) -> int:
-        """A number for the last measure. A schema keeps the vectors of its last losses: the same loss, one number."""
+        """A number for the last measure: one for equal moments, and for a loss, whose vectors a schema keeps."""
         if measure is None:
             return 0
         last, number = self._measures
-        if last is not measure:
+        if last != measure:
             self._measures = (measure, number + 1)
         return self._measures[1]
 

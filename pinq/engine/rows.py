@@ -64,6 +64,7 @@ class MomentsOfRows(RowMeasure):
     def __init__(self, moments: Moments, schema: Schema) -> None:
         column = schema.columns[moments.column]
         self.moments, self._null = moments, column.null_code
+        self._clamps = moments.first > 0 or moments.last < column.codes - 1
         self._axis = Axis(moments.column, column.codes, ())
         self.inputs, self.cells = (self._axis,), ((self._axis,),)
         most = (min(column.codes - 1, moments.last) - moments.first) >> moments.shift
@@ -75,16 +76,19 @@ class MomentsOfRows(RowMeasure):
         return None if self._null is None else places(self._axis) != self._null
 
     def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        # From 10 on, to 15 at most, a bit dropped: the codes 8, 12 and 20 become 0, 2 and 5, then 0, 1 and 2.
-        value = np.clip(cells[0].astype(np.int64), self.moments.first, self.moments.last)
-        value = (value - self.moments.first) >> self.moments.shift
-        numbers = [np.ones_like(value), value]
+        value = cells[0].astype(np.int64)
+        if self._clamps:
+            # From 10 on, to 15 at most: the codes 8, 12 and 20 become 0, 2 and 5.
+            value = np.clip(value, self.moments.first, self.moments.last) - self.moments.first
+        value >>= self.moments.shift
+        numbers = np.empty((self.sums, len(value)), dtype=np.int64)
+        numbers[0], numbers[1] = 1, value
         if self.moments.squares:
             # Code 5,000 has the square 25,000,000 = 1 * 2^24 + 8,222,784: it adds 1 to the high sum
             # and 8,222,784 to the low one.
             square = value * value
-            numbers += [square & (2**LOW_BITS - 1), square >> LOW_BITS]
-        return self.packing.packed(np.stack(numbers))
+            numbers[2], numbers[3] = square & (2**LOW_BITS - 1), square >> LOW_BITS
+        return self.packing.packed(numbers)
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
         rows, total = sums[0], np.minimum(sums[1], MAX_SUM)

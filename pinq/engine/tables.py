@@ -35,7 +35,7 @@ MAX_SUM = 2**62
 """Where sums stop that a wrong declaration lets grow: 64 bits hold them, and noise on top of them."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Moments:
     """Ask for sums of a column's codes, shifted right by ``shift`` bits, or of their squares too.
 

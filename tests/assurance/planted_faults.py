@@ -85,8 +85,8 @@ FAULTS = (
     Fault(
         "noise for a narrower range, of values that are not clamped to it",
         "pinq/engine/rows.py",
-        "np.clip(cells[0].astype(np.int64), self.moments.first, self.moments.last)",
-        "cells[0].astype(np.int64)",
+        "np.clip(value, self.moments.first, self.moments.last) - self.moments.first",
+        "value - self.moments.first",
         (SAMPLERS,),
     ),
     Fault(
