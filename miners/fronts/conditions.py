@@ -61,6 +61,9 @@ class Text:
 
     def parsed(self, dialect: str) -> x.Expr:
         """Reads the statement's grammar. ``QueryError`` where it is not one statement."""
+        first = re.match(r"\s*(\w+)", self.plain)
+        if first is not None and first[1].upper() not in ("SELECT", "WITH"):
+            raise self.error(f"{first[1][:SHOWN].upper()}: write SELECT", first.start(1))
         if dialect not in [known.value for known in sqlglot.Dialects]:
             raise QueryError(
                 f"is {dialect!r}", parameter="dialect", allowed="a dialect of sqlglot's, such as 'bigquery'"

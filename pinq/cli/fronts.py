@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pinq.cli import ask
-from pinq.cli.base import AsJson, argument, guarded, print_lines
+from pinq.cli.base import AsJson, argument, guarded, option, print_lines
 from pinq.cli.table import Level, Reuse, print_made
 from pinq.public.plugins import room_of_miners
 
@@ -47,3 +47,32 @@ def sql(
         print_made(made, handle, as_json)
     else:
         print_lines(made)
+
+
+@commands.command(rich_help_panel="Ask")
+@guarded
+def mcp(
+    dataset: ask.Dataset,
+    *,
+    analyst: ask.Analyst = None,
+    per_call: Annotated[str, option("--per-call", metavar="EPSILON", help="The most that one call may cost.")],
+    per_session: Annotated[
+        str, option("--per-session", metavar="EPSILON", help="The most that all calls may cost, from start to stop.")
+    ],
+    http: Annotated[
+        int | None, option("--http", metavar="PORT", help="Serve HTTP on this machine alone, at /mcp, not stdio.")
+    ] = None,
+    level: Level = 0.95,
+    verify: ask.Verify = None,
+    insecure_http: ask.InsecureHttp = False,
+) -> None:
+    """Let an agent ask: an MCP server with prices, SQL, tables, budget and history as tools.
+
+    Only its two asking tools spend, within both limits and the grant:
+
+    [cyan]pinq mcp p.yaml --analyst ana --per-call 0.05 --per-session 0.5[/cyan]
+    """
+    served = room_of_miners("fronts.mcp_server")
+    agents = room_of_miners("fronts.agents")
+    with ask.opened(dataset, analyst, verify, insecure_http) as handle:
+        served.serve(agents.Agent(handle, per_call=per_call, per_session=per_session, level=level), http)

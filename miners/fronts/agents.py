@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Agent``: what a program that asks by itself may do with a handle, and how answers are worded for it.
+
+Tools look at the schema, prices, budget and history for nothing; two of them ask, and only those
+spend. Beside the grant stand limits of one call and of one session. An answer says each number with
+its interval in words that can be repeated; an error says what was wrong, what was spent and what
+remains. ``mcp_server.py`` speaks the protocol; nothing here knows it.
+
+Privacy:
+    Claim: calls cost what their tables cost. Why: an agent has the handle's verbs and no others, and
+    limits only refuse.
+    Held by: tests/integration/test_agents.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from miners import tables
+from miners.budget.payment import require_budget
+from miners.budget.plan import loss_text
+from miners.fronts.sql import sql
+from miners.tables.columns import required_handle
+from pinq.errors import PinqError, QueryError, unspent
+from pinq.public.checks import first_of
+from pinq.public.epsilon import Epsilon, Loss
+
+if TYPE_CHECKING:
+    from miners.tables.table import Table
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["GUIDE", "Agent", "Told", "Tool"]
+
+MOST_ROWS = 500  # numbers of an answer that are worded: more than a reader takes in
+MOST_LINES = 50  # acts of a history
+MOST_VALUES = 100  # of a column, that are listed
+MOST_TOLD = 1000  # answers of a session that are remembered
+GUIDE = """\
+Numbers are differentially private: noise was added on purpose, and asking the same again returns the same answer.
+- Repeat each number with its interval: "about 723, between 717 and 729 with probability 95 %".
+- Two numbers whose intervals overlap may be equal. Do not call one of them larger.
+- A count can be negative or not whole where there are few rows; it means few, not less than none.
+- Nothing can be said of one person, and nothing was checked about one. No answer shows that a value occurs or not.
+- A group that looks interesting was chosen among many: noise makes some of them look so.
+- Every question costs budget that never comes back. Ask for the price first, ask for what is needed, then stop."""
+_log = logging.getLogger("miners")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a tool returns: a text to repeat, the same numbers for programs, and whether it is an error."""
+
+    text: str
+    rows: tuple[dict[str, object], ...] = ()
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+        name: What it is called by.
+        about: What it does, for the agent.
+        takes: Its arguments: of each its JSON schema.
+        call: From checked arguments to what it returns.
+        needs: Arguments that must be there.
+        spends: Whether it costs budget.
+    """
+
+    name: str
+    about: str
+    takes: Mapping[str, Mapping[str, Any]]
+    call: Callable[..., Told]
+    needs: tuple[str, ...] = ()
+    spends: bool = False
+
+
+Takes = Mapping[str, Mapping[str, Any]]
+"""Arguments of a tool: of each its JSON schema."""
+_KINDS = ("crosstab", "histogram", "quantiles", "summary", "top_k")
+_EPSILON = {"type": ["number", "string"], "description": "What the answer may cost, for example 0.05."}
+_SQL: Takes = {
+    "sql": {
+        "type": "string",
+        "description": "SELECT COUNT(*), AVG(x), MEDIAN(x) FROM the table WHERE ... GROUP BY ... ORDER BY ... LIMIT",
+    },
+    "epsilon": _EPSILON,
+}
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_TABLE: Takes = {
+    "kind": {"type": "string", "enum": list(_KINDS)},
+    "columns": {**_NAMES, "description": "Several for crosstab, any for summary, else one."},
+    "by": {**_NAMES, "description": "Columns that make groups; not for crosstab and top_k."},
+    "epsilon": _EPSILON,
+}
+_TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "array": (list,)}
+
+
+@dataclass
+class Agent:
+    """A handle with limits of one call and of one session, as tools.
+
+    Args:
+        handle: On a table, or on a part of it. The log has its questions as those of an agent.
+        per_call: The most that one call may cost.
+        per_session: The most that all calls may cost, from now on.
+        level: Of the intervals.
+    """
+
+    handle: PrivateQueryable
+    per_call: Loss
+    per_session: Loss
+    level: float = 0.95
+    spent: Fraction = field(default=Fraction(0), init=False)
+
+    def __post_init__(self) -> None:
+        self.handle = required_handle(self.handle).named("an agent")
+        self._call = Epsilon.of(self.per_call, name="per_call").exact
+        self._session = Epsilon.of(self.per_session, name="per_session").exact
+        self._told: dict[str, Told] = {}
+        self._lock = threading.Lock()  # one question at a time, so that a limit holds however many are sent at once
+        self.tools = {tool.name: tool for tool in self._tools()}
+
+    def _tools(self) -> list[Tool]:
+        price, ask = "What this would ask, and what it would cost. Free.", "Spends epsilon for good."
+        statement, table = "Answers a SELECT over the table with noise.", "Makes a table of noisy numbers."
+        return [
+            Tool("guide", "What may be concluded from answers. Free.", {}, lambda: Told(GUIDE)),
+            Tool("columns", "The declared columns, values and bounds. Free.", {}, self._columns),
+            Tool("budget", "What was spent and what remains. Free.", {}, lambda: Told(self._left())),
+            Tool("history", "What was asked before, and what it cost. Free.", {}, self._history),
+            Tool("price_sql", price, _SQL, self._price_sql, ("sql", "epsilon")),
+            Tool("ask_sql", f"{statement} {ask}", _SQL, self._ask_sql, ("sql", "epsilon"), spends=True),
+            Tool("price_table", price, _TABLE, self._price_table, ("kind", "epsilon")),
+            Tool("ask_table", f"{table} {ask}", _TABLE, self._ask_table, ("kind", "epsilon"), spends=True),
+        ]
+
+    def call(self, name: str, arguments: object = None) -> Told:
+        """Calls a tool; whatever goes wrong is an answer that says so, and what remains."""
+        try:
+            tool = self.tools.get(name)
+            if tool is None:
+                raise QueryError(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
+            given = _checked(tool, arguments)
+            if not tool.spends:
+                return tool.call(**given)
+            with self._lock:
+                return self._once(tool, given)
+        except PinqError as error:
+            problem = str(error)
+        except Exception:
+            _log.exception("a tool failed")
+            problem = "Something unexpected went wrong; please report it. What remains says whether it was charged."
+        return Told(f"{problem} {self._left()}", is_error=True)
+
+    # What is free
+
+    def _columns(self) -> Told:
+        columns = self.handle.schema.columns
+        listed = "\n".join(f"- {name}: {_described(column)}" for name, column in columns.items())
+        return Told(f"The table `{self.handle.dataset}` has at most {self.handle.schema.max_rows:,} rows of\n{listed}")
+
+    def _history(self) -> Told:
+        history: Any = self.handle.history()
+        acts = history.acts()
+        shown = acts[["asked", "epsilon", "outcome"]].tail(MOST_LINES).fillna(0).to_numpy().tolist()
+        lines = [f"- {asked}: {epsilon:g}, {outcome}" for asked, epsilon, outcome in shown]
+        return Told("\n".join([f"{len(acts)} acts, the last of them:", *lines]))
+
+    def _left(self) -> str:
+        try:
+            budget = self.handle.budget
+        except PinqError as error:
+            return f"What remains is not known: {error}"
+        return (
+            f"Epsilon {loss_text(budget.remaining)} of {loss_text(budget.epsilon)} remains, "
+            f"{loss_text(max(Fraction(0), self._session - self.spent))} of {loss_text(self._session)} in this session; "
+            f"a call may cost at most {loss_text(self._call)}."
+        )
+
+    def _price_sql(self, sql: str, epsilon: Loss) -> Told:
+        return self._price(self._statement(f"EXPLAIN {sql}", epsilon))
+
+    def _price_table(self, kind: str, epsilon: Loss, columns: Any = (), by: Any = ()) -> Told:
+        made, asked = self._table(kind, columns, by)
+        return self._price(made.plan(self.handle, *asked, epsilon=epsilon, level=self.level, **_by(by)))
+
+    def _price(self, plan: object) -> Told:
+        return Told(f"{plan}\n{self._left()}")
+
+    # What spends
+
+    def _ask_sql(self, sql: str, epsilon: Loss) -> Told:
+        return self._asked(epsilon, lambda: self._statement(sql, epsilon))
+
+    def _ask_table(self, kind: str, epsilon: Loss, columns: Any = (), by: Any = ()) -> Told:
+        made, asked = self._table(kind, columns, by)
+        words = {"epsilon": epsilon, "level": self.level, "reuse": True, **_by(by)}
+        return self._asked(epsilon, lambda: made(self.handle, *asked, **words))
+
+    def _statement(self, query: str, epsilon: Loss) -> Any:
+        return sql(self.handle, query, epsilon=epsilon, level=self.level, reuse=True)
+
+    def _table(self, kind: str, columns: list[str], by: list[str]) -> tuple[Any, list[Any]]:
+        if kind not in _KINDS:
+            raise QueryError(f"there is no kind {kind[:40]!r}; there are {', '.join(_KINDS)}.")
+        if by and kind in ("crosstab", "top_k"):
+            raise QueryError(f"{kind} takes no `by`; name all columns of a crosstab in `columns`.")
+        if kind not in ("crosstab", "summary") and len(columns) != 1:
+            raise QueryError(f"{kind} needs one column in `columns`.")
+        several = kind in ("crosstab", "summary")
+        return getattr(tables, kind), [list(columns) or None] if several else [columns[0]]
+
+    def _once(self, tool: Tool, given: Mapping[str, Any]) -> Told:
+        """Asks, or finds what this session was told when it asked the same."""
+        key = json.dumps([tool.name, given], sort_keys=True)
+        told = self._told.get(key) or tool.call(**given)
+        self._told[key] = told
+        if len(self._told) > MOST_TOLD:
+            self._told.pop(next(iter(self._told)))
+        return replace(told, text=f"{told.text}\n{self._left()}")
+
+    def _asked(self, epsilon: Loss, ask: Callable[[], Any]) -> Told:
+        """Asks once both limits and the grant allow it; counts what it cost, or its price where nobody says."""
+        with unspent():
+            loss = Epsilon.of(epsilon)
+            left = self._session - self.spent
+            most, what = (self._call, "a call may cost") if self._call < left else (left, "is left of this session")
+            if loss.exact > most:
+                raise QueryError(f"this would cost epsilon {loss}; {loss_text(most)} is the most that {what}.")
+            require_budget(self.handle, loss, name="This call")
+            before, cost = self.handle.budget.spent, Fraction(loss.exact)
+        try:
+            answer = ask()
+        finally:
+            with suppress(PinqError):
+                cost = self.handle.budget.spent - before
+            self.spent += cost
+        return Told(str(answer)) if not hasattr(answer, "frame") else self._worded(answer, cost)
+
+    def _worded(self, table: Table, cost: Fraction) -> Told:
+        level = f"with probability {100 * table.level:g} %"
+        rows = table.frame.astype(object).where(table.frame.notna(), None).to_dict("records")
+        lines = [_line(row, table.keys, level) for row in rows[:MOST_ROWS]]
+        more = [f"and {len(rows) - MOST_ROWS:,} more; ask for fewer groups."] if len(rows) > MOST_ROWS else []
+        notes = [f"Note: {note}." for note in table.notes]
+        numbers = f"{len(rows):,} {'number' if len(rows) == 1 else 'numbers'}"
+        head = f"{table.title}: {numbers} with noise, for epsilon {loss_text(cost)}."
+        plain = tuple({str(name): _plain(value) for name, value in row.items()} for row in rows)
+        return Told("\n".join([head, *lines, *more, *notes]), plain)
+
+
+def _described(column: Any) -> str:
+    """Says what a column can hold: all values where they are listed."""
+    if column.type != "categorical":
+        return str(column.describe())
+    return f"one of {first_of(column.values, MOST_VALUES)}{', or missing' if column.nullable else ''}"
+
+
+def _by(by: list[str]) -> dict[str, list[str]]:
+    return {"by": list(by)} if by else {}
+
+
+def _line(row: Mapping[Any, object], keys: list[str], level: str) -> str:
+    """Words a number: ``- sex F, AVG(age): about 62.4, between 61.8 and 63.0 with probability 95 %``."""
+    bare = ("answer", "column", "statistic", "of")
+    named = [f"{'' if name in bare else f'{name} '}{row[name]}" for name in keys if name not in bare or row[name]]
+    value, low, high = (_figures(row[name]) for name in ("value", "low", "high"))
+    return f"- {', '.join(named) or 'all rows'}: about {value}, between {low} and {high} {level}"
+
+
+def _figures(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, (int, float)) and abs(value) < 1e6 else str(_plain(value))
+
+
+def _plain(value: object) -> object:
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+
+
+def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
+    """Checks what an agent sent. ``QueryError`` where it is not what the tool takes."""
+    given = {} if arguments is None else arguments
+    if not isinstance(given, dict) or given.keys() - tool.takes.keys() or set(tool.needs) - given.keys():
+        takes = ", ".join(f"{name}{'' if name in tool.needs else ' (or not)'}" for name in tool.takes) or "nothing"
+        raise QueryError(f"`{tool.name}` takes {takes}.")
+    for name, value in given.items():
+        wanted = tool.takes[name]["type"]
+        wanted = [wanted] if isinstance(wanted, str) else wanted
+        kinds = tuple(kind for each in wanted for kind in _TYPES[each])
+        right = isinstance(value, kinds) and not isinstance(value, bool)
+        if not right or (isinstance(value, list) and not all(isinstance(each, str) for each in value)):
+            raise QueryError(f"`{name}` of `{tool.name}` must be {' or '.join(wanted)}.")
+    return given

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An MCP server before an ``Agent``: its tools, and its free texts as resources, over stdio or HTTP.
+
+Arguments are checked by the agent, not by the package ``mcp``, whose errors would quote what was
+sent. Tools run in threads, so that a long question keeps nobody from the free ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+
+from miners.fronts.agents import GUIDE, Agent
+
+__all__ = ["serve", "server_of"]
+
+LOOPBACK = "127.0.0.1"
+RESOURCES = ("guide", "columns", "budget", "history")
+
+
+def server_of(agent: Agent) -> Server[Any]:
+    """Makes a server that offers an agent's tools and resources."""
+
+    async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_tool(agent, name) for name in agent.tools])
+
+    async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        told = await asyncio.to_thread(agent.call, params.name, params.arguments)
+        rows = {"rows": list(told.rows)} if told.rows else None
+        content: list[types.ContentBlock] = [types.TextContent(type="text", text=told.text)]
+        return types.CallToolResult(content=content, structured_content=rows, is_error=told.is_error)
+
+    async def list_resources(_: Any, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        listed = [types.Resource(uri=f"pinq://{name}", name=name, mime_type="text/plain") for name in RESOURCES]
+        return types.ListResourcesResult(resources=listed)
+
+    async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        name = str(params.uri).removeprefix("pinq://").strip("/")
+        if name not in RESOURCES:
+            raise MCPError(types.INVALID_PARAMS, f"there is no such resource; there are {', '.join(RESOURCES)}.")
+        told = await asyncio.to_thread(agent.call, name)
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=told.text)])
+
+    return Server(
+        "pinq",
+        instructions=f"A private table. {GUIDE}",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+    )
+
+
+def _tool(agent: Agent, name: str) -> types.Tool:
+    tool = agent.tools[name]
+    schema = {
+        "type": "object",
+        "properties": dict(tool.takes),
+        "required": list(tool.needs),
+        "additionalProperties": False,
+    }
+    hints = types.ToolAnnotations(read_only_hint=not tool.spends, destructive_hint=tool.spends, idempotent_hint=True)
+    return types.Tool(name=name, description=tool.about, input_schema=schema, annotations=hints)
+
+
+def serve(agent: Agent, port: int | None = None) -> None:
+    """Serves an agent until it is told to stop: over stdio, or over HTTP on this machine alone.
+
+    Args:
+        agent: What is offered.
+        port: Of the loopback address, path ``/mcp``; None for stdio.
+    """
+    server = server_of(agent)
+    if port is None:
+        asyncio.run(_over_stdio(server))
+        return
+    import uvicorn
+
+    uvicorn.run(server.streamable_http_app(host=LOOPBACK), host=LOOPBACK, port=port, log_level="warning")
+
+
+async def _over_stdio(server: Server[Any]) -> None:
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
