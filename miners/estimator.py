@@ -7,6 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
@@ -166,6 +167,16 @@ class Learned(Parameterised):
             cost=self.cost_,
             limits=self._limits,
         )
+
+    def _repr_html_(self) -> str:
+        """Returns the parameters, and once fitted the cost and what was learned."""
+        if not hasattr(self, "cost_"):
+            return f"<p>{escape(repr(self))}, not fitted</p>"
+        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>{self._shown()}"
+
+    def _shown(self) -> str:
+        """Returns what was learned, as HTML."""
+        return "".join(f"<p>{escape(name)}: {escape(text)}</p>" for name, text in self._told().items())
 
     @abstractmethod
     def _told(self) -> Mapping[str, str]:
@@ -366,6 +377,9 @@ class GrownFaces(Fitted):
 
     def to_frame(self) -> pd.DataFrame:
         return self._model.to_frame()
+
+    def _shown(self) -> str:
+        return self._model._repr_html_()
 
     def rules(self) -> pd.DataFrame:
         """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""

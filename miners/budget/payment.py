@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,12 +32,13 @@ UNSEEDED = (
 
 
 _log = logging.getLogger("miners")
+QUIET = 2.0  # seconds of a fit before it says how far it has come
 
 
 class Bill:
     """Reads off the ledger what the questions inside a ``with`` block cost.
 
-    A refusal that ends the block says so too.
+    A refusal that ends the block says so too; an interrupt (Ctrl-C) gets a note that says so.
 
     Attributes:
         total: Once it ended without an error: what was spent, exact.
@@ -58,6 +60,10 @@ class Bill:
             error.charged = None
             with suppress(PinqError):  # whoever cannot look cannot say
                 error.charged = self._spent()
+        elif isinstance(error, KeyboardInterrupt):
+            with suppress(PinqError):
+                paid = f"The answers so far have cost epsilon {loss_text(self._spent())}."
+                error.add_note(f"{paid} The same call with reuse=True takes them at no cost and goes on.")
 
     def _spent(self) -> Fraction:
         return Exact(self._handle.budget.spent - self._before)
@@ -78,6 +84,29 @@ def patient(session: Session) -> Callable[[Request], Answer]:
                     raise
                 _log.warning("The fit waits %.0f s: %s", error.retry_after, error)
                 time.sleep(error.retry_after)
+
+    return ask
+
+
+def showing(act: str, total: Epsilon, session: Session) -> Callable[[Request], Answer]:
+    """Returns what shows how far a fit has come, in a line on standard error, once it takes two seconds.
+
+    Args:
+        act: Who asks.
+        total: What all questions cost.
+        session: What answers.
+    """
+    start, paid = time.monotonic(), 0.0
+
+    def ask(request: Request) -> Answer:
+        nonlocal paid
+        answer = session.ask(request)
+        paid += float(request.epsilon)
+        seconds, share = time.monotonic() - start, min(1.0, paid / float(total.exact))
+        if seconds >= QUIET:
+            text = f"{act}: {share:.0%} of the queries, {seconds:.0f} s, about {seconds / share - seconds:.0f} s left "
+            print(text, end="\n" if share == 1 else "\r", file=sys.stderr, flush=True)
+        return answer
 
     return ask
 
@@ -115,6 +144,8 @@ def begin_fit(
     warn_before_fit(miner, handle, total, hopes, reuse=reuse, stacklevel=4)
     act = f"miners.{type(miner).__name__}.fit"
     handle = handle.named(act if target is None else f"{act} of {target}").through(patient)
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        handle = handle.through(partial(showing, act, total))
     return recording(reusing(handle, require) if reuse else handle)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from miners.budget.plan import PlanLine, loss_text, many, rows_text
+from miners.budget.plan import PlanLine, many, rows_text
 from miners.estimator import Classifier, Regressor, require_varied, whole_number
 from miners.growth.candidates import attribute_names
 from miners.growth.cells import attribute_cells
@@ -105,11 +104,8 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit]):
             whole_number("max_attributes", max_attributes, 1, 10_000)
         return view.plot(self._model, max_attributes)
 
-    def _repr_html_(self) -> str:
-        """Returns the parameters, and once fitted the points."""
-        if not hasattr(self, "card_"):
-            return f"<p>{escape(repr(self))}, not fitted</p>"
-        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>{view.html(self._model)}"
+    def _shown(self) -> str:
+        return view.html(self._model)
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         epsilon = Epsilon.of(self.epsilon)

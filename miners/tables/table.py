@@ -13,7 +13,7 @@ several columns each column has a panel of its own, for their units differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -50,17 +50,32 @@ MOST_NAMED = 8  # columns of a table that the log's name for it lists
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Noisy numbers in a frame, each with the interval that holds the exact one.
+    """A table of noisy numbers, each with an interval that contains the exact one.
+
+    It reads like a frame: ``table["value"]`` is a column, ``len(table)`` its number of rows, and
+    ``list(table)`` its columns.
 
     Attributes:
         title: What the numbers are.
-        frame: A row for each number: what it is of, then ``value``, ``low`` and ``high``.
-        scale: The scale of the noise in each row's number, in the number's units; missing where no
-            one noise was added (a quantile, a variance).
-        epsilon: What the whole table was charged at most.
-        level: With which probability ``low`` and ``high`` hold the exact number, each row by itself.
-        notes: What is worth knowing, one sentence each.
+        frame: A row for each number: its keys, then ``value``, ``low`` and ``high``.
+        scale: The scale of the noise in each row's number, in the number's units; missing for a
+            number without a single noise (a quantile, a variance).
+        epsilon: The most that the whole table was charged.
+        level: The probability with which ``low`` and ``high`` contain the exact number, for each row.
+        notes: Remarks and warnings, one sentence each.
         picture: How ``plot`` draws it.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.tables import crosstab
+        >>> handle = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> table = crosstab(handle, "sex", "income", epsilon=1)
+        >>> list(table), len(table)
+        (['sex', 'income', 'value', 'low', 'high'], 4)
+        >>> bool((table["low"] <= table["value"]).all())
+        True
+        >>> list(table.wide(intervals=True))[:2]
+        [('value', '<=50K'), ('value', '>50K')]
     """
 
     title: str
@@ -76,6 +91,17 @@ class Table:
         """The columns that say what a number is of."""
         return [name for name in self.frame.columns if name not in NUMBERS]
 
+    @property
+    def columns(self) -> pd.Index:
+        """The names of all columns: the keys, then ``value``, ``low`` and ``high``."""
+        return self.frame.columns
+
+    def __getitem__(self, name: str) -> pd.Series:
+        return self.frame[name].copy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.keys, *NUMBERS])
+
     def to_frame(self) -> pd.DataFrame:
         """Returns a copy as a pandas frame."""
         return self.frame.copy()
@@ -89,15 +115,18 @@ class Table:
         """Gives Arrow's stream, so that ``polars.DataFrame(table)`` works."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
-    def wide(self, value: str = "value") -> pd.DataFrame:
-        """Spreads the last key over columns: of a cross table the usual two-way one.
+    def wide(self, value: str = "value", *, intervals: bool = False) -> pd.DataFrame:
+        """Spreads the last key over columns, as in the usual two-way table. Counts stay whole.
 
         Args:
             value: ``"value"``, ``"low"`` or ``"high"``.
+            intervals: Return all three, with their names above the columns.
 
         Raises:
             QueryError: Another column.
         """
+        if intervals:
+            return pd.concat({name: self.wide(name) for name in NUMBERS}, axis=1)
         if value not in NUMBERS:
             raise QueryError(f"is {value!r}", parameter="value", allowed="'value', 'low' or 'high'")
         *rows, last = self.keys
@@ -111,7 +140,7 @@ class Table:
         )
         keys = pd.DataFrame(list(cells), columns=rows, dtype=object)
         wide = pd.concat([keys, numbers], axis=1).set_index(rows) if rows else numbers
-        return wide.rename_axis(columns=last)
+        return wide.apply(_whole).rename_axis(columns=last)
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """Draws bars with intervals, boxes from quantiles, or a heat map; needs matplotlib.
@@ -206,6 +235,14 @@ class TableFunction(Generic[P]):
         """Says what the same call would ask, at what cost and with how much noise. Free."""
         draft = self._draft(required_handle(handle), *args, **kwargs)
         return Plan(draft.title, draft.lines, draft.total, draft.notes)
+
+
+def _whole(column: pd.Series) -> pd.Series:
+    """Writes a column of whole numbers, such as counts, without decimals; missing ones stay missing."""
+    known = column.dropna()
+    if column.dtype.kind != "f" or not len(known) or not np.isfinite(known).all() or (known % 1).any():
+        return column
+    return column.astype("int64" if len(known) == len(column) else "Int64")
 
 
 def _of_text(frame: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,7 @@ longer that of one release.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
@@ -184,7 +185,18 @@ class NoisyInt(_NoisyNumber[int], int):
 
 
 class NoisyFloat(_NoisyNumber[float], float):
-    """A noisy sum or average: a float with ``epsilon``, ``scale`` and ``interval()``."""
+    """A noisy sum or average: a float with ``epsilon``, ``scale`` and ``interval()``.
+
+    It prints with its interval of 95 %, to two digits of the noise: ``40.43 (40.1 to 40.76)``.
+    """
+
+    def __repr__(self) -> str:
+        low, high = self.interval(SHOWN_LEVEL) if self.facts.scale is not None else (-np.inf, np.inf)
+        if not 0 < high - low < np.inf:
+            return float.__repr__(self)
+        digits = max(0, 2 - math.ceil(math.log10((high - low) / 2)))
+        value, least, most = (f"{end:,.{digits}f}" for end in (float(self), low, high))
+        return f"{value} ({least} to {most})"
 
 
 class NoisyDate(_NoisyNumber[date], date):

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -42,6 +43,18 @@ class Declared(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        # `help` begins with the signature: names and defaults, without how pydantic checks them.
+        plain = [one.replace(annotation=Parameter.empty) for one in signature(cls).parameters.values()]
+        cls.__signature__ = Signature(plain)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            if name not in fields or value != fields[name].default:
+                yield name, value
 
     def __getstate__(self) -> dict[Any, Any]:
         """The fields alone."""

@@ -246,6 +246,15 @@ class Policy(Declared):
         """The privacy unit where it is more than a row."""
         return None if self.privacy_unit == "row" else self.privacy_unit
 
+    def __repr__(self) -> str:
+        return f"Policy of {self.dataset!r}, cap {self.cap}. {self.schema_!r}"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        return f"<p>Policy of {self.dataset}, cap {self.cap}</p>{self.schema_._repr_html_()}"
+
     @property
     def schema_(self) -> Schema:
         """The part that analysts may see."""

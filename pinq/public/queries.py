@@ -671,6 +671,9 @@ class Preview:
         )
         return f"Preview: costs epsilon {show(int(self.cost * NANO))} ({verdict}); {self.error}"
 
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>"
+
 
 class Asked(_Frozen):
     """One charge or refusal, as its analyst may see it.

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 from miners import DPExtraTrees, FitWarning
+from miners.budget.plan import loss_text
+from miners.parameters import cloned
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.provider.simulation import simulate
 from pinq.public.epsilon import Epsilon
@@ -117,6 +119,8 @@ def test_every_model_has_a_card(form: Form) -> None:
     assert "| level | query |" in page
     assert len(card.limits) >= 5
     assert "<h3>Known limits</h3>" in card._repr_html_()
+    assert "not fitted" in cloned(miner)._repr_html_()
+    assert f"cost {loss_text(miner.cost_)}" in miner._repr_html_()
     stored = form.kind.from_json(miner.to_json())
     assert "not known to a model that was stored" in stored.card().to_markdown()
     stored.set_params(epsilon=7)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, get_args
@@ -41,6 +42,15 @@ def test_numbers_act_as_numbers(in_memory: Callable[..., Any]) -> None:
     total = handle.noisy_sum("age", epsilon=1)
     assert total.scale == 99
     assert total.interval(0.5)[0] < total < total.interval(0.99)[1]
+
+
+def test_an_average_prints_with_its_interval(in_memory: Callable[..., Any]) -> None:
+    """To two digits of its noise, so that a reader sees what is known; arithmetic gives plain numbers."""
+    mean = in_memory(100).noisy_avg("age", epsilon=1)
+    value, low, high = map(float, re.findall(r"-?[\d.]+", repr(mean)))
+    assert low <= value <= high
+    assert abs(value - float(mean)) < (high - low) / 20
+    assert re.fullmatch(r"[\d.]+", repr(mean + 0))
 
 
 def test_arrays_act_as_arrays(in_memory: Callable[..., Any]) -> None:

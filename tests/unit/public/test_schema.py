@@ -7,6 +7,7 @@ import copy
 import math
 import pickle
 from decimal import Decimal
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from pinq.errors import QueryError
 from pinq.public.checks import closest
+from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, unit_text
 from pinq.public.specs import Values, bind
 
@@ -342,3 +344,13 @@ def test_half_a_character_is_refused(value: str, name: str, unit: str) -> None:
                 "privacy_unit": {"column": unit, "max_rows": 1},
             }
         )
+
+
+def test_a_declaration_shows_what_was_declared() -> None:
+    """Its text leaves defaults out, its signature how fields are checked, and a policy is its columns in lines."""
+    column = Categorical(values=("a", "b"))
+    assert repr(column) == "Categorical(values=('a', 'b'))"
+    assert "Annotated" not in str(signature(Categorical))
+    policy = Policy(dataset="d", cap=Decimal(3), max_rows=10, columns={"c": column})
+    assert repr(policy).splitlines()[0].startswith("Policy of 'd', cap 3. Schema: at most 10 rows")
+    assert "<td>c</td>" in policy._repr_html_()

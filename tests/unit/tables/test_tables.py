@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import miners.tables.columns
+import miners.tables.table
 from miners.tables import (
     Table,
     crosstab,
@@ -242,6 +243,18 @@ def test_a_single_share_or_column_needs_no_list() -> None:
 
 def test_the_docstrings_examples() -> None:
     assert doctest.testmod(miners.tables.columns).failed == 0
+    assert doctest.testmod(miners.tables.table).failed == 0
+
+
+def test_a_table_reads_like_a_frame() -> None:
+    """By column, by length and over its columns; intervals spread with the values, and counts stay whole."""
+    table = grouped(opened(), "sex", {"age": ["mean", "count"]}, epsilon=SURE)
+    assert list(table) == list(table.columns) == list(table.frame)
+    assert table["value"].tolist() == table.frame["value"].tolist()
+    wide = table.wide(intervals=True)
+    assert set(wide.columns.get_level_values(0)) == {"value", "low", "high"}
+    whole = [column.dtype.kind for name, column in wide["value"].items() if str(name).endswith("count")]
+    assert whole == ["i"]
 
 
 @pytest.mark.parametrize(
