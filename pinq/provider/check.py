@@ -96,21 +96,21 @@ def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
     shown = ", ".join(map(repr, texts[:3]))
     fate = "count as missing" if column.nullable else "are left out"
     noun = "numbers" if column.type == "numeric" else f"{column.type}s"
+    cure = "correct them, or the type"
     with small_database() as connection:
         define_readings(connection, dialect)
         connection.register("misfits", pa.table({"text": texts}))
-        if column.type == "numeric":
-            options = likely_spelling(connection, "misfits", "text", dialect or Dialect())
-            cure = f"they look like numbers written otherwise: {options} of `pinq init`, or `csv:`" if options else ""
-        else:
-            forms, _ = date_forms(connection, "misfits", "text")
-            cure = "they look like dates, read by " + " or ".join(
-                f'`csv: {{dates: ["{form}"]}}`' if dialect else f"`formula: strptime({quoted(name)}, '{form}')`"
-                for form in forms
-            )
-            cure = cure if forms else ""
+        if column.type != "numeric":
+            clock = " %H:%M" if ":" in texts[0] else ""
+            reads = [
+                f'`csv: {{dates: ["{form}"]}}`' if dialect else f"`formula: strptime({quoted(name)}, '{form}{clock}')`"
+                for form in date_forms(connection, "misfits", "text")[0]
+            ]
+            cure = f"they look like dates, read by {' or '.join(reads)}" if reads else cure
+        elif options := likely_spelling(connection, "misfits", "text", dialect or Dialect()):
+            cure = f"they look like numbers written otherwise: {options} of `pinq init`, or `csv:`"
         connection.unregister("misfits")
-    return f"texts that are no {noun}, such as {shown}, and {fate}; {cure or 'correct them, or the type'}"
+    return f"texts that are no {noun}, such as {shown}, and {fate}; {cure}"
 
 
 def _uneven(policy: Policy) -> list[str]:

@@ -228,6 +228,8 @@ _DATED = r"(DATE|TIMESTAMP.*)"
 _TEXT = r"(VARCHAR|UUID|BOOLEAN|ENUM.*)"
 _CODE = r"(^|[\W_])(zip|zipcode|postcode|postalcode|postal|plz|code|codes|phone|telephone|fax)([\W_]|$)"
 
+CLOCKS = ("", " %H:%M", " %H:%M:%S")  # what may stand behind a date
+
 MAX_CATEGORIES = 1000
 MAX_TEXT = 200
 MAX_STEPS_OF_ONE = 2**17
@@ -432,10 +434,11 @@ def _propose_dates(
                 f"dates such as {example!r} can be read day first or month first; declare a date with a `formula:` "
                 f"such as strptime({value}, '{forms[0]}')"
             )
-        if forms:
-            made = {"from": name, "formula": f"strptime({value}, '{forms[0]}')"}
-            value = f"try_{made['formula']}"
-            count, first, last, timed = date_range(connection, table, value, "TIMESTAMP")
+        for form in (forms[0] + clock for clock in CLOCKS) if forms else ():
+            made = {"from": name, "formula": f"strptime({value}, '{form}')"}
+            count, first, last, timed = date_range(connection, table, f"try_{made['formula']}", "TIMESTAMP")
+            if count == seen.filled:
+                break
     if count < seen.filled or first is None or last is None:
         return None
     timed = timed and (last - first) <= MAX_MINUTES / 1440

@@ -167,6 +167,8 @@ def test_days_and_months_that_may_be_either_are_asked_for(tmp_path: Path) -> Non
     (tmp_path / "t.csv").write_text("d,e\n" + lines(either, days("%m/%d/%Y")))
     failed(run("init", tmp_path / "t.csv"), 'look like dates in another form: try --dates "%m/%d/%Y" (in a policy')
     assert "  d:\n    type: categorical" in run("init", tmp_path / "t.csv", "--dates", "none").stdout
+    timed = yaml.safe_load(propose(pd.DataFrame({"e": days("%d.%m.%Y 08:30")})))["columns"]["e"]
+    assert (timed["type"], timed["formula"]) == ("datetime", "strptime(\"e\", '%d.%m.%Y %H:%M')")
     text = propose(pd.DataFrame({"d": either, "e": days("%m/%d/%Y"), "x": drawn("a", "b")}))
     assert yaml.safe_load(text)["columns"]["e"]["formula"] == "strptime(\"e\", '%m/%d/%Y')"
     assert "#   d: dates such as '11/12/2023' can be read day first or month first" in text
