@@ -73,6 +73,12 @@ OUTCOMES = "tests/privacy/test_outcomes.py"
 KNOWN = "tests/privacy/test_known_counterexamples.py"
 INTERVALS = "tests/unit/tables/test_intervals.py"
 TOPDOWN = "tests/unit/federated/test_topdown.py"
+ROUNDS = "tests/unit/secure/test_secure_rounds.py"
+SUMS = "tests/unit/secure/test_secure_sums.py"
+UNITS = "tests/unit/secure/test_secure_scorecard.py"
+SHARED_NOISE = "tests/privacy/test_secure_noise.py"
+JOINING = "tests/integration/test_secure_provider.py"
+PARTIES = "tests/integration/test_secure_network.py"
 
 FAULTS = (
     Fault(
@@ -403,6 +409,48 @@ FAULTS = (
         "weights = [2 ** (self.depth - 1 - level) if self.decay else 1",
         "weights = [2**level if self.decay else 1",
         (TOPDOWN,),
+    ),
+    Fault(
+        "a session's shares leave before their round is charged",
+        "miners/secure/mpc/rounds.py",
+        "            self._pay(number, nano, noise.size)\n            answer = await work(noise)\n",
+        "            answer = await work(noise)\n            self._pay(number, nano, noise.size)\n",
+        (ROUNDS,),
+    ),
+    Fault(
+        "a session draws one party's noise too little",
+        "miners/secure/mpc/noise.py",
+        "own_share(epsilon, honest, below)",
+        "own_share(epsilon, honest + 1, below)",
+        (SHARED_NOISE,),
+    ),
+    Fault(
+        "a session takes a wrong share of a sum",
+        "miners/secure/sums/shares.py",
+        "if self._fits(points):",
+        "if self._fits(points) or True:",
+        (SUMS,),
+    ),
+    Fault(
+        "a session's rounded sums have the sensitivity of exact ones",
+        "miners/secure/sums/additions.py",
+        "rounding = vectors.width if step > 1 else 0",
+        "rounding = 0",
+        (UNITS,),
+    ),
+    Fault(
+        "a session goes on with other rows than it began with",
+        "pinq/provider/secure.py",
+        "        if self._paid():\n",
+        "        if self._paid() and False:\n",
+        (JOINING,),
+    ),
+    Fault(
+        "a session believes who tells of more rounds than can have been opened",
+        "miners/secure/session/network.py",
+        "if len(kept) > len(self._kept) + 1:",
+        "if len(kept) > len(self._kept) + 9:",
+        (PARTIES,),
     ),
 )
 
