@@ -80,27 +80,25 @@ class RowBlock:
 
 
 class Codes:
-    """An encoded table.
+    """An encoded table in memory.
 
     Args:
         blocks: Its rows.
         schema: Its columns.
-        mapped: The file that they are in; None for memory.
 
     Attributes:
         rows: How many there are.
         nbytes: Bytes of all codes.
     """
 
-    def __init__(self, blocks: Iterable[RowBlock], schema: Schema, mapped: MappedCodes | None = None) -> None:
-        self._mapped = mapped
+    def __init__(self, blocks: Iterable[RowBlock], schema: Schema) -> None:
         self.blocks: Sequence[RowBlock] = tuple(blocks)
         self.rows = sum(block.rows for block in self.blocks)
         self.nbytes = self.rows * sum(kind.itemsize for kind in kinds_of(schema).values())
 
     def problem(self) -> str:
         """Says what keeps them from being read, empty for nothing; it reads none."""
-        return "" if self._mapped is None else self._mapped.problem()
+        return ""
 
     def require(self, columns: Iterable[Hashable] | None = None) -> None:
         """Looks at columns, or at all, before their codes are read.
@@ -108,8 +106,6 @@ class Codes:
         Raises:
             InternalError: They are not those that were written, or the file was cut.
         """
-        if self._mapped is not None:
-            self._mapped.require(columns)
 
 
 def smallest(count: int) -> np.dtype[np.unsignedinteger]:
@@ -208,7 +204,7 @@ def write_codes(
     os.fsync(file.fileno())
 
 
-class MappedCodes:
+class MappedCodes(Codes):
     """Codes in a file that is mapped into memory.
 
     Args:
@@ -218,7 +214,6 @@ class MappedCodes:
 
     Attributes:
         table: Its columns ``c0``, ``c1``, ...
-        codes: Its rows, as an engine takes them.
         files: What it has of each of the source's files.
 
     Raises:
@@ -242,7 +237,7 @@ class MappedCodes:
         self._columns: dict[Hashable, str] = {name: f"c{number}" for number, name in enumerate(schema.columns)}
         self._unread, self._is_damaged = footer.checksums, False
         self.table = pa.Table.from_batches(batches, schema=wanted)
-        self.codes = Codes([RowBlock.from_arrow(batch, schema) for batch in batches[:-1]], schema, self)
+        super().__init__([RowBlock.from_arrow(batch, schema) for batch in batches[:-1]], schema)
 
     def file(self, fingerprint: str) -> FileCodes | None:
         """What it has of the file with this fingerprint."""

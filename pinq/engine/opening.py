@@ -96,7 +96,7 @@ def open_engine(
     kept = None if report else source.kept()
     before = None if kept is None else kept.mapped()
     if before is not None and [file.fingerprint for file in before.files] == source.fingerprints:
-        return ArrayEngine(before.codes, policy.schema_, salt), None
+        return ArrayEngine(before, policy.schema_, salt), None
     losses = Losses(policy) if report else None
     try:
         with opened(policy, data, source.files) as rows:
@@ -158,7 +158,7 @@ class _Source:
         files, schema = list(zip(self.files, self.fingerprints, strict=True)), self.policy.schema_
         blocks = in_blocks(gathering.batches(files or [(None, "")], before))
         if kept is not None:
-            return kept.written(blocks, gathering.files, self._require_unchanged).codes
+            return kept.written(blocks, gathering.files, self._require_unchanged)
         if not self.large:
             codes = Codes([RowBlock.from_arrow(block, schema) for block in blocks], schema)
             self._require_unchanged()
@@ -166,7 +166,7 @@ class _Source:
         with tempfile.TemporaryFile(prefix="pinq-") as file:
             write_codes(file, arrow_schema(schema), blocks, gathering.files)
             self._require_unchanged()
-            return MappedCodes(file, schema).codes
+            return MappedCodes(file, schema)
 
     def _require_unchanged(self) -> None:
         """``PolicyError`` where a file is not as it was listed: half of it may be new."""

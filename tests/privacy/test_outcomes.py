@@ -174,7 +174,7 @@ def _mapped(codes: Codes, schema: Schema) -> Codes:
             pa.RecordBatch.from_arrays([*map(pa.array, own.columns.values())], schema=columns) for own in codes.blocks
         )
         write_codes(file, columns, in_blocks(blocks), [])
-        return MappedCodes(file, schema).codes
+        return MappedCodes(file, schema)
 
 
 def differing(world: World) -> Iterator[tuple[Case, dict[str, Outcome]]]:
