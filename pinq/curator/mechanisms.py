@@ -32,8 +32,7 @@ __all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
 
 enable_features("contrib")
 
-DRAWN_AT_ONCE = 2**14  # about a third of a second
-WEIGHED_AT_ONCE = 2**14  # runs whose weights are computed together
+AT_ONCE = 2**14  # draws, which take about a third of a second, or weights that are computed together
 
 
 def laplace(
@@ -68,10 +67,10 @@ def laplace(
     if sensitivity == 0 or values.size == 0:
         return values.copy()
     noisy, add_noise = values.flatten(), _laplace(scale_of(sensitivity, epsilon))
-    for start in range(0, noisy.size, DRAWN_AT_ONCE):
+    for start in range(0, noisy.size, AT_ONCE):
         if check is not None:
             check()
-        drawn = slice(start, start + DRAWN_AT_ONCE)
+        drawn = slice(start, start + AT_ONCE)
         noisy[drawn] = add_noise(noisy[drawn].tolist())
     return noisy.reshape(values.shape)
 
@@ -167,8 +166,8 @@ def _cumulative(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:
     """The running sums of the runs' weights, shape (runs,)."""
     # A run without members may score above the best; its weight is zero whatever its exponent.
     sums = np.empty(len(candidates.scores))
-    for start in range(0, len(sums), WEIGHED_AT_ONCE):
-        own = slice(start, start + WEIGHED_AT_ONCE)
+    for start in range(0, len(sums), AT_ONCE):
+        own = slice(start, start + AT_ONCE)
         exponents = np.minimum(-float(eta) * (best - candidates.scores[own]).astype(np.float64), 0.0)
         sums[own] = candidates.members[own] / candidates.mass[own] * np.exp(exponents)
     return np.cumsum(sums, out=sums)

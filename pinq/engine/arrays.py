@@ -26,8 +26,7 @@ from pinq.public.specs import Axis
 __all__ = ["ArrayEngine"]
 
 KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
-KEPT_TABLE_BYTES = 2**24  # of one table; it is made in a moment
-KEPT_LISTED_BYTES = 2**26
+KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
 KEPT_LOCATIONS = 4
 LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
@@ -177,7 +176,7 @@ class ArrayEngine:
         listed: Listed | None = self._kept.get(key)
         if listed is None:
             listed = cast(Listed, self._count(_WHOLE_TABLE, [ListRequest(axes)], None, check)[0])
-            if listed.codes.nbytes <= KEPT_LISTED_BYTES:
+            if listed.codes.nbytes <= KEPT_TABLE_BYTES:
                 self._kept.put(key, listed, listed.codes.nbytes + listed.parts.nbytes + listed.counts.nbytes)
         return replace(listed, codes=listed.codes[[axes.index(axis) for axis in wanted]])
 

@@ -39,7 +39,7 @@ from pinq.errors import InternalError
 from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Partition
+from pinq.public.specs import MAX_CELLS, Axis, Partition
 
 __all__ = [
     "WHOLE",
@@ -201,7 +201,6 @@ def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
 
 
 SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
-MAX_SORTED = 2**62  # cells that a word of 64 bits can number
 
 
 class Tally(Protocol):
@@ -491,7 +490,7 @@ def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarr
     words, cells = np.zeros(rows, dtype=np.int64), 1
     for line, size in lines:
         # Words 7, 90 and 7 are numbered 0, 1 and 0: of the cells that there could be, two occur.
-        if cells * size > MAX_SORTED:
+        if cells * size > MAX_CELLS:
             order = np.argsort(words)
             new = np.zeros(rows, dtype=np.int64)
             new[run_starts(words[order])] = 1
@@ -674,7 +673,7 @@ def _require_words(tables: Sequence[TableRequest | ListRequest], common: tuple[A
     """``InternalError`` where the cells of a table cannot be numbered in a word of 64 bits."""
     for table in tables:
         cells = parts * math.prod(axis.slots for axis in (*common, *table.axes))
-        if table.form != "listed" and cells > MAX_SORTED:
+        if table.form != "listed" and cells > MAX_CELLS:
             raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
 
 

@@ -7,11 +7,10 @@ import os
 from itertools import islice
 from pathlib import Path
 
+from pinq.ledger.database import ROWS_AT_A_TIME
 from pinq.ledger.log import Log, open_database
 
 __all__ = ["copy", "set_aside"]
-
-ROWS_AT_A_TIME = 500
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: Path | None = None) -> str:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from pinq.errors import LedgerError
 
 __all__ = [
+    "BUSY_SECONDS",
+    "ROWS_AT_A_TIME",
     "SINCE",
     "AnswerSize",
     "Database",
@@ -27,7 +29,8 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger(__name__)
-IDS_AT_A_TIME = 500
+BUSY_SECONDS = 30.0  # for others to end what they are at
+ROWS_AT_A_TIME = 500
 Row = tuple[Any, ...]
 
 SCHEMA = (
@@ -205,8 +208,8 @@ class Database(ABC):
 
     def _among(self, statement: str, numbers: Collection[int]) -> Iterator[Row]:
         listed = sorted(numbers)
-        for first in range(0, len(listed), IDS_AT_A_TIME):
-            some = ", ".join(map(str, listed[first : first + IDS_AT_A_TIME]))
+        for first in range(0, len(listed), ROWS_AT_A_TIME):
+            some = ", ".join(map(str, listed[first : first + ROWS_AT_A_TIME]))
             yield from self.run(f"{statement}IN ({some}) ORDER BY seq")
 
     # What it is

@@ -17,20 +17,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 from pinq.errors import LedgerError
-from pinq.ledger.database import SINCE, Database, EventRow, NoLedger, Row
+from pinq.ledger.database import BUSY_SECONDS, ROWS_AT_A_TIME, SINCE, Database, EventRow, NoLedger, Row
 
 if TYPE_CHECKING:
     import psycopg
 
 __all__ = ["PostgreSQL"]
 
-BUSY_SECONDS = 30.0
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 300  # the first replay of millions of events stays below
 IDLE_SECONDS = 300
 LOOK_SECONDS = 0.25
 WRITERS_LOCK = 7162390  # one writer at a time
-ROWS_AT_A_TIME = 1000
 # Two statements, so that a writer reads what the writer before it committed: each looks anew.
 BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITERS_LOCK}); "
 _URL = re.compile(

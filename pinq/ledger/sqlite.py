@@ -18,11 +18,10 @@ from typing import TypeVar, cast
 from urllib.parse import quote
 
 from pinq.errors import LedgerError
-from pinq.ledger.database import SINCE, Database, EventRow, NoLedger, Row
+from pinq.ledger.database import BUSY_SECONDS, SINCE, Database, EventRow, NoLedger, Row
 
 __all__ = ["SQLite"]
 
-BUSY_SECONDS = 30.0
 PAUSE_SECONDS = 0.001
 WHOLE = 0  # the place of a backup: no file has this number
 T = TypeVar("T")

@@ -36,7 +36,7 @@ from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon, show
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.products import VECTORS, AnyVector
 from pinq.public.schema import Schema
-from pinq.public.scores import AnyScore, ClassCount, EnoughRows, Score
+from pinq.public.scores import MAX_DEPTH, AnyScore, ClassCount, EnoughRows, Score
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale, two_ends
 
 __all__ = [
@@ -360,7 +360,6 @@ def question_of(verb: str, given: Mapping[str, Any]) -> Question:
     return kind(**{name: given[name] for name in reads})
 
 
-MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
 MAX_NODES = 2**16  # a tree with 2^15 leaves: each is a line of its charge; a million parts are asked through blocks
 MAX_SPECS = 2**16

@@ -647,7 +647,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
 
 MAX_SEED = 2**64
 MAX_MEMBERS = 100_000
-MAX_CELLS = 2**62
+MAX_CELLS = 2**62  # that a word of 64 bits can number
 MAX_AXES = 32
 
 

@@ -216,9 +216,7 @@ def test_writers_of_one_file_open_what_each_wrote(large: Policy, tmp_path: Path)
         block = pa.RecordBatch.from_arrays([pa.array([code] * 5, field.type) for field in schema], schema=schema)
         waited = (block for block in [block] * 3 if both.wait() >= 0)
         written = file.written(in_blocks(waited), [], lambda: None)
-        return sorted(
-            {int(code) for block in written.blocks for column in block.columns.values() for code in column}
-        )
+        return sorted({int(code) for block in written.blocks for column in block.columns.values() for code in column})
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(write, (0, 1))) == [[0], [1]]

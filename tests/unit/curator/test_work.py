@@ -28,7 +28,7 @@ from pinq import (
     Values,
 )
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.mechanisms import DRAWN_AT_ONCE, laplace
+from pinq.curator.mechanisms import AT_ONCE, laplace
 from pinq.curator.monitor import Curator
 from pinq.curator.prepared import PreparedQuery
 from pinq.curator.work import COIN, MAX_SHARDINGS, NAMED, SCORING, SHARD, UNIT, Stopped, Turn, checking_work
@@ -228,8 +228,8 @@ def test_every_number_that_gets_noise_is_paid_for(verb: Any, column: Any, number
 def test_noise_looks_at_the_turn_between_draws() -> None:
     """So many numbers at a time; each gets noise of its own."""
     looked: list[int] = []
-    noisy = laplace(np.full((3, DRAWN_AT_ONCE), 10**15), 1, Fraction(1), lambda: looked.append(1))
-    assert noisy.shape == (3, DRAWN_AT_ONCE)
+    noisy = laplace(np.full((3, AT_ONCE), 10**15), 1, Fraction(1), lambda: looked.append(1))
+    assert noisy.shape == (3, AT_ONCE)
     assert len(looked) == 3
     assert np.abs(noisy - 10**15).max() < 100
     assert len(np.unique(noisy)) > 10
