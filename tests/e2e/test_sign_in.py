@@ -39,6 +39,15 @@ def issuer() -> Iterator[str]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def late() -> Iterator[str]:
+    """Another one, whose tokens have expired when they come."""
+    if not oidc.HAS_CODE_FLOW:
+        pytest.skip(oidc.NO_CODE_FLOW)
+    with oidc.issuing(*PEOPLE, seconds=-3600) as found:
+        yield found
+
+
 def policy_of(folder: Path, issuer: str, **words: Any) -> Path:
     declared = {"issuer": issuer, "client": "pinq", "groups": {"lab": {"epsilon": "0.5", "days": 30}}} | words
     return publish(folder, sign_in=declared)
@@ -92,9 +101,7 @@ def test_a_member_of_a_group_gets_its_grant_once(policy: Path, server: Server, i
     assert [line.kind for line in audit(policy).changes if line.analyst == "bob"] == ["grant", "revoke"]
 
 
-def test_others_get_the_one_answer_and_the_log_says_why(
-    policy: Path, server: Server, issuer: str, tmp_path: Path
-) -> None:
+def test_others_get_the_one_answer_and_the_log_says_why(policy: Path, server: Server, issuer: str, late: str) -> None:
     """Nobody's token, another client's, a changed one, one without a signature, and one of another provider."""
     grant(policy, "ana", 2, sign_in=True)
     good = oidc.id_token(issuer, "ana")
@@ -102,14 +109,12 @@ def test_others_get_the_one_answer_and_the_log_says_why(
     claims = json.loads(base64.urlsafe_b64decode(body + "=="))
     forged = base64.urlsafe_b64encode(json.dumps(claims | {"sub": "bob"}).encode()).decode().rstrip("=")
     unsigned = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
-    with oidc.issuing(*PEOPLE) as other:
-        foreign = oidc.id_token(other, "ana")
     tokens = [
         oidc.id_token(issuer, "eve"),
         oidc.id_token(issuer, "ana", client="elsewhere"),
         f"{head}.{forged}.{signature}",
         f"{unsigned}.{body}.",
-        foreign,
+        oidc.id_token(late, "ana"),
         f"{issuer}ana",
         "x" * 9000,
     ]
@@ -122,16 +127,13 @@ def test_others_get_the_one_answer_and_the_log_says_why(
     assert budget(server, good).status_code == 200
 
 
-def test_an_expired_token_ends(tmp_path: Path) -> None:
+def test_an_expired_token_ends(late: str, tmp_path: Path) -> None:
     """Leeway aside, by the moment that its provider set."""
-    if not oidc.HAS_CODE_FLOW:
-        pytest.skip(oidc.NO_CODE_FLOW)
-    with oidc.issuing(*PEOPLE, seconds=-3600) as issuer:
-        policy = policy_of(tmp_path, issuer)
-        grant(policy, "ana", 2, sign_in=True)
-        with serving(policy, folder=tmp_path) as server:
-            assert budget(server, oidc.id_token(issuer, "ana")).status_code == 401
-            assert "an ID token does not count: ExpiredTokenError" in reasons(server)
+    policy = policy_of(tmp_path, late)
+    grant(policy, "ana", 2, sign_in=True)
+    with serving(policy, folder=tmp_path) as server:
+        assert budget(server, oidc.id_token(late, "ana")).status_code == 401
+        assert "an ID token does not count: ExpiredTokenError" in reasons(server)
 
 
 def test_an_address_counts_once_it_is_verified(issuer: str, tmp_path: Path) -> None:
