@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -25,8 +25,8 @@ from miners.tables.columns import is_categorical, missing_apart, specs_of
 from pinq.errors import QueryError, printable
 from pinq.public.checks import closest
 from pinq.public.dates import PERIODS
-from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind
+from pinq.public.schema import Schema, Value
+from pinq.public.specs import Calendar, Cuts, Groups, Spec, Values
 
 __all__ = ["Key", "Text", "filters"]
 
@@ -258,10 +258,8 @@ def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] 
         labels = text.schema.categorical(name).labels
         if met.sum() == 1:
             return Values(name), int(met.argmax())
-        sides = [
-            tuple(label for label, holds in zip(labels, met, strict=True) if holds == side) for side in (True, False)
-        ]
-        return Groups(name, tuple(sides)), 0
+        inside = tuple(label for label, holds in zip(labels, met, strict=True) if holds)
+        return Groups(name, (inside, tuple(label for label in labels if label not in inside))), 0
     cells, numeric = met[: column.cells], text.schema.numeric(name)
     if met.sum() > cells.sum() == 0:
         return missing_apart(text.schema, name)
@@ -320,10 +318,6 @@ class Key:
         instead = "a column, CASE, WIDTH_BUCKET, FLOOR(x / w) * w or DATE_TRUNC; the policy can derive other columns"
         text.refuse(node, f"`{text.sql(node)}` in GROUP BY: write {instead}")
 
-    def axis(self, schema: Schema) -> Axis:
-        """How its column says which part a row belongs to."""
-        return bind(self.spec, schema).axes[0]
-
 
 def _cases(text: Text, node: x.Case) -> Split:
     """Reads a CASE over one column: the split that its conditions make, and what each part is called."""
@@ -341,14 +335,7 @@ def _cases(text: Text, node: x.Case) -> Split:
         for number in present:
             merged.setdefault(labels[number], []).extend(listed[code] for code in np.flatnonzero(branches == number))
         return Groups(name, tuple(map(tuple, merged.values()))), tuple(merged)
-    cells = branches[: column.cells]
-    starts = np.flatnonzero(np.diff(cells)) + 1
-    if not len(starts):
-        text.refuse(node, f"`{text.sql(node)}` cuts `{name}` nowhere: compare it with numbers within its bounds")
-    numeric, parts = text.schema.numeric(name), [labels[cells[start]] for start in (0, *starts)]
-    if len(set(parts)) < len(parts):
-        text.refuse(node, f"`{text.sql(node)}` gives one name to ranges that lie apart: give each its own")
-    return Cuts(name, tuple(map(numeric.cut_before, starts.tolist()))), (*parts, *_missing(text, numeric, name))
+    return _ranges(text, node, name, branches[: column.cells], labels.__getitem__)
 
 
 def _label(text: Text, node: x.Expr | None) -> Value | None:
@@ -356,23 +343,25 @@ def _label(text: Text, node: x.Expr | None) -> Value | None:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def _missing(text: Text, column: Numeric, name: str) -> tuple[None, ...]:
+def _ranges(text: Text, node: x.Expr, name: str, numbers: np.ndarray, label: Callable[[int], Any]) -> Split:
+    """Cuts a grid wherever the number of its cells changes, which says what a part is called."""
+    column, starts = text.schema.numeric(name), np.flatnonzero(np.diff(numbers)) + 1
+    if not 0 < len(starts) <= MAX_BINS:
+        text.refuse(node, f"`{text.sql(node)}` makes {len(starts) + 1:,} groups of `{name}`: cut within its bounds")
+    parts = [label(int(numbers[start])) for start in (0, *starts)]
+    if len(set(parts)) < len(parts):
+        text.refuse(node, f"`{text.sql(node)}` gives one name to ranges that lie apart: give each its own")
     if column.nullable:
         text.notes.append(f"missing values of `{name}` are a group of their own")
-    return (None,) * column.nullable
+    return Cuts(name, tuple(map(column.cut_before, starts.tolist()))), (*parts, *(None,) * column.nullable)
 
 
-def _cut(text: Text, node: x.Expr, name: str, labelled: Mapping[Any, Value | float]) -> Split:
-    """Cuts a column at points, each the beginning of a labelled range; points out of bounds cut nothing."""
-    column, parts = text.schema.numeric(name), dict[int, Any]()
-    for point, label in labelled.items():
-        place = (column.number_of(point, name) - column.low) / column.width
-        parts[min(max(math.ceil(place - Fraction(column.tolerance)), 0), column.cells)] = label
-    starts = sorted(start for start in parts if start < column.cells)
-    if len(starts) < 2:
-        text.refuse(node, f"`{text.sql(node)}` cuts `{name}` nowhere: its numbers are {' to '.join(column.bounds)}")
-    labels = tuple(parts[start] for start in starts)
-    return Cuts(name, tuple(map(column.cut_before, starts[1:]))), (*labels, *_missing(text, column, name))
+def _edges(text: Text, node: x.Expr, name: str) -> np.ndarray:
+    """Returns where each cell of a column of numbers begins, by a little more."""
+    column = text.schema.numeric(name)
+    if column.unit:
+        text.refuse(node, f"`{text.sql(node)}`: `{name}` has dates; write DATE_TRUNC('month', {name})")
+    return float(column.low) + float(column.width) * (np.arange(column.cells) + column.tolerance)
 
 
 def _buckets(text: Text, node: x.WidthBucket) -> Split:
@@ -381,24 +370,22 @@ def _buckets(text: Text, node: x.WidthBucket) -> Split:
     low, high, bins = (text.number(node.args[part]) for part in ("min_value", "max_value", "num_buckets"))
     if not (bins.denominator == 1 and 0 < bins <= MAX_BINS and low < high):
         text.refuse(node, f"`{text.sql(node)}`: write WIDTH_BUCKET(column, low, high, bins), low below high")
-    points = {float(low + number * (high - low) / bins): number + 1 for number in range(int(bins) + 1)}
-    return _cut(text, node, name, {min(float(text.schema.numeric(name).low), float(low)) - 1: 0, **points})
+    numbers = np.floor((_edges(text, node, name) - float(low)) / float((high - low) / bins))
+    return _ranges(text, node, name, np.clip(numbers, -1, int(bins)) + 1, int)
 
 
 def _floors(text: Text, node: x.Mul) -> Split:
     """Reads FLOOR(column / w) * w: ranges of width w, called by their lower ends."""
-    name = text.column_of(node)
-    column, sides = text.schema.numeric(name), (node.left, node.right)
-    floor = sides[isinstance(sides[1], x.Floor)]
-    quotient = floor.this.unnest() if isinstance(floor, x.Floor) else None
-    if not (isinstance(quotient, x.Div) and isinstance(quotient.left, x.Column)):
-        text.refuse(node, f"`{text.sql(node)}`: write FLOOR({name} / 10) * 10")
-    width, *others = (text.number(side) for side in (quotient.right, *sides) if side is not floor)
-    if [width] != others or not 0 < column.high - column.low < width * MAX_BINS:
-        text.refuse(node, f"`{text.sql(node)}`: write FLOOR({name} / 10) * 10, the same number twice")
-    starts = range(math.floor(column.low / width), math.floor(column.high / width) + 1)
-    lowest = {float(start * width): start * width for start in starts}
-    return _cut(text, node, name, {at: int(at) if exact.denominator == 1 else at for at, exact in lowest.items()})
+    sides = sorted((node.left, node.right), key=lambda side: isinstance(side, x.Floor))
+    quotient = sides[1].this.unnest() if isinstance(sides[1], x.Floor) else None
+    if not (isinstance(quotient, x.Div) and isinstance(quotient.left, x.Column) and quotient.right == sides[0]):
+        text.refuse(node, f"`{text.sql(node)}`: write FLOOR(column / 10) * 10, the same number twice")
+    name, width = text.column_of(node), text.number(sides[0])
+    if width <= 0:
+        text.refuse(node, f"`{text.sql(node)}`: write a number greater than 0")
+    numbers = np.floor(_edges(text, node, name) / float(width))
+    step = int(width) if width.denominator == 1 else float(width)
+    return _ranges(text, node, name, numbers, lambda number: number * step)
 
 
 def _period(text: Text, node: x.Expr) -> Calendar:

@@ -25,6 +25,7 @@ from miners.tables.statistics import Count, Mean, StandardDeviation, Statistic, 
 from miners.tables.table import NUMBERS
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
+from pinq.public.specs import bind
 
 if TYPE_CHECKING:
     from miners.tables.table import Draft, Table
@@ -265,7 +266,7 @@ class Select:
         places = {number: place for place, number in enumerate(asked)}
         each, numbers = len(places), table.frame["value"].to_numpy()
         values = {number: numbers[place::each] for number, place in places.items()}
-        axes = [key.axis(self.text.schema) for key in self.keys]
+        axes = [bind(key.spec, self.text.schema).axes[0] for key in self.keys]
         groups = (
             np.indices([axis.size for axis in axes]).reshape(len(axes), -1) if axes else np.zeros((0, 1), dtype=int)
         )
