@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from miners.fitted.forest import Forest
     from miners.fitted.route import UndeclaredValueWarning
     from miners.fitted.tree import Tree
+    from miners.linear.components import PCA
+    from miners.linear.discriminant import LinearDiscriminant, QuadraticDiscriminant
+    from miners.linear.regression import LinearRegression
     from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
     from miners.synthesizer.synthesizer import Synthesizer
     from miners.trees.decision_forest import DPDecisionForest
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from miners.tuning.suggestion import suggest
 
 __all__ = [
+    "PCA",
     "DPDecisionForest",
     "DPDilca",
     "DPExtraTrees",
@@ -52,7 +56,10 @@ __all__ = [
     "Federation",
     "FitWarning",
     "Forest",
+    "LinearDiscriminant",
+    "LinearRegression",
     "PublicRows",
+    "QuadraticDiscriminant",
     "Scorecard",
     "ScorecardRegressor",
     "SuLQID3",
@@ -80,7 +87,11 @@ _HOMES = {
     "Federation": "miners.federated.federation",
     "FitWarning": "miners.budget.plan",
     "Forest": "miners.fitted.forest",
+    "LinearDiscriminant": "miners.linear.discriminant",
+    "LinearRegression": "miners.linear.regression",
+    "PCA": "miners.linear.components",
     "PublicRows": "miners.tuning.public_rows",
+    "QuadraticDiscriminant": "miners.linear.discriminant",
     "Scorecard": "miners.scorecards.scorecard",
     "ScorecardRegressor": "miners.scorecards.scorecard",
     "SuLQID3": "miners.trees.sulq_id3",

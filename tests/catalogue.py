@@ -56,7 +56,9 @@ class Form:
 
     @property
     def learns(self) -> str:
-        """What comes out: ``classes``, ``means``, ``distances`` or ``rows``."""
+        """What comes out: ``classes``, ``means``, ``distances``, ``components`` or ``rows``."""
+        if hasattr(self.kind, "components_"):
+            return "components"
         if not hasattr(self.kind, "predict"):
             return "distances" if hasattr(self.kind, "pairwise") else "rows"
         return "means" if is_regressor(self.kind()) else "classes"

@@ -5,7 +5,7 @@ A function first drafts: it says which questions it will ask at which epsilon. `
 shows the draft and costs nothing; ``function(...)`` carries it out, once the handle can pay for all
 of it, so no epsilon goes into half a table.
 
-``Table.plot`` draws: bars with intervals, boxes from quantiles, heat maps, or a panel each. The
+``Table.plot`` draws: bars with intervals, boxes from quantiles, heat maps, maps of correlations, or a panel each. The
 last key of a table runs down the axis, keys before it are colours. Of a table with statistics of
 several columns each column has a panel of its own, for their units differ.
 """
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 __all__ = ["Draft", "Picture", "Table", "TableFunction"]
 
 P = ParamSpec("P")
-Picture = Literal["bars", "heat", "boxes", "panels"]
+Picture = Literal["bars", "heat", "map", "boxes", "panels"]
 NUMBERS = ("value", "low", "high")
 SHOWN_ROWS = 200
+WRITTEN = 15  # columns of a map whose cells have their numbers
 MOST_NAMED = 8  # columns of a table that the log's name for it lists
 
 
@@ -157,8 +158,8 @@ class Table:
         """
         if self.picture == "panels":
             return _panels(self, ax)
-        ax = ax or _axes(2 * len(self.wide()) if self.picture == "heat" else _lines(self.frame))
-        {"bars": _bars, "heat": _heat, "boxes": _boxes}[self.picture](ax, self.frame, self.keys)
+        ax = ax or _axes(2 * len(self.wide()) if self.picture in ("heat", "map") else _lines(self.frame))
+        {"bars": _bars, "heat": _heat, "map": _map, "boxes": _boxes}[self.picture](ax, self.frame, self.keys)
         ax.set_title(self.title, fontsize=10, loc="left")
         return _figure(ax)
 
@@ -300,6 +301,19 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     ax.set_xlabel(columns, fontsize=9)
     colours = _figure(ax).colorbar(image, ax=ax, label="rows")
     colours.ax.tick_params(labelsize=8)
+
+
+def _map(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
+    """Draws numbers from -1 to 1 of each two things in two colours, pale where their interval has 0."""
+    names, down = list(dict.fromkeys(frame[keys[1]])), len(set(frame[keys[0]]))
+    numbers, low, high = (frame[name].to_numpy(dtype=float).reshape(down, -1) for name in NUMBERS)
+    told = np.where((low > 0) | (high < 0), numbers, 0.0)
+    ax.imshow(told, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    if down <= WRITTEN:
+        write_cells(ax, numbers, lambda number: f"{number:.2f}", np.abs(told) > 0.6)
+    labels = [_text(name) for name in names]
+    ax.set_yticks(range(len(labels)), labels, fontsize=8)
+    ax.set_xticks(range(len(labels)), labels, fontsize=8, rotation=90)
 
 
 def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:

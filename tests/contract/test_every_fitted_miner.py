@@ -84,6 +84,9 @@ def test_what_was_learned_is_a_table(form: Form) -> None:
     if form.learns == "distances":
         assert frame["distance"].between(0, 1).all()
         return
+    if form.learns == "components":
+        assert (frame["variance"] >= 0).all()
+        return
     if form.learns == "rows":
         assert (frame["off"] >= 0).all()
         return

@@ -33,7 +33,7 @@ from tests.people import SCHEMA
 
 pytestmark = pytest.mark.slow
 
-TARGETS = {"classes": "income", "means": "wage", "distances": "job", "rows": "income"}
+TARGETS = {"classes": "income", "means": "wage", "distances": "job", "components": "income", "rows": "income"}
 # Their published forms keep back what leaves that came early were not asked.
 MAY_KEEP_BACK = {"SuLQID3", "DiffPID3", "DiffPC45"}
 
@@ -247,7 +247,7 @@ def test_a_wrong_column_is_refused_by_name(form: Form, untouched: Any) -> None:
     """With the closest name that there is; and a column of one value says nothing."""
     target = TARGETS[form.learns]
     is_refused(untouched, form, "incme", "did you mean 'income'")
-    if form.learns != "rows":  # which have that value
+    if form.learns not in ("rows", "components"):  # which have that value, and leave it out
         is_refused(untouched, form, "only", "only")
     is_refused(untouched, form, target, "did you mean 'age'", attributes=["sex", "agee"])
     is_refused(untouched, form, target, "list of names", attributes="age")
@@ -342,7 +342,8 @@ def test_json_that_is_something_else_is_refused(form: Form) -> None:
 def answers(miner: Any, table: Any) -> Any:
     if hasattr(miner, "sample"):
         return miner.sample(len(table), random_state=1)
-    return miner.predict(table) if hasattr(miner, "predict") else miner.pairwise(table)
+    learns = Form(type(miner).__name__).learns
+    return getattr(miner, {"distances": "pairwise", "components": "transform"}.get(learns, "predict"))(table)
 
 
 @every_form
@@ -371,6 +372,11 @@ def test_answers_have_the_type_that_was_promised(form: Form) -> None:
         assert got.dtype == np.float64
         assert ((got >= 0) & (got <= 50)).all()
         assert miner.score(frame) <= 1
+    elif form.learns == "components":
+        assert got.shape == (30, len(miner.components_))
+        assert np.allclose(miner.components_ @ miner.components_.T, np.eye(len(miner.components_)))
+        assert (np.diff(miner.explained_variance_) <= 0).all()
+        assert miner.explained_variance_ratio_.sum() == pytest.approx(1) or not miner.explained_variance_.any()
     else:
         (matrix,) = [distances.to_numpy() for distances in miner.distances_.values()]
         assert got.shape == (30, 30)

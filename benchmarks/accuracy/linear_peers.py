@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# mypy: ignore-errors
+# (none of what it measures is installed beside pinq)
+"""diffprivlib's linear regression and PCA on given arrays; runs in the peers' interpreter.
+
+``python linear_peers.py FILE`` reads an ``npz`` of rows within -1 and 1, and prints predictions or
+components for each fit that is asked for on standard input as ``["regression" | "pca", epsilon,
+run]``, a line of JSON each. Bounds are given; nothing is read off the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+import numpy as np
+from diffprivlib.models import PCA, LinearRegression
+
+
+def answer(arrays, kind, epsilon, run):
+    """Fits one model; returns what it predicts for the test rows, or its components."""
+    train = arrays["train"]
+    ends = -np.ones(train.shape[1]), np.ones(train.shape[1])
+    if kind == "regression":
+        model = LinearRegression(epsilon=epsilon, bounds_X=ends, bounds_y=(-1, 1), random_state=run)
+        return model.fit(train, arrays["target"]).predict(arrays["test"]).tolist()
+    count = int(arrays["components"])
+    norm = float(np.sqrt(train.shape[1]))
+    model = PCA(count, epsilon=epsilon, bounds=ends, data_norm=norm, random_state=run)
+    return model.fit(train).components_.tolist()
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    arrays = np.load(sys.argv[1])
+    for kind, epsilon, run in json.load(sys.stdin):
+        print(json.dumps(answer(arrays, kind, epsilon, run)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discriminants: each class a normal cloud in the columns, of one common shape or of its own.
+
+``LinearDiscriminant`` asks for the sums of each class and for the products of all rows;
+``QuadraticDiscriminant`` for the products of each class, which are disjoint and cost one. Noise in a
+covariance makes directions of little variance seem to have none, or less: eigenvalues are lifted to a
+share of what the noise alone would have as its largest. Means, sizes and shapes of classes are pulled to
+those of all classes as far as noise explains how they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+
+from miners.budget.plan import PlanLine, count_scale, loss_text, many
+from miners.budget.recipe import spread
+from miners.estimator import Classifier, require_varied
+from miners.fitted.target import as_array
+from miners.fitted.theme import INK, pyplot, shorten
+from miners.handle_miner import HandleMiner
+from miners.linear.moments import (
+    ROOT,
+    Coordinates,
+    Moments,
+    Norm,
+    asked_columns,
+    noise_edge,
+    noisy_products,
+    product_line,
+    scale_line,
+)
+from pinq.errors import QueryError
+from pinq.public.checks import text_of
+from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.schema import Schema, Value
+from pinq.public.specs import Groups, Values
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["Gaussians", "LinearDiscriminant", "QuadraticDiscriminant", "Separating"]
+
+# Shares of epsilon and rules of eigenvalues, chosen on made-up classes of rank 12 in 49 columns (docs/linear.md).
+POOLED, OWN = (15, 25, 60), (15, 85)
+LIFTED_POOLED, LIFTED_OWN = 0.5, 0.35  # of the noise's largest eigenvalue: eigenvalues are no smaller
+CLEAR = 3.0  # variances of a column: where noise in a class's shape is larger, all classes share one
+LEAST_SIZE = 0.1  # of the mean size of a class
+
+
+@dataclass(frozen=True)
+class Separating:
+    """What is decided before the first question.
+
+    Attributes:
+        schema: The public schema.
+        target: The classes.
+        columns: By what they are told apart.
+        own: Whether each class has a shape of its own.
+        shares: What the questions cost, in their order.
+    """
+
+    schema: Schema
+    target: str
+    columns: tuple[str, ...]
+    own: bool
+    shares: tuple[Epsilon, ...]
+
+    @property
+    def norm(self) -> Norm:
+        """Of the rows' vectors."""
+        parts = self.classes if self.own else 1
+        return Norm.of(self.schema, self.columns, self.shares[-1], parts=parts)
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return len(self.schema.categorical(self.target).values)
+
+    def edge(self, rows: int) -> float:
+        """The largest eigenvalue of the noise in the covariance of a class, or of all, of so many rows."""
+        noise = ROOT * count_scale(self.schema, self.shares[-1]) * self.norm.limit("all")
+        return noise_edge(noise, self.norm.entries) * (self.classes if self.own else 1) / max(rows, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """A normal cloud for each class.
+
+    Attributes:
+        coordinates: Of the columns.
+        target: The classes' column.
+        sizes: About how many rows each class has, shape (classes,).
+        means: Shape (classes, entries), in deviations.
+        covariances: Shape (classes, entries, entries), or (1, entries, entries) for one of all.
+    """
+
+    coordinates: Coordinates
+    target: str
+    sizes: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+
+    kept_as: ClassVar[str] = "gaussians"
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema."""
+        return self.coordinates.schema
+
+    @property
+    def classes(self) -> tuple[Value, ...]:
+        """The target's declared values."""
+        return self.schema.categorical(self.target).values
+
+    @property
+    def importances(self) -> dict[str, float]:
+        """How far the means of classes are apart in each column, in variances, as shares of 1."""
+        centre = np.average(self.means, axis=0, weights=self.sizes)
+        within = np.einsum("kii->ki", self.covariances).mean(axis=0)
+        return self.coordinates.shares(np.average((self.means - centre) ** 2, axis=0, weights=self.sizes) / within)
+
+    @cached_property
+    def _axes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and eigenvectors of the covariances."""
+        values, vectors = np.linalg.eigh(self.covariances)
+        return np.maximum(values, 1e-9), vectors
+
+    def predict_proba(self, frame: Any) -> np.ndarray:
+        """Predicts class probabilities, shape (rows, classes), as declared."""
+        points, (values, vectors) = self.coordinates.of(frame), self._axes
+        scores = np.tile(np.log(self.sizes), (len(points), 1))
+        for number, mean in enumerate(self.means):
+            own = number if len(values) > 1 else 0
+            turned = (points - mean) @ vectors[own]
+            scores[:, number] -= (turned**2 / values[own]).sum(axis=1) / 2 + np.log(values[own]).sum() / 2
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        shares: np.ndarray = odds / odds.sum(axis=1, keepdims=True)
+        return shares
+
+    def predict(self, frame: Any) -> np.ndarray:
+        """Predicts the likeliest class of each row, shape (rows,)."""
+        predicted: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
+        return predicted
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each class and coordinate; see ``LinearDiscriminant.to_frame``."""
+        import pandas as pd
+
+        coordinates, shares = self.coordinates, self.sizes / self.sizes.sum()
+        means = coordinates.centres + coordinates.deviations * self.means
+        spreads = coordinates.deviations * np.sqrt(np.einsum("kii->ki", self.covariances))
+        rows = [
+            (text_of(value), share, name, mean, deviation)
+            for value, share, own, width in zip(
+                self.classes, shares, means, np.broadcast_to(spreads, means.shape), strict=True
+            )
+            for name, mean, deviation in zip(coordinates.names, own, width, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=["class", "share", "term", "mean", "deviation"])
+
+    def export_text(self) -> str:
+        """The means of the classes as text, the column that tells them apart best first."""
+        table = self.to_frame().pivot(index="term", columns="class", values="mean")
+        order = sorted(self.coordinates.names, key=lambda name: -float(np.ptp(self.means, axis=0)[self._place(name)]))
+        labels = [text_of(value) for value in self.classes]
+        shares = dict(zip(labels, self.sizes / self.sizes.sum(), strict=True))
+        heading = f"{self!r}\nshares: {', '.join(f'{label} {share:.1%}' for label, share in shares.items())}"
+        return f"{heading}\n\nmeans\n{table.loc[order, labels].to_string(float_format='{:.4g}'.format)}"
+
+    def _place(self, name: str) -> int:
+        return self.coordinates.names.index(name)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws how far the mean of each class is from that of all rows, in deviations."""
+        names = self.coordinates.names
+        if ax is None:
+            size = (1.5 + 0.3 * len(names), 1 + 0.35 * len(self.classes))
+            _, ax = pyplot("a discriminant").subplots(figsize=size, layout="constrained")
+        most = max(float(np.abs(self.means).max()), 1e-9)
+        ax.imshow(self.means, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+        ax.set_xticks(np.arange(len(names)), [shorten(name, 16) for name in names], rotation=90, fontsize=7)
+        ax.set_yticks(np.arange(len(self.classes)), [shorten(text_of(value), 16) for value in self.classes], fontsize=7)
+        ax.set_title(f"means by {self.target}, in deviations, up to ±{most:.2g}", fontsize=9, color=INK)
+        return ax
+
+    def __repr__(self) -> str:
+        shape = "shapes of their own" if len(self.covariances) > 1 else "one shape"
+        return f"Gaussians({self.target}: {len(self.classes)} classes of {shape})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        arrays = {name: getattr(self, name).tolist() for name in ("sizes", "means", "covariances")}
+        return {"target": self.target, "coordinates": self.coordinates.to_dict(), **arrays}
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Self:
+        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+        try:
+            coordinates, target = Coordinates.from_dict(stored["coordinates"]), str(stored["target"])
+            arrays = [np.array(stored[name], dtype=np.float64) for name in ("sizes", "means", "covariances")]
+            classes, entries = len(coordinates.schema.categorical(target).values), len(coordinates.entries)
+            shapes = [own.shape for own in arrays]
+            fits = shapes[:2] == [(classes,), (classes, entries)]
+            fits &= shapes[2] in ((1, entries, entries), (classes, entries, entries))
+            if not fits or not all(np.isfinite(own).all() for own in arrays) or (arrays[0] <= 0).any():
+                raise ValueError("its numbers do not fit its columns")
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise QueryError(f"these are not stored classes: {error}") from None
+        return cls(coordinates, target, *arrays)
+
+
+def _pulled(numbers: np.ndarray, to: np.ndarray | float, noise: np.ndarray | float) -> np.ndarray:
+    """Numbers pulled to others, by the share of their mean square that noise does not explain."""
+    # Differences of square 4 under noise of square 3: one quarter of them is left.
+    signal = max(float(np.mean((numbers - to) ** 2) - np.mean(np.square(noise))), 0.0)
+    weight = signal / (signal + np.square(noise) + 1e-300)
+    found: np.ndarray = to + (numbers - to) * weight
+    return found
+
+
+def _lifted(covariance: np.ndarray, floor: float) -> np.ndarray:
+    """A covariance whose eigenvalues are at least ``floor``."""
+    values, vectors = np.linalg.eigh(covariance)
+    found: np.ndarray = (vectors * np.maximum(values, max(floor, 1e-6))) @ vectors.T
+    return found
+
+
+def _shares(schema: Schema, columns: Sequence[str], epsilon: Epsilon, weights: tuple[int, ...]) -> tuple[Epsilon, ...]:
+    """What each question costs; without numeric columns nothing is asked for their scales."""
+    if any(name in schema.numeric_columns for name in columns):
+        return spread(epsilon, weights)
+    return (ZERO, *spread(epsilon, weights[1:]))
+
+
+def pooled_classes(
+    coordinates: Coordinates, target: str, sums: np.ndarray, noise: float, moments: Moments
+) -> Gaussians:
+    """Classes of one shape, from the sums of each with noise of a deviation, and from the moments of all."""
+    sizes = _pulled(sums[:, 0], max(float(sums[:, 0].mean()), noise), noise)
+    sizes = np.maximum(sizes, max(LEAST_SIZE * float(sizes.mean()), 1.0))
+    errors, shares = noise / sizes, sizes / sizes.sum()
+    means = sums[:, 1:] / sizes[:, None]
+    centre = shares @ means
+    means = _pulled(means, centre, errors[:, None])
+    rows, _, (covariance,) = moments.centred()
+    within = covariance - ((means - centre).T * shares) @ (means - centre)
+    floor = LIFTED_POOLED * noise_edge(moments.deviation / float(rows[0]), len(centre))
+    return Gaussians(coordinates, target, sizes, means, _lifted(within, floor)[None])
+
+
+def own_classes(coordinates: Coordinates, target: str, moments: Moments) -> Gaussians:
+    """Classes of a shape each, from the moments of each, pulled to the shape of all."""
+    sizes, means, covariances = moments.centred()
+    errors, shares = moments.deviation / sizes, sizes / sizes.sum()
+    centre = shares @ means
+    pooled, together = np.einsum("k,kde->de", shares, covariances), float(np.sqrt((shares**2) @ errors**2))
+    upper, shaped = np.triu_indices(len(centre)), []
+    for covariance, error in zip(covariances, errors, strict=True):
+        own = covariance - pooled
+        signal = max(float(np.mean(own[upper] ** 2)) - error**2 - together**2, 0.0)
+        # Squared, for what a covariance is used for is its inverse, in which errors are larger.
+        weight = (signal / (signal + error**2 + 1e-300)) ** 2
+        left = float(np.hypot(weight * error, (1 - weight) * together))
+        shaped.append(_lifted(pooled + weight * own, LIFTED_OWN * noise_edge(left, len(centre))))
+    means = _pulled(means, centre, errors[:, None])
+    return Gaussians(coordinates, target, np.maximum(sizes, 1.0), means, np.array(shaped))
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class LinearDiscriminant(Classifier, HandleMiner[Separating]):
+    """Linear discriminant analysis: normal classes of one shape, told apart by planes.
+
+    Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
+
+    Args:
+        epsilon: What ``fit`` costs in all.
+        attributes: Columns to look at; None for all but the target.
+
+    Attributes:
+        classes_: The declared values of the target, shape (classes,).
+        gaussians_: The fitted ``Gaussians``.
+        schema_: The public schema under which it was learned.
+        cost_: What ``fit`` really spent, exact.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: the questions are asked of the same rows, each at a share of ``epsilon``; the shares
+        are whole nano-epsilons that add up to it. Sums and products of classes are of disjoint
+        parts, and all products of a row together cost one sum (privacy.md 8.6).
+        Exact: nano-epsilons. Held by: tests/unit/linear/test_discriminant.py,
+        tests/contract/test_every_miner.py.
+
+    Examples:
+        >>> LinearDiscriminant(epsilon=0.5)
+        LinearDiscriminant(epsilon=0.5)
+    """
+
+    epsilon: Loss = 1.0
+    attributes: Sequence[str] | None = None
+
+    _state = Gaussians
+    _limits = (
+        "Classes are normal clouds: what bends, or falls into several clouds, is not learned.",
+        "Numbers beyond some deviations from the mean count as these.",
+    )
+
+    @property
+    def _model(self) -> Gaussians:
+        return cast(Gaussians, super()._model)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns what a class is in each column: ``class``, ``share``, ``term``, ``mean``, ``deviation``."""
+        return self._model.to_frame()
+
+    def export_text(self) -> str:
+        """The shares and means of the classes as text."""
+        return self._model.export_text()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the means of the classes as a map, in deviations. It needs matplotlib."""
+        return self._model.plot(ax)
+
+    def _repr_html_(self) -> str:
+        """Returns the parameters, and once fitted the means."""
+        if not hasattr(self, f"{Gaussians.kept_as}_"):
+            return f"<p>{escape(repr(self))}, not fitted</p>"
+        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p><pre>{escape(self.export_text())}</pre>"
+
+    def _checked(self, schema: Schema, target: str) -> Separating:
+        epsilon = Epsilon.of(self.epsilon)
+        schema.column(target)
+        if target in schema.numeric_columns:
+            raise QueryError(f"the target `{target}` is numeric; take LinearRegression, which predicts its mean.")
+        require_varied(schema, target)
+        work = self._decided(schema, target, asked_columns(schema, target, self.attributes), epsilon)
+        Coordinates.unasked(schema, work.columns).products().check(schema)
+        return work
+
+    def _decided(self, schema: Schema, target: str, columns: tuple[str, ...], epsilon: Epsilon) -> Separating:
+        return Separating(schema, target, columns, False, _shares(schema, columns, epsilon, POOLED))
+
+    def _rehearse(self, work: Separating, handle: PrivateQueryable) -> None:
+        parts = handle.partition(Values(work.target))
+        parts.preview("noisy_sum", Coordinates.unasked(work.schema, work.columns).products(), epsilon=work.shares[-1])
+
+    def _learned(self, work: Separating, handle: PrivateQueryable, target: str) -> Gaussians:
+        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
+        classes = handle.partition(Values(target))
+        if work.own:
+            moments = Moments.asked(classes, coordinates, work.norm, work.shares[1])
+            return own_classes(coordinates, target, moments.first(work.classes))
+        sums, noise = noisy_products(classes, coordinates.products(work.norm, "sums"), work.shares[1])
+        numbers, noise = sums[: work.classes] * coordinates.reach**2, noise * coordinates.reach**2
+        known = handle.partition(Groups(target, (work.schema.categorical(target).values,)))
+        moments = Moments.asked(known, coordinates, work.norm, work.shares[2])
+        return pooled_classes(coordinates, target, numbers, noise, moments)
+
+    def _total(self, work: Separating) -> Epsilon:
+        return Epsilon(sum(share.nano for share in work.shares))
+
+    def _title(self, work: Separating) -> str:
+        return f"{type(self).__name__} of `{work.target}` by {many(len(work.columns), 'column')}"
+
+    def _lines(self, work: Separating) -> Sequence[PlanLine]:
+        schema, norm, classes = work.schema, work.norm, work.schema.columns[work.target].codes
+        scales = [scale_line(schema, work.columns, work.shares[0])] if norm.numeric else []
+        if work.own:
+            return *scales, product_line(schema, norm, "all", "products of columns", work.shares[1], 1, classes)
+        sums = product_line(schema, norm, "sums", "sums of columns", work.shares[1], 1, classes)
+        return *scales, sums, product_line(schema, norm, "all", "products of columns", work.shares[2])
+
+    def _notes(self, work: Separating) -> tuple[str, ...]:
+        shape = "each class has a shape of its own." if work.own else "all classes share one shape."
+        return ("noise of products is in squares of a column's deviation.", shape)
+
+    def _warnings(self, work: Separating, rows: int | None) -> tuple[str, ...]:
+        edge = work.edge(work.schema.max_rows if rows is None else rows)
+        if edge < CLEAR:
+            return ()
+        return (
+            f"noise in the products is {edge:,.1f} times a column's variance: how columns go together cannot be told "
+            "from it; take fewer `attributes`, a larger `epsilon`, or a Scorecard.",
+        )
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class QuadraticDiscriminant(LinearDiscriminant):
+    """Quadratic discriminant analysis: normal classes, each of a shape of its own.
+
+    Where public facts (epsilon, ``max_rows``, the classes and columns) say that noise in the shape of a
+    class is ``CLEAR`` times a column's variance or more, all classes share one, as in
+    ``LinearDiscriminant``; the plan says which it is. Parameters, attributes and privacy as there.
+
+    Examples:
+        >>> QuadraticDiscriminant(epsilon=2)
+        QuadraticDiscriminant(epsilon=2)
+    """
+
+    def _decided(self, schema: Schema, target: str, columns: tuple[str, ...], epsilon: Epsilon) -> Separating:
+        own = Separating(schema, target, columns, True, _shares(schema, columns, epsilon, OWN))
+        return own if own.edge(schema.max_rows) < CLEAR else super()._decided(schema, target, columns, epsilon)

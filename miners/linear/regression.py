@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``LinearRegression``: coefficients with errors that know both the noise and the rows.
+
+With A = Σ x x' and b = Σ x y of the answers, least squares is b = A β + η. Three independent parts
+make η: the residuals of the rows, Σ x e; the noise of b; and the noise of A times β. All but β are
+public or in the answers, so β has a normal posterior under a prior that says how large coefficients
+are: precise where A is large beside its noise, the prior where it is not. It is ridge regression
+whose ridge is small in directions that the noise leaves alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+
+from miners.budget.plan import PlanLine, count_scale, loss_text, many
+from miners.budget.recipe import spread
+from miners.estimator import Regressor, require_varied
+from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
+from miners.handle_miner import HandleMiner
+from miners.linear.moments import (
+    ROOT,
+    TARGET_SIZE,
+    Coordinates,
+    Moments,
+    Norm,
+    Scales,
+    asked_columns,
+    noise_edge,
+    product_line,
+    scale_line,
+    scale_products,
+)
+from miners.scorecards.objectives import Mean, objective_of
+from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon, Loss, standard_deviation
+from pinq.public.points import POINTS
+from pinq.public.products import Products
+from pinq.public.schema import Schema
+from pinq.public.specs import bind
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["LinearRegression", "Regressing", "RegressionLine"]
+
+SHARES = (4, 6, 15, 75)  # of epsilon: where the target lies, twice; scales; products (docs/linear.md)
+NEAR = 4.0  # deviations of a histogram about its mean, where the target is looked for
+SURE = 1.96  # deviations on each side of a 95 % interval
+ROUNDS = 30  # of the posterior; it changes by less than a hundredth of its errors after 20
+LEAST_RESIDUAL = 0.05  # share of the target's variance: noise may leave less than none
+
+
+@dataclass(frozen=True)
+class Regressing:
+    """What is decided before the first question.
+
+    Attributes:
+        schema: The public schema.
+        target: What is predicted.
+        columns: By what.
+        shares: What the questions cost, in their order.
+    """
+
+    schema: Schema
+    target: str
+    columns: tuple[str, ...]
+    shares: tuple[Epsilon, ...]
+
+    @property
+    def norm(self) -> Norm:
+        """Of the rows' vectors."""
+        return Norm.of(self.schema, self.columns, self.shares[-1], target=True)
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionLine:
+    """A fitted regression.
+
+    Attributes:
+        coordinates: Of the columns.
+        target: What is predicted.
+        scale: The target's centre and deviation.
+        coefficients: Of the constant and the coordinates, in deviations, shape (entries,).
+        errors: Standard errors of ``natural``, the intercept first, shape (entries,).
+        determination: R², as the noisy sums have it.
+        residual: Standard deviation of the target about the line, in its units.
+        rows: About how many rows it was learned from.
+    """
+
+    coordinates: Coordinates
+    target: str
+    scale: tuple[float, float]
+    coefficients: np.ndarray
+    errors: np.ndarray
+    determination: float
+    residual: float
+    rows: float
+
+    kept_as: ClassVar[str] = "line"
+    classes: ClassVar[tuple[()]] = ()
+
+    @classmethod
+    def of(
+        cls, coordinates: Coordinates, target: str, scale: tuple[float, float], moments: Moments, rows: float
+    ) -> Self:
+        """The posterior of the coefficients by noisy moments of so many rows, the target their last entry."""
+        matrix, larger = moments.matrices[0], coordinates.reach / TARGET_SIZE  # the target was asked for smaller
+        gram, cross, square = matrix[:-1, :-1], matrix[:-1, -1] * larger, float(matrix[-1, -1]) * larger**2
+        weight = max(float(gram[0, 0]), moments.deviation)  # of all rows: those that were shortened count less
+        mean, covariance, residual = posterior(gram, cross, square, moments.deviation, larger, weight)
+        natural = _to_units(coordinates, scale[1])
+        errors = np.sqrt(np.einsum("ij,jk,ik->i", natural, covariance, natural))
+        determination = max(0.0, 1 - residual)
+        return cls(coordinates, target, scale, mean, errors, determination, math.sqrt(residual) * scale[1], rows)
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema."""
+        return self.coordinates.schema
+
+    @property
+    def natural(self) -> np.ndarray:
+        """The intercept and each coordinate's coefficient in units of the columns, shape (entries,)."""
+        found: np.ndarray = _to_units(self.coordinates, self.scale[1]) @ self.coefficients
+        found[0] += self.scale[0]
+        return found
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What the coefficients are of."""
+        return ("(intercept)", *self.coordinates.names)
+
+    @property
+    def importances(self) -> dict[str, float]:
+        """How large the coefficients of each column are, in deviations, as shares of 1."""
+        return self.coordinates.shares(np.abs(self.coefficients[1:]))
+
+    def predict(self, frame: Any) -> np.ndarray:
+        """Predicts the mean of each row, within the target's bounds, shape (rows,)."""
+        points = self.coordinates.of(frame)
+        found = self.scale[0] + self.scale[1] * (self.coefficients[0] + points @ self.coefficients[1:])
+        column = self.schema.numeric(self.target)
+        return column.shown(np.clip(found, float(column.low), float(column.high)))
+
+    def predict_proba(self, frame: Any) -> np.ndarray:
+        """``QueryError``: a mean has no classes."""
+        raise QueryError(f"`{self.target}` is numeric; its mean is predicted, and no class.")
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each coefficient; see ``LinearRegression.to_frame``."""
+        import pandas as pd
+
+        natural, errors = self.natural, np.maximum(self.errors, 1e-300)
+        columns = {"coefficient": natural, "error": self.errors, "low": natural - SURE * self.errors}
+        columns |= {"high": natural + SURE * self.errors, "z": natural / errors}
+        return pd.DataFrame({"term": self.terms, **columns})
+
+    def export_text(self) -> str:
+        """The report as text."""
+        heading = f"Linear regression of {self.target}: {many(len(self.coordinates.entries), 'coefficient')}"
+        quality = f"about {self.rows:,.0f} rows, R² {self.determination:.3f}, residual deviation {self.residual:.4g}"
+        wide = max(len(term) for term in self.terms) + 2
+        lines = [heading, quality, "", f"{'':<{wide}}coefficient       error  95 % interval             z"]
+        for term, own, error, low, high, z in self.to_frame().itertuples(index=False):
+            interval = f"[{low:.4g}, {high:.4g}]"
+            lines.append(f"{term:<{wide}}{own:>11.4g} {error:>11.3g}  {interval:<22} {z:>6.1f}")
+        return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None, most: int = 25) -> Axes:
+        """Draws the largest coefficients in deviations with intervals; see ``LinearRegression.plot``."""
+        units = np.diag(_to_units(self.coordinates, self.scale[1]))[1:]
+        errors = SURE * self.errors[1:] / units
+        chosen = np.argsort(-np.abs(self.coefficients[1:]), kind="stable")[:most][::-1]
+        if ax is None:
+            _, ax = pyplot("a regression").subplots(figsize=(6, 1 + 0.28 * len(chosen)), layout="constrained")
+        heights, points = np.arange(len(chosen)), self.coefficients[1:][chosen]
+        ax.axvline(0, color=PALE, linewidth=0.7)
+        ax.errorbar(points, heights, xerr=errors[chosen], fmt="o", color=BLUE, ecolor=INK, elinewidth=0.8, capsize=2)
+        ax.set_yticks(heights, [shorten(self.coordinates.names[number]) for number in chosen])
+        ax.set_xlabel(f"deviations of {self.target} for one deviation, or for the value; bars: 95 %")
+        return ax
+
+    def __repr__(self) -> str:
+        return f"RegressionLine({self.target}, {many(len(self.coordinates.entries), 'coefficient')})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        numbers = {"determination": self.determination, "residual": self.residual, "rows": self.rows}
+        arrays = {"coefficients": self.coefficients.tolist(), "errors": self.errors.tolist()}
+        head = {"target": self.target, "scale": list(self.scale)}
+        return {**head, "coordinates": self.coordinates.to_dict(), **arrays, **numbers}
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Self:
+        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+        try:
+            coordinates, target = Coordinates.from_dict(stored["coordinates"]), str(stored["target"])
+            coordinates.schema.numeric(target)
+            scale = float(stored["scale"][0]), float(stored["scale"][1])
+            arrays = [np.array(stored[name], dtype=np.float64) for name in ("coefficients", "errors")]
+            numbers = [float(stored[name]) for name in ("determination", "residual", "rows")]
+            shape = (1 + len(coordinates.entries),)
+            finite = np.isfinite([*scale, *numbers]).all() and all(np.isfinite(own).all() for own in arrays)
+            if not finite or any(own.shape != shape for own in arrays) or (arrays[1] < 0).any() or scale[1] <= 0:
+                raise ValueError("its numbers do not fit its columns")
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise QueryError(f"this is not a stored regression: {error}") from None
+        return cls(coordinates, target, scale, arrays[0], arrays[1], *numbers)
+
+
+def posterior(
+    gram: np.ndarray, cross: np.ndarray, square: float, noise: float, larger: float, rows: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The coefficients' mean and covariance, and the residual variance, in deviations.
+
+    Args:
+        gram: Noisy Σ x x', shape (entries, entries).
+        cross: Noisy Σ x y, shape (entries,).
+        square: Noisy Σ y².
+        noise: Deviation of the noise in ``gram``.
+        larger: How much larger it is in ``cross``.
+        rows: How much all rows weigh.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    sums, true = vectors.T @ cross, np.maximum(values, 0)
+    least = 0.5 / len(values)  # of the prior's variance: noise that hides all coefficients does not prove them 0
+    prior, residual = 2 * least, 1.0
+    mean, variances = np.zeros(len(values)), np.zeros(len(values))
+    for _ in range(ROUNDS):
+        # Along an eigenvector of value a, b = a β + η, whose variance is the noise's and a times the residuals'.
+        spread_ = noise**2 * (larger**2 + float(mean @ mean) + float(variances.sum())) + residual * true
+        precision = values**2 / spread_ + 1 / prior
+        variances, mean = 1 / precision, values * sums / spread_ / precision
+        prior = max(float(mean @ mean + variances.sum()) / len(values), least)
+        fitted = 2 * float(mean @ sums) - float(mean**2 @ values)
+        residual = float(np.clip((square - fitted) / rows, LEAST_RESIDUAL, 1.2))
+    return vectors @ mean, (vectors * variances) @ vectors.T, residual
+
+
+def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
+    """What takes coefficients in deviations to units of the columns and the target: a matrix."""
+    # y = m + s (β0 + β1 (x - c) / d): the slope is s β1 / d, and the intercept m + s β0 - s β1 c / d.
+    units = np.diag(np.append(1.0, 1 / coordinates.deviations)) * deviation
+    units[0, 1:] = -deviation * coordinates.centres / coordinates.deviations
+    return units
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class LinearRegression(Regressor, HandleMiner[Regressing]):
+    """Linear regression of a numeric column, with standard errors, by noisy sums of products.
+
+    Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
+    A missing number counts as the mean; rows without a target do not count.
+
+    Args:
+        epsilon: What ``fit`` costs in all.
+        attributes: Columns to regress on; None for all but the target.
+
+    Attributes:
+        line_: The fitted ``RegressionLine``.
+        coef_: Coefficients in units of the columns, shape (terms,); ``to_frame`` names them.
+        intercept_: What they are added to.
+        schema_: The public schema under which it was learned.
+        cost_: What ``fit`` really spent, exact.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: four questions are asked of the same rows, each at a share of ``epsilon``; the shares
+        are whole nano-epsilons that add up to it. All products of a row together cost one sum
+        (privacy.md 8.6). Coefficients are computed from answers alone.
+        Exact: nano-epsilons. Held by: tests/unit/linear/test_regression.py,
+        tests/contract/test_every_miner.py.
+
+    Notes:
+        Errors hold the rows' residuals, the noise in Σ x y, and that in Σ x x' times the
+        coefficients. Of 95 % intervals 93 to 97 % hold where the moments stand out of their noise
+        (docs/linear.md); a ``FitWarning`` says where they do not.
+
+    Examples:
+        >>> LinearRegression(epsilon=0.5)
+        LinearRegression(epsilon=0.5)
+    """
+
+    epsilon: Loss = 1.0
+    attributes: Sequence[str] | None = None
+
+    _state = RegressionLine
+    _limits = (
+        "Only what adds up along straight lines is learned; products and bends of columns are not.",
+        "Rows far from the mean count less, and numbers beyond some deviations as these.",
+    )
+
+    @property
+    def _model(self) -> RegressionLine:
+        return cast(RegressionLine, super()._model)
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Coefficients in units of the columns."""
+        return self._model.natural[1:]
+
+    @property
+    def intercept_(self) -> float:
+        """The mean where all columns are 0 or have their first value."""
+        return float(self._model.natural[0])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the coefficients: ``term``, ``coefficient``, ``error``, ``low``, ``high`` (95 %), ``z``."""
+        return self._model.to_frame()
+
+    def export_text(self) -> str:
+        """The report as statistical packages print it."""
+        return self._model.export_text()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the largest coefficients, in deviations, with 95 % intervals. It needs matplotlib."""
+        return self._model.plot(ax)
+
+    def _repr_html_(self) -> str:
+        """Returns the parameters, and once fitted the report."""
+        if not hasattr(self, "line_"):
+            return f"<p>{escape(repr(self))}, not fitted</p>"
+        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p><pre>{escape(self.export_text())}</pre>"
+
+    def _checked(self, schema: Schema, target: str) -> Regressing:
+        epsilon = Epsilon.of(self.epsilon)
+        schema.column(target)
+        if target not in schema.numeric_columns:
+            raise QueryError(f"the target `{target}` is categorical; take LinearDiscriminant, which predicts values.")
+        require_varied(schema, target)
+        columns = asked_columns(schema, target, self.attributes)
+        work = Regressing(schema, target, columns, spread(epsilon, SHARES))
+        self._heaviest(work).check(schema)
+        return work
+
+    def _heaviest(self, work: Regressing) -> Products:
+        return Coordinates.unasked(work.schema, work.columns).products(target=(work.target, 0.0, 1.0))
+
+    def _rehearse(self, work: Regressing, handle: PrivateQueryable) -> None:
+        handle.preview("noisy_sum", self._heaviest(work), epsilon=work.shares[-1])
+
+    def _learned(self, work: Regressing, handle: PrivateQueryable, target: str) -> RegressionLine:
+        objective = cast(Mean, objective_of(work.schema, target))
+        for number in (0, 1):
+            counts = handle.partition(objective.base_parts).noisy_count(epsilon=work.shares[number])
+            numbers, noise = np.asarray(counts, dtype=np.float64), float(cast(float, counts.scale))
+            objective = objective if number else objective.nearer(numbers, noise)
+        objective, card = objective.start(numbers, noise)
+        column = work.schema.numeric(target)
+        centre = float(column.origin) + float(column.width) * card.base[0] / POINTS
+        scale = centre, float(column.width) * objective.deviation
+        near = scale[0] - NEAR * scale[1], scale[0] + NEAR * scale[1]
+        products = scale_products(work.schema, (*work.columns, target), {target: near})
+        scales = Scales.asked(handle, products, work.shares[2])
+        coordinates, scale = (
+            Coordinates.of_scales(work.schema, work.columns, scales),
+            scales.in_units(work.schema, target, near),
+        )
+        moments = Moments.asked(handle, coordinates, work.norm, work.shares[3], (target, *scale))
+        rows = max(1.0, float(numbers[: bind(objective.base_parts, work.schema).size - column.nullable].sum()))
+        return RegressionLine.of(coordinates, target, scale, moments, rows)
+
+    def _total(self, work: Regressing) -> Epsilon:
+        return Epsilon(sum(share.nano for share in work.shares))
+
+    def _title(self, work: Regressing) -> str:
+        return f"{type(self).__name__} of `{work.target}` on {many(len(work.columns), 'column')}"
+
+    def _lines(self, work: Regressing) -> Sequence[PlanLine]:
+        objective, schema = objective_of(work.schema, work.target), work.schema
+        parts = bind(objective.base_parts, schema).size
+        where = [
+            PlanLine(0, asked, "noisy_count", parts, share.exact, standard_deviation(count_scale(schema, share)))
+            for asked, share in zip(("where the target lies", "the same, nearer"), work.shares, strict=False)
+        ]
+        asked = "products of columns and target"
+        products = product_line(schema, work.norm, "all", asked, work.shares[3])
+        return (*where, scale_line(schema, (*work.columns, work.target), work.shares[2]), products)
+
+    def _notes(self, work: Regressing) -> tuple[str, ...]:
+        return ("noise of sums is in squares of a column's deviation; all questions are asked of the same rows.",)
+
+    def _warnings(self, work: Regressing, rows: int | None) -> tuple[str, ...]:
+        expected = work.schema.max_rows if rows is None else rows
+        noise = ROOT * count_scale(work.schema, work.shares[3]) * work.norm.limit("all")
+        edge = noise_edge(noise, 1 + work.norm.entries)
+        if edge < expected:
+            return ()
+        return (
+            f"noise in the products hides {edge:,.0f} rows, of at most {expected:,}: coefficients are pulled to 0, "
+            "and their intervals are about the prior; take fewer `attributes`, or a larger `epsilon`.",
+        )

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``PCA`` and ``correlation``: directions and numbers of the rows, without what noise adds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from miners import PCA, FitWarning
+from miners.linear.components import debiased
+from miners.tables import correlation
+from pinq.errors import BudgetExceeded, QueryError
+from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
+
+ROWS, WIDTH = 20_000, 8
+COLUMNS: dict[str, Any] = {f"x{number}": Numeric(lower=-12, upper=14) for number in range(WIDTH)}
+SCHEMA = Schema(columns={**COLUMNS, "k": Categorical(values=("u", "v"))}, max_rows=ROWS)
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    """Two directions, of variance about 5 and 2 of 8, and a column that the others do not know."""
+    draw = np.random.default_rng(0)
+    points = draw.normal(size=(ROWS, 2)) * [2, 1.2] @ draw.normal(size=(2, WIDTH)) + draw.normal(size=(ROWS, WIDTH))
+    points[:, -1] = draw.normal(size=ROWS)
+    return pd.DataFrame(points, columns=list(COLUMNS)).assign(k=draw.choice(["u", "v"], ROWS))
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_components_are_those_of_the_rows(rows: pd.DataFrame, scaled: bool) -> None:
+    """Within three degrees, variances within a tenth, in deviations and in units of the columns; transformed rows are along them."""
+    with simulated(SCHEMA, data=rows, epsilon=4) as handle:
+        miner = PCA(epsilon=4, n_components=2, scaled=scaled).fit(handle)
+    points = rows[list(COLUMNS)].to_numpy()
+    points = (points - points.mean(axis=0)) / (points.std(axis=0) if scaled else 1)
+    _, sizes, exact = np.linalg.svd(points, full_matrices=False)
+    cosines = np.linalg.svd(exact[:2] @ miner.components_.T)[1]
+    assert cosines.min() > np.cos(np.radians(3))
+    assert miner.explained_variance_ratio_ == pytest.approx((sizes**2 / (sizes**2).sum())[:2], rel=0.1)
+    moved = miner.transform(rows)
+    assert moved.var(axis=0) == pytest.approx((points @ miner.components_.T).var(axis=0), rel=0.1)
+    assert miner.mean_ == pytest.approx(rows[list(COLUMNS)].mean().to_numpy(), abs=0.3)
+    assert miner.get_feature_names_out().tolist() == ["pca0", "pca1"]
+    assert "pca1" in miner.export_text()
+    assert "pca1" in miner._repr_html_()
+    assert len(miner.plot().axes) == 2
+    assert len(miner.to_frame()) == 2
+
+
+def test_what_noise_adds_to_a_variance_is_taken_off() -> None:
+    """Of a variance of 4 in 50 columns, under noise whose own largest eigenvalue is 2; all noise is nothing."""
+    draw = np.random.default_rng(1)
+    noise = draw.normal(size=(50, 50)) / np.sqrt(50)
+    noise = np.triu(noise) + np.triu(noise, 1).T
+    true = np.zeros((50, 50))
+    true[0, 0] = 4
+    values = np.linalg.eigvalsh(debiased(true + noise, 1 / np.sqrt(50)))
+    assert values[-1] == pytest.approx(4, abs=0.3)
+    assert np.linalg.eigvalsh(true + noise)[-1] > 4.1
+    assert (values[:-2] < 0.5).all()
+    assert (np.linalg.eigvalsh(debiased(0.5 * noise, 1 / np.sqrt(50))) >= -1e-12).all()
+
+
+def test_components_of_indicators_and_of_too_much_noise() -> None:
+    """Categorical columns can be named; a plan warns where noise has larger components than columns."""
+    with simulated(SCHEMA, rows=100, epsilon=2) as handle:
+        miner = PCA(epsilon=1, attributes=["k"]).fit(handle)
+        assert miner.cost_ == handle.budget.spent == 1
+        assert miner.components_.shape == (1, 1)
+        assert miner.fitted_again(handle).components_.shape == (1, 1)
+    assert PCA(epsilon=0.01).plan(SCHEMA, rows=50).warnings
+    with simulated(SCHEMA.model_copy(update={"max_rows": 50}), rows=40, epsilon=1) as handle:
+        with pytest.warns(FitWarning, match="noise alone has components"):
+            PCA(epsilon=0.1).fit(handle)
+        for wrong, words in (({"n_components": 99}, "n_components"), ({"scaled": "yes"}, "scaled")):
+            with pytest.raises(QueryError, match=words):
+                PCA(epsilon=0.1, **wrong).fit(handle)
+        stored = json.loads(PCA(epsilon=0.1).fit(handle).to_json())
+    for name, other in (("scaled", "yes"), ("variances", []), ("mean", [1.0])):
+        forged = json.dumps({**stored, "components": {**stored["components"], name: other}})
+        with pytest.raises(QueryError, match="not stored components"):
+            PCA.from_json(forged)
+
+
+def test_correlations_are_those_of_the_rows(rows: pd.DataFrame) -> None:
+    """Their intervals hold 95 % of the exact ones or nearly, a column with itself is 1, and a map is drawn; reuse is free."""
+    exact = rows[list(COLUMNS)].corr().to_numpy().ravel()
+    with simulated(SCHEMA, data=rows, epsilon=7) as handle:
+        assert correlation.plan(handle, epsilon=5).total == 5
+        table = correlation(handle, epsilon=5)
+        frame = table.frame
+        assert handle.budget.spent == 5
+        assert np.abs(frame["value"] - exact).max() < 0.03
+        other = (exact < 1 - 1e-9).nonzero()[0]
+        held = (frame["low"] <= exact)[other] & (exact <= frame["high"])[other]
+        assert held.mean() > 0.8
+        assert (frame["value"][frame["first"] == frame["second"]] == 1).all()
+        again = correlation(handle, ["x0", "k"], epsilon=1, reuse=True)
+        assert correlation(handle, ["x0", "k"], epsilon=1, reuse=True).frame.equals(again.frame)
+        assert again.wide().shape == (2, 2)
+        assert handle.budget.spent == 6
+        assert table.plot().axes
+        with pytest.raises(BudgetExceeded):
+            correlation(handle, epsilon=2)

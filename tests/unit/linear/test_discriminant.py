@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discriminants: planes where classes differ by means, curves where they differ by shape, and which of them is asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from miners import FitWarning, LinearDiscriminant, QuadraticDiscriminant
+from pinq.errors import QueryError
+from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
+
+ROWS, CLASSES = 6_000, ("c0", "c1", "c2")
+COLUMNS: dict[str, Any] = {f"x{number}": Numeric(lower=-20, upper=20, nullable=number == 0) for number in range(4)}
+SCHEMA = Schema(
+    max_rows=ROWS,
+    columns={**COLUMNS, "k": Categorical(values=("u", "v")), "y": Categorical(values=CLASSES, nullable=True)},
+)
+
+
+def made(seed: int, apart: float, shaped: float) -> pd.DataFrame:
+    """Three classes in four columns that correlate: their means ``apart``, their shapes different by ``shaped``."""
+    draw = np.random.default_rng(seed)
+    mixed, label = np.eye(4) + 0.5, draw.integers(0, 3, ROWS)
+    points = draw.normal(size=(ROWS, 4)) * (1 + shaped * (label[:, None] == np.array([0, 1, 2, 0])))
+    points = points @ mixed + apart * np.eye(3, 4)[label] * [1, 1, -1, 0]
+    frame = pd.DataFrame(points, columns=list(COLUMNS)).assign(k=draw.choice(["u", "v"], ROWS))
+    named = np.array(CLASSES, dtype=object)[label]
+    named[draw.random(ROWS) < 0.05] = None
+    return frame.assign(y=named)
+
+
+@pytest.mark.parametrize(
+    ("kind", "apart", "shaped", "own", "least"),
+    [(LinearDiscriminant, 4.0, 0.0, 1, 0.85), (QuadraticDiscriminant, 0.0, 4.0, 3, 0.7)],
+)
+def test_classes_are_told_apart(kind: type[Any], apart: float, shaped: float, own: int, least: float) -> None:
+    """As normal clouds without noise are, within a few hundredths; rows without a class do not count."""
+    train, test = made(1, apart, shaped), made(2, apart, shaped).dropna(subset="y")
+    with simulated(SCHEMA, data=train, epsilon=4) as handle:
+        miner = kind(epsilon=4).fit(handle, "y")
+    found = miner.gaussians_
+    assert len(found.covariances) == own
+    assert miner.score(test) > least
+    assert found.sizes.sum() == pytest.approx(0.95 * ROWS, rel=0.35)  # rows far out count less
+    assert own > 1 or found.importances["k"] < 0.1
+    frame = miner.to_frame()
+    assert len(frame) == 3 * 5
+    assert set(frame["class"]) == set(CLASSES)
+    assert "means" in miner.export_text()
+    assert "c2" in miner._repr_html_()
+    assert len(miner.plot().get_yticks()) == 3
+
+
+def test_a_common_shape_does_not_see_shapes() -> None:
+    """Classes of one mean: planes guess."""
+    train = made(1, 0.0, 4.0)
+    with simulated(SCHEMA, data=train, epsilon=4) as handle:
+        assert LinearDiscriminant(epsilon=4).fit(handle, "y").score(train.dropna(subset="y")) < 0.5
+
+
+def test_public_facts_say_whether_classes_have_shapes_of_their_own() -> None:
+    """The plan says which, and what it asks; noise that hides all is warned of."""
+    own, pooled = (QuadraticDiscriminant(epsilon=epsilon).plan(SCHEMA, "y") for epsilon in (4, 0.005))
+    assert "each class has a shape of its own." in own.notes
+    assert "all classes share one shape." in pooled.notes
+    assert [line.parts for line in own.lines] == [1, 4]
+    assert [line.parts for line in pooled.lines] == [1, 4, 1]
+    assert not own.warnings
+    small = SCHEMA.model_copy(update={"max_rows": 50})
+    with simulated(small, rows=40, epsilon=1) as handle, pytest.warns(FitWarning, match="times a column's variance"):
+        LinearDiscriminant(epsilon=0.1).fit(handle, "y")
+
+
+def test_columns_without_numbers_need_no_scales() -> None:
+    """Then nothing is asked for them, and all of epsilon goes to the products."""
+    columns = {name: Categorical(values=("u", "v", "w")) for name in "abc"}
+    schema = Schema(columns={**columns, "y": Categorical(values=("n", "p"))}, max_rows=5_000)
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({name: draw.choice(list("uvw"), 5_000) for name in "abc"})
+    frame["y"] = np.where((frame["a"] == "u") ^ (draw.random(5_000) < 0.1), "p", "n")
+    with simulated(schema, data=frame, epsilon=2) as handle:
+        miner = LinearDiscriminant(epsilon=2).fit(handle, "y")
+    assert miner.score(frame) > 0.85
+    assert miner.cost_ == 2
+    assert [line.level for line in miner.plan(schema, "y").lines] == [1, 1]
+
+
+def test_a_stored_model_is_checked() -> None:
+    """Its arrays fit its columns and classes, or it is refused; a numeric target is sent to its miner."""
+    with simulated(SCHEMA, rows=200, epsilon=1) as handle:
+        stored = json.loads(LinearDiscriminant(epsilon=1).fit(handle, "y").to_json())
+    for name, wrong in (("sizes", [1.0]), ("sizes", [1.0, 0.0, 1.0]), ("covariances", [[1.0]]), ("target", "x0")):
+        forged = json.dumps({**stored, "gaussians": {**stored["gaussians"], name: wrong}})
+        with pytest.raises(QueryError):
+            LinearDiscriminant.from_json(forged)
+    with pytest.raises(QueryError, match="take LinearRegression"):
+        LinearDiscriminant().plan(SCHEMA, "x1")
