@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 
 import pinq
-from miners import DiffPC45, Scorecard, Synthesizer
+from miners import DiffPC45, LinearRegression, Scorecard, Synthesizer
 
 FOLDER = Path(__file__).parent
 
@@ -19,12 +19,15 @@ def main() -> None:
     """Fits to public rows behind a simulated handle, and writes a picture of each miner."""
     mpl.use("Agg")
     policy = pinq.load_policy("policies/adult.yaml")
-    with pinq.simulate(policy, data=pd.read_parquet("data/adult.parquet"), epsilon=3) as handle:
+    with pinq.simulate(policy, data=pd.read_parquet("data/adult.parquet"), epsilon=7) as handle:
         tree = DiffPC45(epsilon=1, max_depth=3).fit(handle, "income")
         card = Scorecard(epsilon=1).fit(handle, "income")
+        some = ["age", "education_num", "sex", "capital_gain"]
+        hours = LinearRegression(epsilon=4, attributes=some).fit(handle, "hours_per_week")
         synthesizer = Synthesizer(epsilon=1, random_state=0).fit(handle)
     tree.plot(max_depth=2).figure.savefig(FOLDER / "tree.png", dpi=110, bbox_inches="tight")
     card.plot(max_attributes=6).savefig(FOLDER / "card.png", dpi=90)
+    hours.plot().figure.savefig(FOLDER / "regression.png", dpi=90)
     synthesizer.plot().figure.savefig(FOLDER / "synthesizer.png", dpi=90)
     secure(pd.read_csv("benchmarks/results/secure/accuracy.csv"))
 

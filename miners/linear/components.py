@@ -271,8 +271,8 @@ class PCA(Learned):
         if edge < 1:
             return ()
         return (
-            f"noise alone has components of variance {edge:,.1f}, where a column has 1: take fewer `attributes`, or a "
-            "larger `epsilon`.",
+            f"noise alone has components of variance {edge:,.1f} at {expected:,} rows, where a column has 1: take "
+            "fewer `attributes`, or a larger `epsilon`.",
         )
 
     @property

@@ -52,7 +52,8 @@ __all__ = ["Gaussians", "LinearDiscriminant", "QuadraticDiscriminant", "Separati
 # Shares of epsilon and rules of eigenvalues, chosen on made-up classes of rank 12 in 49 columns (docs/linear.md).
 POOLED, OWN = (15, 25, 60), (15, 85)
 LIFTED_POOLED, LIFTED_OWN = 0.5, 0.35  # of the noise's largest eigenvalue: eigenvalues are no smaller
-CLEAR = 3.0  # variances of a column: where noise in a class's shape is larger, all classes share one
+CLEAR = 2.4  # variances of a column: where noise in a class's shape is larger, all classes share one
+HIDDEN = 1.0  # variances of a column: where noise in the common shape is larger, a plan warns
 LEAST_SIZE = 0.1  # of the mean size of a class
 
 
@@ -77,8 +78,7 @@ class Separating:
     @property
     def norm(self) -> Norm:
         """Of the rows' vectors."""
-        parts = self.classes if self.own else 1
-        return Norm.of(self.schema, self.columns, self.shares[-1], parts=parts)
+        return Norm.of(self.schema, self.columns)
 
     @property
     def classes(self) -> int:
@@ -383,12 +383,13 @@ class LinearDiscriminant(Classifier, HandleMiner[Separating]):
         return ("noise of products is in squares of a column's deviation.", shape)
 
     def _warnings(self, work: Separating, rows: int | None) -> tuple[str, ...]:
-        edge = work.edge(work.schema.max_rows if rows is None else rows)
-        if edge < CLEAR:
+        expected = work.schema.max_rows if rows is None else rows
+        edge = work.edge(expected)
+        if edge < (CLEAR if work.own else HIDDEN):
             return ()
         return (
-            f"noise in the products is {edge:,.1f} times a column's variance: how columns go together cannot be told "
-            "from it; take fewer `attributes`, a larger `epsilon`, or a Scorecard.",
+            f"noise in the products of at most {expected:,} rows is {edge:,.1f} times a column's variance: how columns "
+            "go together cannot be told from it; take fewer `attributes`, a larger `epsilon`, or a Scorecard.",
         )
 
 

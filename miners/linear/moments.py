@@ -6,10 +6,10 @@ bounds; from it each gets a centre and a deviation. The second asks for ``Produc
 these units, where a row's norm follows from the number of columns, whatever their bounds were. What
 the first is off, the second corrects: it has the constant, so covariances are about the true means.
 
-Rows are shortened to a share of the norm that a normal row is expected to have: to ``LIMIT`` of it
-where noise is what matters, and to more, up to hardly any row, where public facts say that the noise in
-a correlation would be below ``FINE``. Sums are in
-deviations: a row at the mean of all columns adds 1 to the constant and 0 to all else.
+Rows are shortened to ``LIMIT`` of the norm that a normal row is expected to have. Where the answer is
+the covariance itself, of components and correlations, they are shortened to more, up to hardly any row,
+once public facts say that the noise in a correlation is below ``FINE``. Sums are in deviations: a row
+at the mean of all columns adds 1 to the constant and 0 to all else.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Norm:
 
     @classmethod
     def of(
-        cls, schema: Schema, columns: Sequence[str], epsilon: Epsilon, *, target: bool = False, parts: int = 1
+        cls, schema: Schema, columns: Sequence[str], epsilon: Epsilon | None = None, *, target: bool = False
     ) -> Self:
-        """Of a question to so many parts at a loss, for as many rows as there may be."""
+        """Of columns; with a loss, longer rows are kept where its noise is small for as many rows as there may be."""
         numeric = sum(name in schema.numeric_columns for name in columns)
-        scale = parts * count_scale(schema, epsilon) / schema.max_rows
+        scale = math.inf if epsilon is None else count_scale(schema, epsilon) / schema.max_rows
         return cls(numeric, len(columns) - numeric, target, scale)
 
     @property
@@ -333,16 +333,21 @@ def noise_edge(deviation: float, entries: int) -> float:
     return 2 * deviation * math.sqrt(entries)
 
 
-def scale_products(schema: Schema, columns: Sequence[str], within: Mapping[str, tuple[float, float]] = {}) -> Products:
-    """The sums and squares of the numeric ones of some columns, over their bounds or a range of some."""
+def scale_products(
+    schema: Schema, columns: Sequence[str], target: str | None = None, near: tuple[float, float] | None = None
+) -> Products:
+    """The sums and squares of the numeric ones of some columns, over their bounds; a target's over a range."""
     numeric = tuple(name for name in columns if name in schema.numeric_columns)
-    ranges = tuple(within.get(name) for name in numeric) if within else ()
-    return Products(numeric, ranges, pairs="squares", limit=1 + SCALE_NORM * len(numeric))
+    limit = 1 + SCALE_NORM * len(numeric)
+    if target is None:
+        return Products(numeric, pairs="squares", limit=limit)
+    ranges = (*(None for _ in numeric), near)
+    return Products((*numeric, target), ranges, fixed=target, pairs="squares", limit=limit + 2)
 
 
-def scale_line(schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> PlanLine:
+def scale_line(schema: Schema, columns: Sequence[str], epsilon: Epsilon, target: str | None = None) -> PlanLine:
     """The plan's line of the first request."""
-    products = scale_products(schema, columns)
+    products = scale_products(schema, columns, target)
     noise = ROOT * count_scale(schema, epsilon) * float(products.limit or 0)
     return PlanLine(0, "sums and squares of numeric columns", "noisy_sum", 1, epsilon.exact, noise)
 

@@ -78,7 +78,7 @@ class Regressing:
     @property
     def norm(self) -> Norm:
         """Of the rows' vectors."""
-        return Norm.of(self.schema, self.columns, self.shares[-1], target=True)
+        return Norm.of(self.schema, self.columns, target=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +359,7 @@ class LinearRegression(Regressor, HandleMiner[Regressing]):
         centre = float(column.origin) + float(column.width) * card.base[0] / POINTS
         scale = centre, float(column.width) * objective.deviation
         near = scale[0] - NEAR * scale[1], scale[0] + NEAR * scale[1]
-        products = scale_products(work.schema, (*work.columns, target), {target: near})
+        products = scale_products(work.schema, work.columns, target, near)
         scales = Scales.asked(handle, products, work.shares[2])
         coordinates, scale = (
             Coordinates.of_scales(work.schema, work.columns, scales),
@@ -384,7 +384,7 @@ class LinearRegression(Regressor, HandleMiner[Regressing]):
         ]
         asked = "products of columns and target"
         products = product_line(schema, work.norm, "all", asked, work.shares[3])
-        return (*where, scale_line(schema, (*work.columns, work.target), work.shares[2]), products)
+        return (*where, scale_line(schema, work.columns, work.shares[2], work.target), products)
 
     def _notes(self, work: Regressing) -> tuple[str, ...]:
         return ("noise of sums is in squares of a column's deviation; all questions are asked of the same rows.",)
@@ -396,6 +396,6 @@ class LinearRegression(Regressor, HandleMiner[Regressing]):
         if edge < expected:
             return ()
         return (
-            f"noise in the products hides {edge:,.0f} rows, of at most {expected:,}: coefficients are pulled to 0, "
-            "and their intervals are about the prior; take fewer `attributes`, or a larger `epsilon`.",
+            f"noise in the products hides {edge:,.0f} rows, of at most {expected:,} rows: coefficients are pulled to "
+            "0, and their intervals are about the prior; take fewer `attributes`, or a larger `epsilon`.",
         )

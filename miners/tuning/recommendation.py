@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from miners.estimator import whole_number
 from miners.growth.candidates import attribute_names
+from miners.linear.discriminant import LinearDiscriminant
+from miners.linear.regression import LinearRegression
 from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
 from miners.scorecards.shares import rows_epsilon
 from miners.trees.diffp_c45 import DiffPC45
@@ -25,7 +27,15 @@ from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
-    Recommended = Scorecard | ScorecardRegressor | DiffPC45 | DiPriMeTreeClassifier | DiPriMeTreeRegressor
+    Recommended = (
+        Scorecard
+        | ScorecardRegressor
+        | DiffPC45
+        | DiPriMeTreeClassifier
+        | DiPriMeTreeRegressor
+        | LinearDiscriminant
+        | LinearRegression
+    )
 
 __all__ = ["Alternative", "Recommendation", "recommend"]
 
@@ -184,12 +194,14 @@ def _considered(facts: Facts, epsilon: Loss) -> list[Alternative]:
     """Returns the miners that fit the target."""
     uses: dict[type[Recommended], str] = {
         ScorecardRegressor: "where attributes add up; a page to print",
+        LinearRegression: "where people need coefficients and errors, or numeric columns act along straight lines",
         DiPriMeTreeRegressor: "where attributes act together, and rows are many",
     }
     if facts.classes:
         uses = {
             Scorecard: "where attributes add up, or shares will be used as such; a page to print",
             DiffPC45: "where attributes act together: rules, positions, sensors; numeric columns",
+            LinearDiscriminant: "many numeric columns that correlate, and several classes: measurements, images",
             DiPriMeTreeClassifier: "as DiffPC45, and as good; each node looks at a few random attributes",
         }
     return [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]

@@ -138,6 +138,21 @@ def test_the_page_on_scorecards_runs(project: Path, capsys: pytest.CaptureFixtur
     assert all(line in printed for line in last.splitlines())
 
 
+def test_the_page_on_linear_models_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its block works, and its report has the lines that it shows; what it says of faces exists."""
+    page = (ROOT / "docs" / "linear.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "linear.md", "exec"), names)
+    (shown,) = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    printed = capsys.readouterr().out
+    assert all(line.split("  ")[0] in printed for line in shown.splitlines()[3:])
+    assert names["line"].score(names["public"]) > 0.82
+    assert names["components"].transform(names["public"]).shape[1] == 2
+    for name, face in re.findall(r"`(hours|line|components)\.(\w+)\(", page):
+        assert callable(getattr(names[name], face)), face
+
+
 def test_the_page_on_distances_runs(project: Path) -> None:
     """Its example costs what it says and draws what it shows."""
     mpl.use("Agg")
@@ -159,7 +174,7 @@ def test_the_page_on_tables_runs(project: Path) -> None:
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
         exec(compile(block, "tables.md", "exec"), names)
-    assert float(names["h"].budget.spent) == 1.1
+    assert float(names["h"].budget.spent) == 1.2
     for function in miners.tables.__all__:
         assert re.search(rf"\b{function}\b", page), function
 

@@ -100,7 +100,7 @@ import sys
 from itertools import chain
 import miners
 from pinq.public.plugins import EXTRAS
-assert dir(miners) == miners.__all__
+assert dir(miners) == sorted(miners.__all__)
 assert not {"pandas", "numpy"} & set(sys.modules)
 for name in miners.__all__:
     getattr(miners, name)
