@@ -21,7 +21,7 @@ from miners.secure.mpc.mpyc_runtime import field_bits
 from miners.secure.session.party import Outcome, run_simulation
 from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
-from pinq.public.epsilon import exact, show, to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
 __all__ = ["SecureID3", "SecurePlan"]
@@ -47,7 +47,7 @@ class SecurePlan:
 
     def __repr__(self) -> str:
         exactly = "exact, without differential privacy"
-        loss = exactly if self.epsilon is None else f"epsilon {show(to_nano(self.epsilon))}"
+        loss = exactly if self.epsilon is None else f"epsilon {Epsilon.of(self.epsilon)}"
         head = f"SecurePlan: {self.protocol}, {loss}; compares {self.bits} bits in a field of {self.field_bits}"
         return "\n".join([head, *(f"  opens {opening}" for opening in self.opened)])
 
@@ -139,7 +139,7 @@ class SecureID3(TreeClassifier):
         max_rows = schema.max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
         session = self._session(schema, target, [max_rows] * parties)
         bits = session.bits
-        epsilon = exact(session.nano) if session.nano else None
+        epsilon = Epsilon(session.nano).exact if session.nano else None
         return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), epsilon)
 
     def fit(
@@ -177,7 +177,7 @@ class SecureID3(TreeClassifier):
         self.opened_, self.depths_ = first.opened, first.depths
         classes = as_array(session.schema_.categorical(session.target).values)
         self.looked_up_: list[np.ndarray] = [classes[outcome.looked_up] for outcome in outcomes]
-        self.cost_, self.schema_ = exact(session.nano), session.schema_
+        self.cost_, self.schema_ = Epsilon(session.nano).exact, session.schema_
         return self if first.tree is None else self._fitted(first.tree, self.cost_)
 
     def _plan_of(self, fitted: SecureID3) -> Plan:
@@ -210,7 +210,7 @@ class SecureID3(TreeClassifier):
                 "stop_share": str(self.stop_share),
                 "alpha": self.alpha,
                 "noise": "none" if self.epsilon is None else "discrete-laplace",
-                "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
+                "epsilon": None if self.epsilon is None else Decimal(str(Epsilon.of(self.epsilon))),
                 "depth": self.depth,
                 "colluding": self.colluding,
             }

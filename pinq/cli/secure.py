@@ -124,13 +124,13 @@ def draft(
     Every party edits and checks the same file.
     """
     from pinq.provider.policy_file import load_policy
-    from pinq.public.epsilon import to_nano
+    from pinq.public.epsilon import Epsilon
     from pinq.public.plain_yaml import read_yaml, write_yaml
 
     loaded = load_policy(policy)
     loaded.require_reviewed()
     if epsilon is not None:
-        to_nano(epsilon)
+        Epsilon.of(epsilon)
     content = read_yaml(loaded.to_yaml())
     members = [_member(text, loaded.max_rows) for text in party]
     fields: dict[str, object] = {"version": 1, "session": name, "protocol": protocol, "target": target}

@@ -25,14 +25,11 @@ __all__ = [
     "Epsilon",
     "Exact",
     "Loss",
-    "exact",
     "figures",
     "is_exact",
     "laplace_interval",
     "max_belief",
-    "show",
     "standard_deviation",
-    "to_nano",
 ]
 
 NANO = 10**9
@@ -173,24 +170,9 @@ Loss = int | float | str | Decimal | Fraction | Epsilon
 """What a caller may write for a loss. ``0.1`` and ``"0.1"`` both mean one tenth exactly."""
 
 
-def to_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
-    """Reads a loss as nano-epsilons, rounded up; see ``Epsilon.of``."""
-    return Epsilon.of(epsilon, name=name).nano
-
-
 def is_exact(epsilon: Loss) -> bool:
-    """Whether a loss, which ``to_nano`` can read, is a whole number of nano-epsilons."""
+    """Whether a loss, which ``Epsilon.of`` can read, is a whole number of nano-epsilons."""
     return (_fraction(epsilon) * NANO).denominator == 1
-
-
-def exact(nano: int) -> Fraction:
-    """The loss that a count of nano-epsilons stands for."""
-    return Epsilon(nano).exact
-
-
-def show(nano: int) -> str:
-    """A count of nano-epsilons as the shortest decimal, e.g. ``0.25``."""
-    return str(Epsilon(nano))
 
 
 def _too_fine(loss: Loss, name: str) -> QueryError:

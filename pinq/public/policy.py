@@ -21,7 +21,7 @@ from pinq.errors import PolicyError
 from pinq.public.checks import first_of
 from pinq.public.declared import Declared, FiniteDecimal
 from pinq.public.dialect import Dialect
-from pinq.public.epsilon import is_exact, to_nano
+from pinq.public.epsilon import Epsilon, is_exact
 from pinq.public.plain_yaml import plain_number, write_yaml
 from pinq.public.schema import Column, PrivacyUnit, Schema
 
@@ -275,7 +275,7 @@ class Policy(Declared):
     @property
     def cap_nano(self) -> int:
         """The cap in nano-epsilons."""
-        return to_nano(self.cap, name="cap")
+        return Epsilon.of(self.cap, name="cap").nano
 
     @property
     def padding_seconds(self) -> float:

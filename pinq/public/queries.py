@@ -32,7 +32,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from pinq.errors import QueryError, printable
 from pinq.public.checks import TupleOf, require_bounded
 from pinq.public.columns import CutPoint
-from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon, show
+from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.products import VECTORS, AnyVector
 from pinq.public.schema import Schema
@@ -634,7 +634,9 @@ class Budget:
     remaining: Fraction
 
     def __repr__(self) -> str:
-        epsilon, spent, remaining = (show(int(loss * NANO)) for loss in (self.epsilon, self.spent, self.remaining))
+        epsilon, spent, remaining = (
+            str(Epsilon(int(loss * NANO))) for loss in (self.epsilon, self.spent, self.remaining)
+        )
         return f"Budget(epsilon={epsilon}, spent={spent}, remaining={remaining})"
 
     def _repr_html_(self) -> str:
@@ -664,11 +666,11 @@ class Preview:
 
     def __repr__(self) -> str:
         verdict = (
-            f"{show(int(self.remaining * NANO))} would remain"
+            f"{Epsilon(int(self.remaining * NANO))} would remain"
             if self.remaining >= 0
-            else f"refused: {show(int(-self.remaining * NANO))} more than remains"
+            else f"refused: {Epsilon(int(-self.remaining * NANO))} more than remains"
         )
-        return f"Preview: costs epsilon {show(int(self.cost * NANO))} ({verdict}); {self.error}"
+        return f"Preview: costs epsilon {Epsilon(int(self.cost * NANO))} ({verdict}); {self.error}"
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>"

@@ -27,7 +27,7 @@ from pinq.errors import (
     TooManyRequests,
     Unavailable,
 )
-from pinq.public.epsilon import NANO, Exact, show
+from pinq.public.epsilon import NANO, Epsilon, Exact
 from pinq.public.queries import Asked, Budget, Preview
 from pinq.public.schema import Schema
 
@@ -214,4 +214,4 @@ def status_of(error: PinqError) -> int:
 
 
 def _text(loss: Fraction) -> str:
-    return show(math.ceil(loss * NANO))
+    return str(Epsilon(math.ceil(loss * NANO)))

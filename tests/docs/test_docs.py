@@ -65,8 +65,8 @@ def test_the_readmes_python_runs(project: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(block, "README.md", "exec"), names)
-    assert names["tree"].cost_ == pinq.public.epsilon.exact(5 * 10**8)
-    assert names["h"].budget.spent == pinq.public.epsilon.exact(7 * 10**8)
+    assert names["tree"].cost_ == Epsilon(5 * 10**8).exact
+    assert names["h"].budget.spent == Epsilon(7 * 10**8).exact
     assert max(map(len, README.splitlines())) <= 120
 
 
@@ -88,7 +88,7 @@ def test_the_page_on_derivatives_runs(project: Path) -> None:
     names: dict[str, Any] = {}
     block, products = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(compile(block, "derivatives.md", "exec"), names)
-    assert names["h"].budget.spent == pinq.public.epsilon.exact(25 * 10**7)
+    assert names["h"].budget.spent == Epsilon(25 * 10**7).exact
     assert names["better"].columns() == {"income"} | names["chosen"].columns()
     assert names["sums"].shape == (len(names["points"].tables[0]), 2)
     exec(compile(products, "derivatives.md", "exec"), names)
@@ -163,7 +163,7 @@ def test_the_page_on_distances_runs(project: Path) -> None:
     )
     names: dict[str, Any] = {}
     exec(compile(block, "dilca.md", "exec"), names)
-    assert names["miner"].cost_ == names["h"].budget.spent == pinq.public.epsilon.exact(5 * 10**8)
+    assert names["miner"].cost_ == names["h"].budget.spent == Epsilon(5 * 10**8).exact
 
 
 def test_the_page_on_tables_runs(project: Path) -> None:

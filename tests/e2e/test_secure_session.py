@@ -17,7 +17,7 @@ from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
 from pinq.provider.report.audit import audit
 from pinq.provider.secure import join
-from pinq.public.epsilon import ZERO, Epsilon, exact
+from pinq.public.epsilon import ZERO, Epsilon
 from tests.parties import NAMES, Consortium
 from tests.plain_id3 import plain_id3
 
@@ -50,7 +50,7 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
     said = parties.run()
     task = parties.session.task
     rows = Holding.joined([hold(task, frame) for frame in parties.frames])
-    expected = to_tree(task, plain_id3(task, rows, exact(50_000_000), 8))
+    expected = to_tree(task, plain_id3(task, rows, Epsilon(50_000_000).exact, 8))
     for name, policy, text in zip(NAMES, parties.policies, said, strict=True):
         assert Tree.from_json(json.dumps(result(parties, name)["tree"])) == expected
         assert "all 3 parties agree on session" in text

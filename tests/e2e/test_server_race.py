@@ -16,7 +16,7 @@ import pytest
 import pinq
 from pinq import Gini, Shards, Values
 from pinq.provider.local import open_ledger
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import Epsilon
 from tests.evidence import ASSURANCE, note
 from tests.postgresql import HERE, SKIPPED, kind_of
 from tests.servers import Server, people, publish, serving, token_of
@@ -38,7 +38,7 @@ def test_thirty_two_clients_and_four_servers_share_one_grant(ledger: str | None,
     declared: dict[str, Any] = {} if ledger is None else {"ledger": ledger}
     policy = publish(tmp_path, **declared)
     token = token_of(policy, epsilon="1")
-    epsilon = pinq.public.epsilon.exact(to_nano(1) // ANSWERS)
+    epsilon = (Epsilon.of(1) // ANSWERS).exact
     answered, problems = [0] * CLIENTS, []
     with ExitStack() as stack:
         servers = [stack.enter_context(serving(policy, folder=tmp_path)) for _ in range(SERVERS)]
@@ -86,7 +86,7 @@ def test_what_one_server_does_the_other_knows(postgresql: str, tmp_path: Path) -
             stack.enter_context(pinq.connect(server.url(), token=token, insecure_http=True)) for server in servers
         )
         first = here.noisy_count(epsilon=0.75)
-        assert there.budget.remaining == pinq.public.epsilon.exact(to_nano("0.25"))
+        assert there.budget.remaining == Epsilon.of("0.25").exact
         assert there.noisy_count(epsilon=0.75, reuse=True) == first
         with pytest.raises(pinq.BudgetExceeded):
             there.noisy_count(epsilon=0.5)

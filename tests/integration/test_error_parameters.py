@@ -31,7 +31,7 @@ NO_OPTIONS = {
     "start",
     "threshold",
 }
-READERS = {"exactly", "of", "to_nano"}  # of losses: they take the parameter's name as ``name``
+READERS = {"exactly", "of"}  # of losses: they take the parameter's name as ``name``
 
 
 def test_the_command_line_knows_every_parameter_that_an_error_may_name() -> None:

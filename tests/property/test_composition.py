@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.ledger.composition import CapRule, Costs, Demand
 from pinq.ledger.ledger import Ledger
-from pinq.public.epsilon import NANO, Epsilon, exact, show, to_nano
+from pinq.public.epsilon import NANO, Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import WireParts
 from pinq.public.schema import Schema
@@ -231,16 +231,20 @@ def test_rounding_never_charges_less(epsilon: Decimal) -> None:
     assert Fraction(epsilon) <= loss.exact < Fraction(epsilon) + Fraction(1, NANO)
     assert Epsilon.of(str(loss)) == Epsilon.of(loss) == loss
     assert Epsilon.of(Fraction(epsilon)) == Epsilon.of(str(epsilon)) == loss
-    assert (to_nano(epsilon), exact(loss.nano), show(loss.nano)) == (loss.nano, loss.exact, str(loss))
+    assert (Epsilon.of(epsilon).nano, Epsilon(loss.nano).exact, str(Epsilon(loss.nano))) == (
+        loss.nano,
+        loss.exact,
+        str(loss),
+    )
 
 
 @given(st.floats(min_value=1e-9, max_value=10**6))
 def test_floats_are_read_as_they_are_written(epsilon: float) -> None:
     """A float means its shortest decimal form, rounded up: 0.1 is a tenth and not the binary number above it."""
     assert (
-        to_nano(epsilon)
-        == to_nano(np.float64(epsilon))
-        == to_nano(repr(epsilon))
+        Epsilon.of(epsilon).nano
+        == Epsilon.of(np.float64(epsilon)).nano
+        == Epsilon.of(repr(epsilon)).nano
         == math.ceil(Fraction(Decimal(repr(epsilon))) * NANO)
     )
 
@@ -277,7 +281,7 @@ def test_what_is_not_a_loss_is_refused(epsilon: object) -> None:
     with pytest.raises(
         QueryError, match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\.$"
     ):
-        to_nano(epsilon)  # type: ignore[arg-type]
+        Epsilon.of(epsilon)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("file", [False, True], ids=["memory", "file"])

@@ -29,7 +29,7 @@ from miners.secure.session.session import Session
 from miners.secure.sums.joint import fit_jointly
 from miners.secure.sums.shares import SharedSums
 from pinq.errors import PinqError, QueryError, SessionError
-from pinq.public.epsilon import show
+from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class _Run:
         self._booking.pay(number, nano, cells)
         self._paid += nano
         if nano:
-            paid, whole = show(self._paid), show(self._session.nano)
+            paid, whole = str(Epsilon(self._paid)), str(Epsilon(self._session.nano))
             self._joining.progress(f"round {number + 1}: {cells:,} values, epsilon {paid} of {whole} paid so far")
 
     async def _stages(self) -> tuple[Outcome, Traffic]:

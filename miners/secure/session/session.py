@@ -25,7 +25,7 @@ from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.sums.joint import sum_bits
 from pinq.errors import QueryError, SessionError
 from pinq.public.declared import Declared, FiniteDecimal
-from pinq.public.epsilon import exact, to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
 
@@ -145,7 +145,7 @@ class Session(Declared):
             if wrong:
                 raise ValueError(text)
         if self.epsilon is not None:
-            to_nano(self.epsilon)
+            Epsilon.of(self.epsilon)
         if self.reveals != self.opened:
             raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
         _ = self.bits  # refused here, and not in the middle of a run
@@ -275,7 +275,7 @@ class Session(Declared):
     @property
     def nano(self) -> int:
         """What is charged to each party's ledger, nano-epsilons: 0 without noise."""
-        return 0 if self.epsilon is None else to_nano(self.epsilon)
+        return 0 if self.epsilon is None else Epsilon.of(self.epsilon).nano
 
     @cached_property
     def bits(self) -> int:
@@ -298,14 +298,18 @@ class Session(Declared):
         share = Fraction(self.stop_share)
         if not self.nano:
             return Exact(self.task, share, self.alpha)
-        epsilon = exact(self.nano) / self.task.schema.distance
+        epsilon = Epsilon(self.nano).exact / self.task.schema.distance
         budget = Budget.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
         return Noisy(self.task, share, budget, self.trusted_noise)
 
     def miner(self) -> DPTopDown | HoldersCardMiner | None:
         """Makes the miner that asks for sums; None of ID3, which computes on shares."""
         # Miners import scikit-learn's manners and pandas, which no other protocol needs.
-        named: dict[str, Any] = {"epsilon": exact(self.nano), "strategy": "secure", "attributes": self.attributes}
+        named: dict[str, Any] = {
+            "epsilon": Epsilon(self.nano).exact,
+            "strategy": "secure",
+            "attributes": self.attributes,
+        }
         if self.protocol == "topdown":
             from miners.federated.topdown import DPTopDown
 

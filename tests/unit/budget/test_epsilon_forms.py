@@ -16,7 +16,7 @@ from tests.handles import simulated
 SCHEMA = Schema(
     columns={"x": Numeric(lower=0, upper=9, integer=True), "y": Categorical(values=("n", "p"))}, max_rows=5000
 )
-FORMS = ("to_nano", "exact", "show", "__str__", "__float__", "exactly")
+FORMS = ("exact", "__str__", "__float__", "exactly")
 
 
 class Conversions:

@@ -17,7 +17,7 @@ from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, 
 from pinq.curator.verbs import PREPARE, prepare
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import LoggedQuestion
-from pinq.public.epsilon import Epsilon, to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.queries import UNSAID, Answer, Question, Request
 from pinq.public.schema import Schema
 from tests.asking import requests
@@ -183,8 +183,8 @@ def test_a_value_of_another_type_is_refused(case: str) -> None:
 def test_a_loss_is_written_in_decimal_digits(text: str) -> None:
     """What other readers of the same text take for another number, or for none, is no loss; on either side of the wire."""
     with pytest.raises(QueryError, match="must be a finite number greater than 0"):
-        to_nano(text)
-    assert [to_nano(right) for right in ("1", "0.1", ".5", "1e-9", "2.5E-1", "+1")] == [
+        Epsilon.of(text)
+    assert [Epsilon.of(right).nano for right in ("1", "0.1", ".5", "1e-9", "2.5E-1", "+1")] == [
         10**9,
         10**8,
         5 * 10**8,
