@@ -106,7 +106,7 @@ class Learned(Parameterised):
 
     Attributes:
         schema_: The public schema under which it learned.
-        cost_: What ``fit`` really spent, exact. ``set_params`` changes what is shown and what the
+        cost_: What the last ``fit`` spent, exact. ``set_params`` changes what is shown and what the
             next ``fit`` costs; what was learned, and at what cost, stays as it was.
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
             tree asks for those that it splits by, by name.

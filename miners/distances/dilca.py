@@ -39,38 +39,38 @@ __all__ = ["DPDilca"]
 
 
 class DPDilca(Learned):
-    """Learns how far apart the values of an attribute are, from how other attributes go with them.
+    """Learns distances between the values of an attribute, from their rows' values in other attributes.
 
-    Two values are close if rows that have them look alike in other columns: ``gastritis`` is nearer
-    to ``ulcer`` than to ``migraine``. Those other columns are the attribute's *context*, a few
-    attributes that tell much about it. A noisy choice or noisy tables find the context. Noisy
-    tables of the attribute and each member of its context give the distances. The rest (embeddings,
-    distances between records, pictures) is free.
+    Two values are close if their rows are similar in other columns: ``gastritis`` is nearer to
+    ``ulcer`` than to ``migraine``. These other columns are the attribute's *context*, a few
+    attributes that depend strongly on it. Noisy selections or noisy tables find the context. Noisy
+    tables of the attribute and each member of its context give the distances. Embeddings, distances
+    between records and pictures cost nothing more.
 
     Args:
-        method: How contexts are found. ``"max_relevance"``: ``k`` noisy choices of the attribute
-            that shares most with the target. ``"max_dependency"``: one noisy choice among all sets
-            of ``k`` attributes, by what they tell together; best where attributes repeat each
-            other. ``"mean_su"``: all attributes whose symmetric uncertainty is at least the mean,
+        method: How contexts are found. ``"max_relevance"``: ``k`` noisy selections of the attribute
+            with the largest mutual information. ``"max_dependency"``: one noisy selection among all
+            sets of ``k`` attributes, by their joint information; best if attributes are redundant.
+            ``"mean_su"``: all attributes whose symmetric uncertainty is at least the mean,
             from noisy tables. ``"baseline"``: noisy tables of all pairs, for comparison.
         k: Attributes in a context, for the two max methods.
-        h: Share of the budget that finds the context, between 0 and 1; not for the baseline.
-        epsilon: What ``fit`` costs in all, for however many attributes.
-        attributes: Columns to learn from; None for all.
+        h: The fraction of epsilon that finds the context, between 0 and 1; not for the baseline.
+        epsilon: The cost of ``fit``, for any number of attributes.
+        attributes: The columns to learn from. None for all.
         cuts: Cut points for numeric columns, ``{"age": [30, 45]}``, or a number of intervals,
             ``{"age": 5}``. Without: the cuts that the policy declares for the column, else 5
             intervals of equal width.
 
     Attributes:
         distances_: For each target a frame of distances in [0, 1], labelled by its values on both
-            sides; a missing value is a value of its own.
+            sides; a missing value is a separate value.
         context_: For each target the names of its context.
         splits_: How each attribute was cut into values.
         left_out_: Columns that nobody named and that have a single declared value, so there is no
             distance to learn.
         schema_: The public schema.
         feature_names_in_: The attributes that were learned from, shape (n_features_in_,).
-        cost_: What ``fit`` really spent, exact.
+        cost_: What the last ``fit`` spent, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -98,8 +98,15 @@ class DPDilca(Learned):
         Data", Algorithms 1 to 5.
 
     Examples:
-        >>> DPDilca(method="max_dependency", k=2, epsilon=0.5)
-        DPDilca(epsilon=0.5, k=2, method='max_dependency')
+        >>> import pandas as pd, pinq
+        >>> from miners import DPDilca
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> miner = DPDilca(method="max_dependency", k=2, epsilon=0.5).fit(handle, "education")
+        >>> miner.distances_["education"].shape  # the 16 values on both sides
+        (16, 16)
+        >>> len(miner.context_["education"]), float(miner.cost_)
+        (2, 0.5)
     """
 
     distances_: dict[str, pd.DataFrame]

@@ -207,7 +207,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
     """A scorecard's fit over several holders; what is fitted follows from the target.
 
     Attributes:
-        holders_: Who took part, what it cost there, who was dropped.
+        holders_: The participants, their costs, and who was dropped.
     """
 
     holders_: Holders
@@ -298,35 +298,35 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DPScorecard(HoldersCardMiner, Scorecard):
-    """A scorecard for classes from several data holders' tables.
+    """A scorecard for classes from the tables of several data owners.
 
-    A coordinator that none of them needs to trust learns it. ``fit`` takes a ``Federation`` of
-    handles, parties that add up under secret sharing, or one handle. The holders hold disjoint
-    people, so the fit costs ``epsilon`` at each of them, in the terms of its own policy.
+    A coordinator learns it, whom no data owner has to trust. ``fit`` takes a ``Federation`` of
+    handles, parties of a secure computation, or one handle. The owners have different people, so
+    the fit costs ``epsilon`` at each of them, in the terms of its own policy.
 
     Args:
-        epsilon: What ``fit`` costs at each holder.
+        epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
         strategy: How attributes are chosen. ``"turns"``: each step's attribute is chosen by one
             holder, in turns, and all holders sum the gradients of its cells, each with noise of its
             own. The others ask for counts and sums alone, and take attributes in the order that
             noisy tables of classes give: ``"noisy_counts"`` of handles; ``"secure"``, with one
             noise for all, of parties that add up under secret sharing, a
             ``miners.secure.SecureFederation``.
-        steps: How many attributes are mended, 0 to 200; None for as many as public facts let
-            expect to be of use.
-        attributes: Columns to look at; None for all but the target.
+        steps: The number of steps, each of which improves one attribute, 0 to 200; None for a number that follows from
+            public facts.
+        attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
-        resume: Take answers to the same questions that were paid for before. A fit that was broken
-            off is repeated so and pays only for what is new.
+        resume: Use the stored answers of identical earlier queries. An interrupted fit continues
+            with it and pays only for the missing answers.
 
     Attributes:
         card_: The fitted scorecard.
-        holders_: Who took part, what it cost there, who was dropped.
+        holders_: The participants, their costs, and who was dropped.
         classes_: The declared values of the target, shape (classes,).
-        feature_importances_: How much each column says, shares of 1.
+        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
-        cost_: The largest of what the holders charged, exact: ``epsilon`` unless some of it had
-            been paid for before. Who does not say counts as ``epsilon``.
+        cost_: The largest charge of a data owner, exact: ``epsilon`` unless some answers were
+            paid for before. An owner that does not report counts as ``epsilon``.
 
     Privacy:
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
@@ -342,8 +342,18 @@ class DPScorecard(HoldersCardMiner, Scorecard):
         See ``Scorecard``; Wang, Dick & Balcan 2020 for strategies among holders.
 
     Examples:
-        >>> DPScorecard(epsilon=0.5, strategy="secure")
-        DPScorecard(epsilon=0.5, strategy='secure')
+        >>> import pandas as pd, pinq
+        >>> from miners import Federation, DPScorecard
+        >>> rows = pd.read_parquet("data/adult.parquet")
+        >>> handles = {
+        ...     name: pinq.simulate("policies/adult.yaml", data=rows[start::3], epsilon=1)
+        ...     for start, name in enumerate(["north", "south", "west"])
+        ... }
+        >>> card = DPScorecard(epsilon=1, attributes=["education_num", "age"]).fit(Federation(handles), "income")
+        >>> {name: float(spent) for name, spent in card.holders_.spent.items()}
+        {'north': 1.0, 'south': 1.0, 'west': 1.0}
+        >>> card.predict_proba(rows.head(5)).shape
+        (5, 2)
     """
 
     _other = "DPScorecardRegressor"
@@ -351,24 +361,24 @@ class DPScorecard(HoldersCardMiner, Scorecard):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DPScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
-    """A scorecard for the mean of a numeric column, from several data holders' tables.
+    """A scorecard for the mean of a numeric column, from the tables of several data owners.
 
     ``fit`` asks whom ``DPScorecard`` asks, for sums of clamped residuals in place of gradients.
 
     Args:
-        epsilon: What ``fit`` costs at each holder.
+        epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
         strategy: How attributes are chosen; see ``DPScorecard``. Where nobody chooses, the order
             follows from noisy tables of the target's two halves.
-        steps: How many attributes are mended, 0 to 200; None for as many as public facts let
-            expect to be of use.
-        attributes: Columns to look at; None for all but the target.
+        steps: How many attributes are mended, 0 to 200; None for a number that follows from
+            public facts.
+        attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
         resume: Take answers to the same questions that were paid for before.
 
     Attributes:
         card_: The fitted scorecard.
-        holders_: Who took part, what it cost there, who was dropped.
-        feature_importances_: How much each column says, shares of 1.
+        holders_: The participants, their costs, and who was dropped.
+        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
         cost_: The largest of what the holders charged, exact; see ``DPScorecard``.
 
@@ -387,8 +397,16 @@ class DPScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
         See ``DPScorecard``.
 
     Examples:
-        >>> DPScorecardRegressor(epsilon=0.5, strategy="secure")
-        DPScorecardRegressor(epsilon=0.5, strategy='secure')
+        >>> import pandas as pd, pinq
+        >>> from miners import Federation, DPScorecardRegressor
+        >>> rows = pd.read_parquet("data/adult.parquet")
+        >>> handles = {
+        ...     name: pinq.simulate("policies/adult.yaml", data=rows[start::3], epsilon=1)
+        ...     for start, name in enumerate(["north", "south", "west"])
+        ... }
+        >>> hours = DPScorecardRegressor(epsilon=1, attributes=["age", "sex"])
+        >>> hours.fit(Federation(handles), "hours_per_week").predict(rows.head(5)).shape
+        (5,)
     """
 
     _other = "DPScorecard"

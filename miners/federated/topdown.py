@@ -457,44 +457,44 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DPTopDown(HoldersTreeMiner):
-    """A decision tree from several data holders' tables.
+    """A decision tree from the tables of several data owners.
 
-    A coordinator that none of them needs to trust grows it. ``fit`` takes a ``Federation`` of
-    handles, or one handle. The holders hold disjoint people, so the fit costs ``epsilon`` at each
+    A coordinator learns it, whom no data owner has to trust. ``fit`` takes a ``Federation`` of
+    handles, or one handle. The owners have different people, so the fit costs ``epsilon`` at each
     of them, in the terms of its own policy.
 
     Args:
-        epsilon: What ``fit`` costs at each holder.
+        epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
         strategy: How splits are found. ``"turns"``, the most accurate: each level's splits are
             chosen by one holder alone, in turns, and all holders count the leaves. The others grow
             best-first, like the paper: ``"noisy_counts"`` (histograms of all splitting functions
             from all holders), ``"secure"`` (as noisy_counts, with one noise for all: of parties
             that add up under secret sharing, a ``miners.secure.SecureFederation``).
-        criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (rows that a vote gets right).
+        criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (correctly classified rows).
         max_nodes: The most nodes that are split.
         leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and
             below 1. None for a sixth ("turns") or a quarter; the paper has a half.
         budget: ``"uniform"``, every depth as much. None for that too, but where growth is
             best-first and at most six levels deep each depth gets half of the one above.
-        max_depth: The most splits on a path, 0 to 60. None for what public facts let expect to be of
-            use.
-        attributes: Columns to split by; None for all but the target.
+        max_depth: The most splits on a path, 0 to 60. None for a number that follows from
+            public facts.
+        attributes: The columns to split by. None for all but the target.
         splits: The splitting functions, by column, where the default is not wanted: thresholds of a
             numeric column or how many evenly spaced ones, values or lists of values of a
             categorical one, each against the rest. By default "turns" lets the mechanism find
             thresholds and groups, the others choose among ten thresholds and single values.
         at_once: How many nodes best-first growth splits before it judges their children together; 1
             is the paper's algorithm to the letter and takes as many more round trips.
-        resume: Take answers to the same questions that were paid for before. A fit that was broken
-            off is repeated so and pays only for what is new.
+        resume: Use the stored answers of identical earlier queries. An interrupted fit continues
+            with it and pays only for the missing answers.
 
     Attributes:
         tree_: The fitted ``Tree``, pruned.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public columns under which the tree was grown.
-        card_: Who took part, what it cost there, who was dropped; a ``Card``.
-        cost_: The largest of what the holders charged, exact: ``epsilon`` unless some of it had
-            been paid for before. Who does not say counts as ``epsilon``.
+        card_: The participants, their costs, and who was dropped.
+        cost_: The largest charge of a data owner, exact: ``epsilon`` unless some answers were
+            paid for before. An owner that does not report counts as ``epsilon``.
 
     Privacy:
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
@@ -520,8 +520,18 @@ class DPTopDown(HoldersTreeMiner):
         Private Distributed Decision Tree Learning".
 
     Examples:
-        >>> DPTopDown(epsilon=0.5, strategy="noisy_counts")
-        DPTopDown(epsilon=0.5, strategy='noisy_counts')
+        >>> import pandas as pd, pinq
+        >>> from miners import Federation, DPTopDown
+        >>> rows = pd.read_parquet("data/adult.parquet")
+        >>> handles = {
+        ...     name: pinq.simulate("policies/adult.yaml", data=rows[start::3], epsilon=1)
+        ...     for start, name in enumerate(["north", "south", "west"])
+        ... }
+        >>> tree = DPTopDown(epsilon=1, max_depth=2).fit(Federation(handles), "income")
+        >>> {name: float(spent) for name, spent in tree.card_.spent.items()}
+        {'north': 1.0, 'south': 1.0, 'west': 1.0}
+        >>> bool(tree.score(rows) > 0.75)
+        True
     """
 
     epsilon: Loss = 1.0

@@ -194,21 +194,22 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit]):
 class Scorecard(Classifier, ScorecardMiner):
     """A scorecard for classes: points for each value of each attribute add up to log-odds.
 
-    It is learned by component-wise boosting. Each step chooses the attribute whose cells the
-    scores so far are most wrong about, asks for the noisy gradient and curvature of its cells, and
-    moves its points as far as noise allows. Noisy tables of all attributes come first with more
-    than two classes, with few attributes, and where rows are few for each attribute.
+    It is an additive model, much like a logistic regression on binned attributes, and fits on one
+    page. Component-wise boosting learns it. Each step selects the attribute whose cells have the
+    largest remaining error, queries the noisy gradient and curvature of its cells, and updates its
+    points according to the noise. With more than two classes, few attributes, or few rows for each
+    attribute, noisy tables of all attributes come first.
 
-    A card can be printed. On large tables its probabilities are well calibrated; on small ones noise
-    shrinks points, and they lean to the middle (docs/scorecards.md). Where attributes act together (a
-    chess position, an exclusive or), a tree says more.
+    On large tables its probabilities are well calibrated. On small tables noise shrinks the points,
+    and probabilities move towards the middle (docs/scorecards.md). If attributes act together (a
+    chess position, an exclusive or), a tree is better.
 
     Args:
-        epsilon: What ``fit`` costs in all.
-        steps: Choices of an attribute, 0 to 200; None for as many as public facts (epsilon,
-            ``max_rows``, the classes) let expect to be of use. 0 leaves one step over all
-            attributes at once, naive Bayes: for attributes that do not repeat each other.
-        attributes: Columns to look at; None for all but the target.
+        epsilon: The cost of ``fit``, in the policy's own terms.
+        steps: The number of steps, each of which selects one attribute, 0 to 200. None for a number
+            that follows from public facts (epsilon, ``max_rows``, the classes). 0 queries one table
+            of each attribute, as naive Bayes does: for attributes that are not redundant.
+        attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
             ``{"age": 5}``. Without: the cuts that the policy declares for the column, else intervals
             of equal width and round numbers.
@@ -216,9 +217,9 @@ class Scorecard(Classifier, ScorecardMiner):
     Attributes:
         card_: The fitted ``Card``.
         classes_: The declared values of the target, shape (classes,).
-        feature_importances_: How much each column says, shares of 1.
+        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public schema under which it was learned.
-        cost_: What ``fit`` really spent, exact.
+        cost_: What the last ``fit`` spent, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -239,8 +240,15 @@ class Scorecard(Classifier, ScorecardMiner):
         differential privacy via explainable boosting".
 
     Examples:
-        >>> Scorecard(epsilon=0.5)
-        Scorecard(epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import Scorecard
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> card = Scorecard(epsilon=0.5).fit(handle, "income")
+        >>> bool(card.score(rows) > 0.82), float(card.cost_)
+        (True, 0.5)
+        >>> list(card.explain(dict(rows.iloc[0])))[:2]  # the points of one row
+        ['value', '>50K']
     """
 
     _other = "ScorecardRegressor"
@@ -248,23 +256,23 @@ class Scorecard(Classifier, ScorecardMiner):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ScorecardRegressor(Regressor, ScorecardMiner):
-    """A scorecard for the mean of a numeric column: each attribute's value adds so many units.
+    """A scorecard for the mean of a numeric column: each value of an attribute adds units of the target.
 
-    The steps are those of ``Scorecard``, on residuals that are clamped: a noisy histogram of the
-    target says where scores start and how far residuals may go.
+    It makes the steps of ``Scorecard`` on clamped residuals. Noisy histograms of the target give the
+    start of the scores and the bound of the residuals.
 
     Args:
-        epsilon: What ``fit`` costs in all.
-        steps: Choices of an attribute, 0 to 200; None for as many as public facts (epsilon,
-            ``max_rows``) let expect to be of use.
-        attributes: Columns to look at; None for all but the target.
+        epsilon: The cost of ``fit``, in the policy's own terms.
+        steps: Choices of an attribute, 0 to 200; None for a number that follows from public facts
+            (epsilon, ``max_rows``).
+        attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
 
     Attributes:
         card_: The fitted ``Card``.
-        feature_importances_: How much each column says, shares of 1.
+        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public schema under which it was learned.
-        cost_: What ``fit`` really spent, exact.
+        cost_: What the last ``fit`` spent, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -275,8 +283,13 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
         tests/contract/test_every_miner.py.
 
     Examples:
-        >>> ScorecardRegressor(epsilon=2)
-        ScorecardRegressor(epsilon=2)
+        >>> import pandas as pd, pinq
+        >>> from miners import ScorecardRegressor
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> hours = ScorecardRegressor(epsilon=1).fit(handle, "hours_per_week")
+        >>> bool(hours.score(rows) > 0.05)  # R^2
+        True
     """
 
     _other = "Scorecard"

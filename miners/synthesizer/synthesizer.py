@@ -115,29 +115,28 @@ class Purchase:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Synthesizer(Learned):
-    """A model of the whole table, from which rows are drawn and any table is estimated.
+    """A model of the whole table that draws synthetic rows and estimates tables of any columns.
 
-    It buys the noisy table of each column, then goes by rounds: ``exp_mech`` chooses the pair of columns
-    whose table the model so far fits worst, beyond the noise of buying it, and ``noisy_count`` buys that
-    table. A graphical model fits all tables at once. Where a round taught less than its noise, the next
-    ones cost twice as much. Five percent of epsilon measure how far the model is off: they buy tables of
-    pairs that are drawn at random and had not been bought.
+    It queries the noisy table of each column, and then works in rounds. ``exp_mech`` selects the pair of
+    columns whose table the model fits worst, relative to the noise, and ``noisy_count`` queries this table.
+    A graphical model is fitted to all tables. If a round improves the model by less than its noise, later
+    rounds get twice the epsilon. Five percent of epsilon query tables of random unmeasured pairs, which
+    estimate the model's error.
 
-    Rows of the model repeat the relations between pairs of columns, and of more columns as far as pairs
-    say them. A relation that only three or more columns have together is lost; ``quality_`` and the
-    measured error warn of it.
+    Synthetic rows have the relations between pairs of columns, and of more columns as far as pairs
+    determine them. Relations that exist only among three or more columns are lost.
 
     Args:
-        epsilon: What ``fit`` costs in all.
-        columns: Columns to model; None for all.
+        epsilon: The cost of ``fit``, in the policy's own terms.
+        columns: The columns of the model. None for all.
         cuts: Cut points for numeric columns, ``{"age": [30, 45]}``, or a number of intervals. Without:
             the cuts that the policy declares, else intervals of equal width and round numbers.
-        random_state: Steers the pairs that are checked and rows drawn between rounds; public randomness.
+        random_state: Seed of the public randomness: the pairs for the error, and rows between rounds.
 
     Attributes:
         model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``.
         schema_: The public schema.
-        cost_: What ``fit`` really spent, exact.
+        cost_: What the last ``fit`` spent, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -150,8 +149,14 @@ class Synthesizer(Learned):
         synthetic data" (the loop; here at pure epsilon, on pairs); privacy.md 10.
 
     Examples:
-        >>> Synthesizer(epsilon=0.5)
-        Synthesizer(epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import Synthesizer
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> columns = ["sex", "education", "income"]
+        >>> model = Synthesizer(epsilon=1, columns=columns, random_state=0).fit(handle)
+        >>> model.sample(5, random_state=1).columns.tolist()
+        ['education', 'sex', 'income']
     """
 
     epsilon: Loss = 1.0

@@ -78,14 +78,14 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
             as ``cuts`` of ``DiffPID3`` for each.
         rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
             in every tree, and the trees share epsilon.
-        attributes: Columns to split by; None for all but the target.
+        attributes: The columns to split by. None for all but the target.
         random_state: Steers which attributes a node chooses from, which is public; never the noise.
 
     Attributes:
         forest_: The fitted ``Forest``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which it was grown.
-        cost_: What ``fit`` really spent, exact.
+        cost_: What the last ``fit`` spent, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -103,8 +103,13 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         Fletcher & Islam 2015, "A Differentially Private Decision Forest".
 
     Examples:
-        >>> DPDecisionForest(epsilon=0.5)
-        DPDecisionForest(epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import DPDecisionForest
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DPDecisionForest(epsilon=1, n_estimators=2, attributes=["sex", "relationship"])
+        >>> forest.fit(handle, "income").predict(rows.head(5)).shape
+        (5,)
     """
 
     epsilon: Loss = 1.0

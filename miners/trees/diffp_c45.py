@@ -89,29 +89,29 @@ class Paper(Published):
 class DiffPC45(GreedyTree):
     """A decision tree that finds its own split points, grown level by level on a private handle.
 
-    A numeric attribute is split in two at a point of its public grid; a categorical one into two
-    groups of its values ("best") or into all of its values ("paper"). Attribute and point are
-    chosen together, by one noisy selection for each node; all nodes of a level are asked together,
-    as one request and one charge. Splits that pay neither for the class nor for the shares are
-    pruned.
+    A numeric attribute is split in two at a point of its public grid. A categorical attribute is
+    split into two groups of its values ("best") or into all of its values ("paper"). One noisy
+    selection for each node chooses attribute and point together. All nodes of a level are one
+    request and one charge. Splits that improve neither the predicted class nor the class
+    probabilities are pruned.
 
     Args:
-        epsilon: What ``fit`` costs in all.
-        max_depth: Levels of splits, 0 to 60. None for as many as public facts (epsilon,
-            ``max_rows``, the attributes) let expect to be of use; for ``variant="paper"`` 5.
-        criterion: ``"gini"``, ``"max"`` (rows that a vote gets right) or ``"info_gain"``.
+        epsilon: The cost of ``fit``, in the policy's own terms.
+        max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
+            (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5.
+        criterion: ``"gini"``, ``"max"`` (correctly classified rows) or ``"info_gain"``.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
-        certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned
-            of what pays for the class alone. None prunes nothing. "best" keeps a split also where
-            it tells class shares apart; "paper" prunes by errors alone.
-        attributes: Columns to split by; None for all but the target.
+        certainty: C4.5's certainty factor, above 0 and up to 0.5. A smaller value prunes more. None
+            turns pruning off. "best" also keeps splits that change class probabilities; "paper"
+            prunes by errors alone.
+        attributes: The columns to split by. None for all but the target.
 
     Attributes:
         tree_: The fitted ``Tree``, pruned.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What ``fit`` really spent, exact; ``plan(schema).total`` unless some of it had been
-            paid for before, or ("paper") all leaves were reached early.
+        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema).total`` unless some
+            answers were paid for before, or ("paper") all leaves stopped early.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -128,7 +128,7 @@ class DiffPC45(GreedyTree):
         What "best" does otherwise than the paper at equal epsilon (privacy.md 2.7 and 6): one
         selection over all pairs of attribute and cut, in place of one for each numeric attribute
         and another among the results; exponents without the factor 2; no sizes; consistent counts
-        in place of Algorithm 3; class shares that lean on the parent's as far as noise demands.
+        in place of Algorithm 3; class probabilities that are shrunk towards the parent's according to the noise.
         Trade-offs that measured better: "gini", two groups of values, fixed depth without a stop
         test, a sixth of epsilon for the leaves. "paper" selects by the textbook exponential
         mechanism with its factor 2 and calibrates counts by Algorithm 3.
@@ -139,8 +139,17 @@ class DiffPC45(GreedyTree):
         3; Quinlan 1993, "C4.5".
 
     Examples:
-        >>> DiffPC45(epsilon=0.5)
-        DiffPC45(epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import DiffPC45
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> tree = DiffPC45(epsilon=0.5, max_depth=3).fit(handle, "income")
+        >>> float(tree.cost_), handle.budget
+        (0.5, Budget(epsilon=1, spent=0.5, remaining=0.5))
+        >>> bool(tree.score(rows) > 0.8)
+        True
+        >>> tree.predict_proba(rows.head(5)).shape  # rows, classes
+        (5, 2)
     """
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}

@@ -50,23 +50,23 @@ class Paper(Published, Best):
 class DiffPID3(GreedyTree):
     """A decision tree with multiway splits, grown level by level on a private handle.
 
-    A node is asked how many rows it has; if they are enough, for one split, chosen among all
-    attributes that its path has not used; else for its class histogram. All nodes of a level are
-    asked together, as one request and one charge.
+    Each node has a query for its size. A large node is split by one noisy selection among all
+    attributes that its path has not used. A small node is a leaf and gets a class histogram. All
+    nodes of a level are one request and one charge.
 
     Categorical attributes are split into their values. Numeric ones are split at the points given
     in ``cuts``, else at those that the policy declares, else into 10 intervals of equal width over
     the declared range.
 
     Args:
-        epsilon: What ``fit`` costs in all.
-        max_depth: Levels of splits, 0 to 60. None for as many as public facts (epsilon,
-            ``max_rows``, the attributes) let expect to be of use; for ``variant="paper"`` 5. More
+        epsilon: The cost of ``fit``, in the policy's own terms.
+        max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
+            (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5. More
             than there are attributes is never used, since each splits once on a path.
-        criterion: ``"max"`` (rows that a vote gets right), ``"gini"`` or ``"info_gain"``. Noise
+        criterion: ``"max"`` (correctly classified rows), ``"gini"`` or ``"info_gain"``. Noise
             weighs least on "max"; "gini" sees splits that no single vote shows.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
-        attributes: Columns to split by; None for all but the target.
+        attributes: The columns to split by. None for all but the target.
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
             ``{"age": 5}``.
 
@@ -74,8 +74,8 @@ class DiffPID3(GreedyTree):
         tree_: The fitted ``Tree``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What ``fit`` really spent, exact; ``plan(schema).total`` unless some of it had been
-            paid for before, or ("paper") all leaves were reached early.
+        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema).total`` unless some
+            answers were paid for before, or ("paper") all leaves stopped early.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -104,8 +104,15 @@ class DiffPID3(GreedyTree):
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.2, Algorithm 2.
 
     Examples:
-        >>> DiffPID3(epsilon=0.5, max_depth=3, criterion="max")
-        DiffPID3(criterion='max', epsilon=0.5, max_depth=3)
+        >>> import pandas as pd, pinq
+        >>> from miners import DiffPID3
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> tree = DiffPID3(epsilon=0.5, max_depth=2).fit(handle, "income")
+        >>> bool(tree.score(rows) > 0.75), tree.tree_.depth <= 2
+        (True, True)
+        >>> list(tree.rules())[:3]  # a row for each leaf
+        ['rule', 'rows', 'rows_low']
     """
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}

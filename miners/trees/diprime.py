@@ -210,8 +210,13 @@ class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMe):
         tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     Examples:
-        >>> DiPriMeTreeClassifier(epsilon=0.5, max_depth=3)
-        DiPriMeTreeClassifier(epsilon=0.5, max_depth=3)
+        >>> import pandas as pd, pinq
+        >>> from miners import DiPriMeTreeClassifier
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> tree = DiPriMeTreeClassifier(epsilon=0.5, max_depth=3).fit(handle, "income")
+        >>> bool(tree.score(rows) > 0.8), float(tree.cost_)
+        (True, 0.5)
     """
 
 
@@ -226,8 +231,15 @@ class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMe):
         tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     Examples:
-        >>> DiPriMeTreeRegressor(epsilon=0.5, max_depth=3)
-        DiPriMeTreeRegressor(epsilon=0.5, max_depth=3)
+        >>> import pandas as pd, pinq
+        >>> from miners import DiPriMeTreeRegressor
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> hours = DiPriMeTreeRegressor(epsilon=0.5, max_depth=2).fit(handle, "hours_per_week")
+        >>> hours.predict(rows.head(5)).shape  # means
+        (5,)
+        >>> bool(hours.score(rows) > 0)  # R^2
+        True
     """
 
     _numeric_target = True
@@ -236,37 +248,38 @@ class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMe):
 class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
     """A forest that predicts the values of a categorical column, grown level by level.
 
-    Every node is split in two: a numeric column at a point of its public grid, a categorical one
-    into two groups of its values. "best" chooses column and point together, by one noisy selection.
-    "paper" finds the noisy median of each of a few random columns, then the column whose median
-    splits best. All nodes of a level of all trees on shards are asked together: as one request and
-    one charge ("best"), or two ("paper").
+    Every node is split in two: a numeric column at a point of its public grid, a categorical column
+    into two groups of its values. "best" selects column and point together, by one noisy selection.
+    "paper" finds the noisy median of each of a few random columns, and then selects the column
+    whose median splits best. All nodes of a level, of all trees on shards, are one request and one
+    charge ("best"), or two ("paper").
 
     Args:
-        epsilon: What ``fit`` costs in all.
+        epsilon: The cost of ``fit``, in the policy's own terms.
         n_estimators: Trees, 1 to 1,000. None for 1, or for 10 with ``variant="paper"``.
-        max_depth: Levels of splits, 0 to 60. None for as many as public facts (epsilon,
-            ``max_rows``, the attributes) let expect to be of use; for "paper" 5.
-        max_features: Attributes that each node looks at, drawn anew for each. None for all; for
+        max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
+            (epsilon, ``max_rows``, the attributes); for "paper" 5.
+        max_features: The number of random attributes that each node considers. None for all; for
             "paper" 5.
-        rho: Share of epsilon for the splits, between 0 and 1. None for 0.8; for "paper" 0.5.
-        criterion: ``"gini"`` (None) or ``"max"`` (rows that a vote gets right).
+        rho: The fraction of epsilon for the splits, between 0 and 1. None for 0.8; for "paper" 0.5.
+        criterion: ``"gini"`` (None) or ``"max"`` (correctly classified rows).
         rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
             in every tree, and the trees share epsilon.
-        variant: ``"best"``, or ``"paper"`` for the published mechanism, where it is private, or
-            what it was meant to be, where it is not.
-        stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of
-            all grown trees: which nodes have too few rows to stay split. It costs the same at any
-            depth. None to keep all splits.
-        attributes: Columns to split by; None for all but the target.
-        random_state: Steers which attributes a node looks at, which is public; never the noise.
+        variant: ``"best"``, or ``"paper"`` for the published mechanism; where that is not private,
+            for the intended one.
+        stopping: The fraction of the leaves' epsilon, from 0.001 to 0.999, for one query of all
+            grown trees: which nodes have too few rows to stay split? Its cost does not depend on
+            the depth. None to keep all splits.
+        attributes: The columns to split by. None for all but the target.
+        random_state: Seed of the public randomness: the attributes that a node considers. It
+            never affects the noise.
 
     Attributes:
         forest_: The fitted ``Forest``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which it was grown.
-        cost_: What ``fit`` really spent, exact; ``plan(schema, target).total`` unless some of it
-            had been paid for before.
+        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema, target).total`` unless
+            some answers were paid for before.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -288,7 +301,7 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
         and the code spends epsilon / 2 on each of K medians. "paper" is the same algorithm with
         each of these put right: two-bin averages, fixed depth, independent coins, a K-th each. What
         "best" does otherwise: one choice in place of K + 1; no factor 2 in its exponent; estimates
-        of all nodes that agree; class shares that lean on the parent's as far as noise demands; a
+        of all nodes that agree; class probabilities that are shrunk towards the parent's according to the noise; a
         depth that follows public facts. One tree is its default, for at the sizes and budgets that
         it was tried on, more trees, each with fewer rows or less epsilon, were worse:
         docs/forests.md has the figures.
@@ -298,8 +311,13 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
         Classification", Algorithms 1 to 3.
 
     Examples:
-        >>> DiPriMeForestClassifier(epsilon=0.5, n_estimators=3)
-        DiPriMeForestClassifier(epsilon=0.5, n_estimators=3)
+        >>> import pandas as pd, pinq
+        >>> from miners import DiPriMeForestClassifier
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DiPriMeForestClassifier(epsilon=1, n_estimators=3, max_depth=3).fit(handle, "income")
+        >>> len(forest.forest_.trees), float(forest.cost_)
+        (3, 1.0)
     """
 
 
@@ -313,7 +331,7 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
     Rows without a value do not count.
 
     Args:
-        epsilon: What ``fit`` costs in all.
+        epsilon: The cost of ``fit``, in the policy's own terms.
         n_estimators: As there.
         max_depth: As there.
         max_features: As there.
@@ -330,7 +348,7 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
     Attributes:
         forest_: The fitted ``Forest``.
         schema_: The public schema under which it was grown.
-        cost_: What ``fit`` really spent, exact.
+        cost_: What the last ``fit`` spent, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -345,8 +363,13 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
         Classification", Algorithms 1 to 3.
 
     Examples:
-        >>> DiPriMeForestRegressor(epsilon=0.5, criterion="squared_error")
-        DiPriMeForestRegressor(criterion='squared_error', epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import DiPriMeForestRegressor
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DiPriMeForestRegressor(epsilon=1, n_estimators=2, max_depth=1)
+        >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape
+        (5,)
     """
 
     _numeric_target = True

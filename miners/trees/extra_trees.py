@@ -74,7 +74,7 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
     """A forest of random splits with noisy class counts in its leaves: a baseline.
 
     Args:
-        epsilon: What ``fit`` costs in all.
+        epsilon: The cost of ``fit``, in the policy's own terms.
         n_estimators: Trees, 1 to 1,000.
         max_depth: Levels of splits, 0 to 60.
         rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
@@ -82,14 +82,14 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
         stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of
             all grown trees: which nodes have too few rows to stay split. It costs the same at any
             depth. None to keep all splits.
-        attributes: Columns to split by; None for all but the target.
+        attributes: The columns to split by. None for all but the target.
         random_state: Steers the splits, which are public; never the noise.
 
     Attributes:
         forest_: The fitted ``Forest``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which it was grown.
-        cost_: What ``fit`` really spent, exact.
+        cost_: What the last ``fit`` spent, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -111,8 +111,13 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
         randomized trees".
 
     Examples:
-        >>> DPExtraTrees(epsilon=0.5)
-        DPExtraTrees(epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import DPExtraTrees
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DPExtraTrees(epsilon=1, n_estimators=3, random_state=0).fit(handle, "income")
+        >>> forest.predict_proba(rows.head(5)).shape  # rows, classes
+        (5, 2)
     """
 
 
@@ -126,6 +131,15 @@ class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
         Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram, and
         two histograms of all rows that find the target's range first, at their share of epsilon.
         Held by: tests/unit/trees/test_forests.py, tests/unit/growth/test_target_range.py.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners import DPExtraTreesRegressor
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DPExtraTreesRegressor(epsilon=1, n_estimators=2, max_depth=2, random_state=0)
+        >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape
+        (5,)
     """
 
     _numeric_target = True

@@ -137,24 +137,24 @@ class Paper(Published, NoisyTables):
 class SuLQID3(GreedyTree):
     """A decision tree with multiway splits, each chosen by noisy counts of every attribute.
 
-    It pays for a table of class counts for each attribute and node, where ``DiffPID3`` pays for one
-    noisy selection: the baseline against which that is measured. In return every criterion of its
-    tables is free, gain ratio too.
+    It queries a table of class counts for each attribute and node, where ``DiffPID3`` queries one
+    noisy selection. It is the baseline of ``DiffPID3``. Every criterion, also the gain ratio, is
+    computed from these tables at no further cost.
 
     Args:
-        epsilon: What ``fit`` costs in all.
+        epsilon: The cost of ``fit``, in the policy's own terms.
         max_depth: Levels of splits; see ``DiffPID3``.
         criterion: ``"info_gain"``, ``"gain_ratio"``, ``"gini"`` or ``"max"``.
         variant: ``"best"``, or ``"paper"`` for the published budget split.
-        attributes: Columns to split by; None for all but the target.
+        attributes: The columns to split by. None for all but the target.
         cuts: Cut points for numeric attributes; see ``DiffPID3``.
 
     Attributes:
         tree_: The fitted ``Tree``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What ``fit`` really spent, exact; ``plan(schema).total`` unless some of it had been
-            paid for before, or all leaves were reached early ("paper").
+        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema).total`` unless some
+            answers were paid for before, or ("paper") all leaves stopped early.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -181,8 +181,15 @@ class SuLQID3(GreedyTree):
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.1, Algorithm 1.
 
     Examples:
-        >>> SuLQID3(epsilon=2, criterion="gain_ratio")
-        SuLQID3(criterion='gain_ratio', epsilon=2)
+        >>> import pandas as pd, pinq
+        >>> from miners import SuLQID3
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> miner = SuLQID3(epsilon=1, max_depth=1, criterion="gain_ratio")
+        >>> float(miner.plan(handle.schema, "income").total)
+        1.0
+        >>> miner.fit(handle, "income").predict(rows.head(5)).shape
+        (5,)
     """
 
     criteria: ClassVar[tuple[str, ...]] = (*CRITERIA, "gain_ratio")

@@ -500,7 +500,7 @@ class Derivatives(RowFunction[RowVectors]):
 
 @dataclass(frozen=True)
 class Logistic(Derivatives):
-    """Derivatives of the logistic loss of one class against the rest.
+    """The derivatives of the logistic loss of one class against the rest.
 
     They are (y - p, p (1 - p)), p = 1 / (1 + exp(-F / 256)).
 
@@ -558,7 +558,7 @@ class Logistic(Derivatives):
 
 @dataclass(frozen=True)
 class Softmax(Derivatives):
-    """Derivatives of the cross-entropy of all classes: e_y - p, p = softmax(F / 256).
+    """The derivatives of the cross-entropy of all classes: e_y - p, with p = softmax(F / 256).
 
     On demand also each p_c (1 - p_c).
 
@@ -622,7 +622,7 @@ class Softmax(Derivatives):
 
 @dataclass(frozen=True)
 class Residuals(Derivatives):
-    """Derivatives of the squared error of a numeric target: its residual.
+    """The derivatives of the squared error of a numeric target: its residual.
 
     It is a row's grid cell less F / 256, clamped to ``limit``.
 

@@ -38,9 +38,10 @@ LIFTED_NUMBERS = 2**15
 
 @dataclass(frozen=True)
 class Points(Expression):
-    """F(row) = ``base`` + Σ_i ``tables[i]`` at the part of ``specs[i]`` that holds the row.
+    """The scores of an additive model: a base, and points for each part of each grouping.
 
-    A spec that has no part for a row adds nothing.
+    The score of a row is F(row) = ``base`` + Σ_i ``tables[i]`` at the row's part of ``specs[i]``. A
+    grouping without a part for the row adds nothing.
 
     Attributes:
         specs: What is looked at. A column may stand in several of them.

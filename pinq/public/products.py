@@ -200,7 +200,7 @@ def _pairs_of(entries: int, pairs: Pairs) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Products(RowFunction[ProductVectors]):
-    """Products of columns, two and two: sums, squares, or the whole upper triangle of x x'.
+    """The products of pairs of columns: sums, squares, or the whole upper triangle of x x'.
 
     x begins with 1. A numeric column is a number from -1 to 1, by its declared bounds or a range;
     missing it is 0, the middle. A categorical column is an indicator for each value but the first,

@@ -183,7 +183,7 @@ MAX_DENOMINATOR = 10**6  # of a share: its product with any number of rows fits 
 
 @dataclass(frozen=True)
 class Balance(Score):
-    """Scores how close a candidate of two cells comes to a share of the rows in its first cell.
+    """Scores a candidate of two parts by how close its first part comes to a given proportion of the rows.
 
     With n0 rows in cell 0, n1 in cell 1 and a share q = a/b in lowest terms, the score is the
     integer -|(b - a) n0 - a n1| = -b |n0 - q (n0 + n1)|. Without a share, q = 1/2, it is -|n0 - n1|:
@@ -271,9 +271,9 @@ MAX_THRESHOLD = 2**40
 
 @dataclass(frozen=True)
 class Gradient(Score):
-    """Σ_j max(|G_j| - ``threshold``, 0): what splitting here would mend of a model's loss.
+    """Scores a split by how much it would reduce a model's loss: Σ_j max(|G_j| - ``threshold``, 0).
 
-    G_j is the sum of the loss's gradients; the sum is over cells and classes.
+    G_j is the sum of the loss's gradients in a cell, and the sum is over cells and classes.
 
     Privacy:
         A row adds its gradient to one cell of a candidate, and each summand follows G_j at most one
@@ -374,7 +374,7 @@ class _OfCategories(Expression):
 
 @dataclass(frozen=True)
 class MaxClass(_OfCategories, Score):
-    """Σ_j max_c n_jc: rows that a vote in each cell gets right.
+    """Scores a split by the rows that a majority vote in each part classifies correctly: Σ_j max_c n_jc.
 
     Sensitivity 1, monotone (F&S 2010, sec. 4.2).
     """
@@ -392,7 +392,9 @@ class MaxClass(_OfCategories, Score):
 
 @dataclass(frozen=True)
 class Gini(_OfCategories, Score):
-    """-Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored per cell.
+    """Scores a split by the Gini impurity of its parts.
+
+    The score is -Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored for each cell.
 
     Sensitivity < 2 rows, monotone (privacy.md 2.5).
     """
@@ -425,9 +427,10 @@ class Gini(_OfCategories, Score):
 
 @dataclass(frozen=True)
 class InfoGain(_OfCategories, Score):
-    """-n H(class given cell) in 2^-20 bits.
+    """Scores a split by its information gain about the target.
 
-    It is Σ_jc F(n_jc) - Σ_j F(n_j), F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
+    The score is -n H(class given cell) in 2^-20 bits: Σ_jc F(n_jc) - Σ_j F(n_j), with
+    F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
 
     φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so
     the score is an exact integer, one row changes it by φ(n_jc) - φ(n_j) in [-φ(N-1), 0] whatever
@@ -452,7 +455,9 @@ class InfoGain(_OfCategories, Score):
 
 @dataclass(frozen=True)
 class MutualInformation(InfoGain):
-    """n I(target; candidate) up to the common term n H(target): ``InfoGain`` under DILCA's name.
+    """Scores candidates by their mutual information with the target: ``InfoGain`` under DILCA's name.
+
+    The score is n I(target; candidate) minus the common term n H(target).
 
     A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint
     cells (Battaglia et al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts``
@@ -521,7 +526,9 @@ class _OfNumbers(Score):
 
 @dataclass(frozen=True)
 class SquaredError(_OfNumbers):
-    """-Σ_j Σ (y - mean_j)^2 of a numeric target on at most 1,024 public levels, floored per cell.
+    """Scores a split by the squared error of a numeric target around each part's mean.
+
+    The score is -Σ_j Σ (y - mean_j)^2, with y on at most 1,024 public levels, floored for each cell.
 
     In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
     2.4): a row is on one of the levels, whatever range they are of, for to clamp is a function of
@@ -550,7 +557,9 @@ class SquaredError(_OfNumbers):
 
 @dataclass(frozen=True)
 class AbsoluteError(_OfNumbers):
-    """-Σ_j Σ |y - median_j| of a numeric target on at most 256 public levels.
+    """Scores a split by the absolute error of a numeric target around each part's median.
+
+    The score is -Σ_j Σ |y - median_j|, with y on at most 256 public levels.
 
     A few extreme values weigh less than in ``SquaredError``.
 
@@ -589,7 +598,7 @@ class AbsoluteError(_OfNumbers):
 
 @dataclass(frozen=True)
 class Misfit(Score):
-    """How many rows a public model's table of a candidate is off: w (Σ_v |n_v - m_v| - a k).
+    """Scores a candidate by the rows that a public model's table misplaces: w (Σ_v |n_v - m_v| - a k).
 
     n_v are the rows in part v of the candidate, m_v what the model expects there, a an allowance for
     the noise that a table of k parts would have, and w a weight.
@@ -687,7 +696,7 @@ class Misfit(Score):
 
 @dataclass(frozen=True)
 class ClassCount(_OfCategories):
-    """n_c, to choose among the *values* of the target: a noisy majority vote.
+    """Scores each *value* of the target by its rows n_c: a noisy majority vote.
 
     Sensitivity 1, monotone.
     """
@@ -707,9 +716,9 @@ class ClassCount(_OfCategories):
 
 @dataclass(frozen=True)
 class EnoughRows(Expression):
-    """Asks of the leaves of whole trees: has each part above them rows enough to stay split?
+    """Selects the nodes of grown trees that have too few rows to stay split.
 
-    It is one charge, whatever the depth (pinq/curator/verbs/stop.py).
+    It is one charge for trees of any depth (pinq/curator/verbs/stop.py).
 
     Attributes:
         least: Rows from which a tree's first part is more likely to stay split than not; further

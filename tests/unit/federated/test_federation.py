@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
 import threading
 import time
 from fractions import Fraction
@@ -75,10 +74,6 @@ def lost(times: int) -> Any:
         return found
 
     return way
-
-
-def test_the_docstrings_example_holds() -> None:
-    assert doctest.testmod(miners.federated.federation).failed == 0
 
 
 def test_it_joins_schemas_that_agree() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import miners.federated.scorecard
 from miners import DPScorecard, DPScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.federation import HolderFailed
 from miners.scorecards.shares import Shares, with_turns
@@ -81,11 +79,6 @@ class UsedUp(Federation):
             self.handle(last).noisy_count(epsilon=self.handle(last).budget.remaining)
         self._left -= 1
         return super().ask(questions)
-
-
-def test_the_docstrings_example_holds() -> None:
-    """As it stands."""
-    assert doctest.testmod(miners.federated.scorecard).failed == 0
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])

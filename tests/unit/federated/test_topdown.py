@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 from fractions import Fraction
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import miners.federated.topdown
 from miners import DPTopDown, Federation
 from miners.federated.federation import Tally
 from miners.federated.splitting import splitting_functions
@@ -23,10 +21,6 @@ from tests.handles import simulated
 from tests.holders import SCHEMA, STRATEGIES, federation, rows
 
 pytestmark = pytest.mark.slow
-
-
-def test_the_docstrings_example_holds() -> None:
-    assert doctest.testmod(miners.federated.topdown).failed == 0
 
 
 # What it learns

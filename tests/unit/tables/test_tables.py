@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -239,11 +238,6 @@ def test_a_single_share_or_column_needs_no_list() -> None:
 
 
 # What each says
-
-
-def test_the_docstrings_examples() -> None:
-    assert doctest.testmod(miners.tables.columns).failed == 0
-    assert doctest.testmod(miners.tables.table).failed == 0
 
 
 def test_a_table_reads_like_a_frame() -> None:

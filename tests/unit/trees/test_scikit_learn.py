@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,6 @@ from sklearn.model_selection import (
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-import miners.tuning.public_rows
 from miners import DiffPC45, DiffPID3, PublicRows, SuLQID3
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -238,10 +236,6 @@ def test_public_rows_must_be_a_frame_with_a_class_each() -> None:
         model.fit(X, Y[1:])
     with pytest.raises(NotFittedError):
         model.predict(X)
-
-
-def test_the_example_of_the_documentation_runs() -> None:
-    assert doctest.testmod(miners.tuning.public_rows) == doctest.TestResults(0, 10)
 
 
 def test_a_search_without_public_rows_says_first_what_to_do() -> None:
