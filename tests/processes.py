@@ -64,6 +64,8 @@ class PinqProcess:
     ) -> None:
         settings = dict(os.environ) if environment is None else environment
         self._output, self._errors = output, errors
+        for file in (output, errors):  # also of a process that is killed before it says anything
+            file.touch(0o600)
         self._process = FORKS.Process(
             target=_run, args=(words, output, errors, settings, shutdown_seconds, os.getcwd())
         )

@@ -61,6 +61,7 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
         assert "sid3p 'study'" in line.about
     after = {file for file in tmp_path.rglob("*") if "ledger" not in file.name and "claim" not in file.name}
     assert after - before == {tmp_path / name / file for name in NAMES for file in ("result.json", "output", "errors")}
+    assert {(tmp_path / name / "result.json").stat().st_mode & 0o777 for name in NAMES} == {0o600}
     assert expected.n_leaves > 2
 
 

@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
+import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.papers.secure.processes import Unpaid
+from miners.secure.id3.task import hold
+from miners.secure.mpc.mpyc_runtime import alone
 from miners.secure.session.network import HEADER, Network, Peer
 from miners.secure.session.party import Role, _Run, run_party
 from miners.secure.session.session import Session
@@ -212,3 +218,50 @@ def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
 
     assert asyncio.run(meet()) >= 3
     assert [text.split(":")[0] for text in did] == ["the grant allows no more questions this minute"] * 2
+
+
+def test_strangers_end_no_session_without_certificates(tmp_path: Path) -> None:
+    """On one machine anybody may call a port: garbage, a hello of nobody and a second hello of a party end that connection, before the session and while it runs."""
+    fields: dict[str, Any] = {"protocol": "topdown", "noise": "discrete-laplace", "epsilon": "9", "depth": 1}
+    local = Consortium(tmp_path, tls=False, **fields)
+    session = local.session
+    learned: dict[int, object] = {}
+    hellos = [b'{"word": {}, "party": %d}' % number for number in (0, 9)]
+    calls = [b"\xff" * 16, HEADER.pack(-1, 3) + b"[1]", *(HEADER.pack(-1, len(hello)) + hello for hello in hellos)]
+    over = threading.Event()
+
+    def bother(first: int) -> None:
+        while not over.wait(0.02):
+            for port, call in itertools.product([member.port for member in session.parties[1:]], calls[first:]):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as line:
+                    line.sendall(call)
+
+    def side(party: int) -> None:
+        joining = Joining(party, None, 30, None, lambda text: agreed.release() if "agree" in text else None)
+        holding = hold(session.task, local.frames[party])
+        learned[party] = run_party(session, joining, holding, Unpaid())[0].tree
+
+    agreed = threading.Semaphore(0)
+    threads = [threading.Thread(target=side, args=(party,)) for party in range(3)]
+    early = threading.Thread(target=bother, args=(0,))
+    for thread in (threads[1], threads[2]):
+        thread.start()
+    calls.pop(2)  # who says first to be party 0 is believed, on one machine; afterwards nobody else is
+    early.start()
+    threads[0].start()
+    assert all(agreed.acquire(timeout=30) for _ in threads)
+    calls.append(HEADER.pack(-1, len(hellos[0])) + hellos[0])
+    for thread in threads:
+        thread.join(60)
+    over.set()
+    early.join(10)
+    assert len(learned) == 3
+    assert learned[0] == learned[1] == learned[2]
+
+
+def test_one_session_compares_in_a_process() -> None:
+    """MPyC has one runtime for each: a second session is told so, not given the first one's."""
+    with alone(), pytest.raises(SessionError, match="another session computes in this process"), alone():
+        pass
+    with alone():
+        pass

@@ -214,6 +214,15 @@ def test_the_certificate_must_be_this_partys(tmp_path: Path) -> None:
             )
 
 
+def test_a_key_is_its_owners_alone(tmp_path: Path) -> None:
+    """As a ledger and a token are."""
+    tls = Consortium(tmp_path, policy={"secure": "exact"})
+    (tmp_path / "clinic.key").chmod(0o644)
+    own = Identity(str(tmp_path / "clinic.crt"), str(tmp_path / "clinic.key"))
+    with pytest.raises(SessionError, match="readable by others"):
+        join(tls.session, "clinic", tls.policies[0], agree=tls.session.digest, identity=own)
+
+
 def test_a_session_survives_its_file(parties: Consortium) -> None:
     """What is written reads back with the same hash; a comment or another order of keys changes nothing, another value does."""
     content = json.loads(parties.session.text)
