@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pinq.public.certificate import Certificate
     from pinq.public.queries import Answer, Request
 
-__all__ = ["Bill", "begin_fit", "require_budget"]
+__all__ = ["Bill", "begin_fit", "patient", "require_budget"]
 
 UNSEEDED = (
     "random_state is not given, so another fit draws other questions and finds no paid answers; give a number "
@@ -72,7 +72,7 @@ class Bill:
 def patient(session: Session) -> Callable[[Request], Answer]:
     """Returns what waits where the grant asks for a slower pace, and says so in the log of ``miners``.
 
-    A fit asks many questions. Refused in its middle, what it had paid would be lost to most.
+    Fits and tables ask many questions. Refused in the middle, what was paid would be lost to most.
     """
 
     def ask(request: Request) -> Answer:
@@ -82,7 +82,7 @@ def patient(session: Session) -> Callable[[Request], Answer]:
             except TooManyRequests as error:
                 if error.retry_after is None:
                     raise
-                _log.warning("The fit waits %.0f s: %s", error.retry_after, error)
+                _log.warning("Waiting %.0f s: %s", error.retry_after, error)
                 time.sleep(error.retry_after)
 
     return ask

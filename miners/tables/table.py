@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
 import numpy as np
 import pandas as pd
 
-from miners.budget.payment import require_budget
+from miners.budget.payment import patient, require_budget
 from miners.budget.plan import Plan, PlanLine
 from miners.fitted.theme import BLUE, INK, RED, colour, panels, pyplot, shorten, write_cells
 from miners.tables.columns import ALL, columns_named, required_handle
@@ -226,7 +226,7 @@ class TableFunction(Generic[P]):
         """Asks, and returns the table."""
         act = f"tables.{self._draft.__name__}"
         columns = first_of(columns_named(required_handle(handle).schema, (*args, *kwargs.values())), MOST_NAMED)
-        handle = handle.named(f"{act} of {columns}" if columns else act)
+        handle = handle.named(f"{act} of {columns}" if columns else act).through(patient)
         draft = self._draft(handle, *args, **kwargs)
         if draft.total and not kwargs.get("reuse"):
             require_budget(handle, Epsilon.of(draft.total), name=self._draft.__name__)

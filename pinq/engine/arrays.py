@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
@@ -81,6 +82,7 @@ class ArrayEngine:
         self._kept = Kept(KEPT_BYTES)
         self._located = Kept(max(LOCATED_BYTES, (LOCATED_ROW_BYTES * codes.rows + ENTRY_BYTES)))
         self._measures: tuple[Measure | None, int] = (None, 0)
+        self._numbering = threading.Lock()
         self._process = os.getpid()
 
     def tabulate(
@@ -161,10 +163,12 @@ class ArrayEngine:
         """A number for the last measure: one for equal moments, and for a loss, whose vectors a schema keeps."""
         if measure is None:
             return 0
-        last, number = self._measures
-        if last != measure:
-            self._measures = (measure, number + 1)
-        return self._measures[1]
+        with self._numbering:  # a number that two losses share would give one the other's sums
+            last, number = self._measures
+            if last != measure:
+                number += 1
+                self._measures = (measure, number)
+            return number
 
     def _list(self, wanted: tuple[Axis, ...], check: Callable[[], None] | None) -> Listed:
         """Lists the distinct rows over the axes.

@@ -137,8 +137,9 @@ class Ledger:
         return token in self._log.state.holders
 
     def work_per_minute(self, analyst: str) -> int | None:
-        """An analyst's quota of work when the log was last read; reads nothing."""
-        grant = self._log.state.grant_of(analyst)
+        """An analyst's quota of work when the log was last read; reads it where nothing is known of the analyst."""
+        # After a commit that failed nothing is known until the log is read again: that is no quota without end.
+        grant = self._log.state.grant_of(analyst) or self._log.run(lambda log: log.state.grant_of(analyst))
         return None if grant is None else grant.terms.work_per_minute
 
     def together(self) -> Together:

@@ -96,23 +96,27 @@ class Dataset:
         return cls._of(loaded, ledger, engine, source, WorkMeter(processes=processes))
 
     @classmethod
-    def beside(cls, policy: Policy, url: str, source: tuple[FileFacts, ...], meter: Meter) -> Dataset:
+    def beside(cls, policy: Policy, url: str, salt: bytes, source: tuple[FileFacts, ...], meter: Meter) -> Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
         Args:
             policy: Under which it is open there.
             url: Where its ledger is.
+            salt: That ledger's own.
             source: The facts of its source's files, from before they were read there.
             meter: Counts analysts' work.
 
         Raises:
             PolicyError: The source cannot be read, or changed since.
+            LedgerError: Another ledger is in its place.
         """
         _require_same(policy, source)  # before it is encoded for nothing
         with ExitStack() as refused:
             ledger = Ledger(url, policy.dataset, create=False, heads=heads_folder())
             refused.callback(ledger.close)
-            engine, _ = open_engine(policy, salt=ledger.salt)
+            if ledger.salt != salt:
+                raise LedgerError("another ledger is in the place of the one that the server has open.")
+            engine, _ = open_engine(policy, salt=salt)
             refused.callback(engine.close)
             _require_same(policy, source)
             refused.pop_all()
@@ -364,8 +368,8 @@ class Datasets(Mapping[str, Dataset]):
             yield dataset
 
     def know(self, hashed: str) -> bool:
-        """Whether a dataset gave out the token with a digest, as far as this process has read."""
-        return any(dataset.ledger.knows(hashed) for dataset in self._all.values())
+        """Whether the token with a digest opens a dataset, as far as this process has read."""
+        return any(dataset.ledger.known_holder(hashed) is not None for dataset in self._all.values())
 
     def close(self) -> None:
         """Closes every engine and ledger."""

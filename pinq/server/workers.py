@@ -164,7 +164,7 @@ class _Process:
             if name not in task.served or (name == task.name and Facts.of(opened) != facts):
                 self._datasets.pop(name).close()
         if task.name not in self._datasets:
-            self._datasets[task.name] = Dataset.beside(facts.policy, facts.url, facts.source, self)
+            self._datasets[task.name] = Dataset.beside(facts.policy, facts.url, facts.salt, facts.source, self)
         return self._datasets[task.name]
 
 

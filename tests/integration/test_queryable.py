@@ -17,6 +17,7 @@ import pytest
 import pinq
 import pinq.provider.history
 from miners import DiffPC45
+from miners.tables import summary
 from pinq import Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
 from pinq.errors import PolicyError, TooManyRequests
 from pinq.ledger.events import Terms, now
@@ -292,6 +293,11 @@ def test_a_fit_waits_for_the_pace_of_its_grant(
     assert waits
     assert max(waits) <= 60
     assert "allows 3 queries a minute" in caplog.text
+    waits.clear()
+    spent = handle.budget.spent
+    summary(handle, epsilon=0.1)
+    assert handle.budget.spent - spent == Fraction(1, 10)
+    assert waits
     moment[0] += timedelta(seconds=61)
     for _ in range(3):
         handle.noisy_count(epsilon=0.01)

@@ -70,6 +70,13 @@ def test_previews_and_questions_draw_on_one_quota_of_work(in_memory: Callable[..
         curator.ask(analyst, _count("b"))
 
 
+def test_a_quota_of_work_outlives_a_commit_that_failed(in_memory: Callable[..., Any]) -> None:
+    """Until the log is read again nothing is known of a grant, and that is no leave to pass its quota."""
+    curator, analyst = _curator(in_memory, work_per_minute=4)
+    curator.ledger._log._reset()
+    assert curator.ledger.work_per_minute(analyst) == 4
+
+
 def test_the_ledger_keeps_no_more_than_the_quota(in_memory: Callable[..., Any]) -> None:
     """Charges reserve what they and their answers take at most; past the quota nothing is written."""
     quota = 40_000
