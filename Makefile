@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-pythons test-newest test-each-python test-oldest test-unit test-privacy test-e2e test-spark test-spark-quick explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
+.PHONY: pictures help setup demo test test-pythons test-newest test-each-python test-oldest test-unit test-privacy test-e2e test-spark test-spark-quick explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -28,7 +28,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/pytho
 # A part of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
 # In a fresh clone each of them would compile all modules.
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
-	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners benchmarks examples tests
+	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners pinq_workbench benchmarks examples tests
 	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Of each minor version from 3.11 on the newest, on the path or where pyenv keeps them.
@@ -103,7 +103,7 @@ assurance: $(READY) ## kills, races, malformed requests, mutated files and flipp
 	$(BIN)/pinq selftest --report build/selftest.html
 
 lint: $(VENV)/.dev ## style and import directions
-	$(BIN)/ruff check pinq miners tests examples benchmarks
+	$(BIN)/ruff check pinq miners pinq_workbench tests examples benchmarks
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev ## static types
@@ -170,6 +170,9 @@ site:
 	cp -R --parents $(wildcard $(SITE)) $(SITE_FOLDER)/site-source
 	find $(SITE_FOLDER)/site-source -name __pycache__ -prune -exec rm -r {} +
 	PINQ_SITE=$(abspath $(SITE_FOLDER))/site PINQ_SITE_SOURCE=$(abspath $(SITE_FOLDER))/site-source PINQ_VERSION="$$($(BIN)/python -c 'import pinq; print(f"pinq-miners {pinq.__version__}, Apache-2.0")')" NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+pictures: $(READY) ## the workbench's pages for the docs, taken by its tests (in docs/pictures/workbench)
+	PINQ_PICTURES=1 $(BIN)/python -m pytest tests/e2e/test_workbench_provider.py tests/e2e/test_workbench_analyst.py
 
 clean: ## removes what make made
 	rm -rf $(VENV) .venv-peers .venv-oldest .venv-3.* build dist *.egg-info

@@ -27,7 +27,7 @@ from miners.tables.columns import even_cuts
 from pinq.analyst.client import connect
 from pinq.cli.ask import spec
 from pinq.errors import PinqError, QueryError
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, section, table, tell
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, page, section, table, tell
 from pinq_workbench.parts import field as typed
 
 if TYPE_CHECKING:
@@ -190,10 +190,10 @@ class Analyst:
     def register(self) -> None:
         """Declares the pages."""
         mpl.use("Agg")
-        ui.page("/")(self._columns)
-        ui.page("/tables")(self._tables)
-        ui.page("/models")(self._models)
-        ui.page("/history")(self._history)
+        page("/")(self._columns)
+        page("/tables")(self._tables)
+        page("/models")(self._models)
+        page("/history")(self._history)
 
     async def _columns(self) -> None:
         schema = self.handle.schema

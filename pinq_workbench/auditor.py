@@ -19,8 +19,8 @@ from nicegui import app, ui
 
 from pinq.errors import PinqError
 from pinq.provider.report.audit import audit
-from pinq.provider.report.html import page
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, tell
+from pinq.provider.report.html import page as written
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, page, tell
 from pinq_workbench.parts import field as typed
 
 __all__ = ["Auditor", "declare_report", "show_report"]
@@ -48,7 +48,7 @@ class Auditor:
     def register(self) -> None:
         """Declares the pages. ``LedgerError`` where the ledger cannot be trusted."""
         audit(ledger=self.ledger)
-        ui.page("/")(self._home)
+        page("/")(self._home)
         declare_report("", lambda _: (None, self.ledger))
 
     async def _home(self) -> None:
@@ -69,7 +69,7 @@ def declare_report(path: str, find: Callable[[str], Source]) -> None:
     ) -> HTMLResponse:
         try:
             policy, ledger = find(name)
-            text = page(audit(policy, analyst, ledger=ledger, since=since, until=until))
+            text = written(audit(policy, analyst, ledger=ledger, since=since, until=until))
         except PinqError as error:
             text = escape(str(error))
         return HTMLResponse(text, headers={"Cache-Control": "no-store"})

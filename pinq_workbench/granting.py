@@ -16,10 +16,9 @@ from pinq.ledger.events import Signature, here
 from pinq.provider import grants, review
 from pinq.provider.arguments import make_terms
 from pinq.provider.policy_file import load_policy
-from pinq.public.accuracy import laplace_interval, max_belief
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq_workbench.folder import Folder
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, field, frame, section, sure, table, tell
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, field, frame, page, section, sure, table, tell
 
 if TYPE_CHECKING:
     from pinq.public.schema import Schema
@@ -39,7 +38,7 @@ class Granting:
 
     def register(self) -> None:
         """Declares the page."""
-        ui.page("/policy/{name}/grants")(self._grants)
+        page("/policy/{name}/grants")(self._grants)
 
     async def _grants(self, name: str) -> None:
         with frame(f"Grants of {name}", self.folder.links(name)):

@@ -52,6 +52,14 @@ Draft = dict[str, Any]
 STYLE = files("pinq_workbench").joinpath("style.css").read_text(encoding="utf-8")
 
 
+READ_SECONDS = 600.0  # a page may read a table or a log before it is shown
+
+
+def page(path: str) -> ui.page:
+    """Declares a page."""
+    return ui.page(path, response_timeout=READ_SECONDS)
+
+
 @contextmanager
 def frame(
     title: str, links: Mapping[str, str] | None = None, beside: Callable[[], object] = lambda: None

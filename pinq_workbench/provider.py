@@ -17,7 +17,7 @@ from pinq.provider import grants, review
 from pinq_workbench.auditor import declare_report, show_report
 from pinq_workbench.folder import DIALECT, Folder
 from pinq_workbench.granting import Granting
-from pinq_workbench.parts import Act, Draft, attempt, choice, field, frame, section, tell
+from pinq_workbench.parts import Act, Draft, attempt, choice, field, frame, page, section, tell
 from pinq_workbench.reviewing import Reviewing
 from pinq_workbench.serving import Serving
 
@@ -36,9 +36,9 @@ class Provider:
 
     def register(self) -> None:
         """Declares the pages."""
-        ui.page("/")(self._home)
-        ui.page("/serve")(self._serve)
-        ui.page("/policy/{name}/log")(self._log)
+        page("/")(self._home)
+        page("/serve")(self._serve)
+        page("/policy/{name}/log")(self._log)
         declare_report("/policy/{name}/log", lambda name: (self.folder.file(name), None))
         Reviewing(self.folder).register()
         Granting(self.folder).register()

@@ -19,7 +19,7 @@ from pinq.provider import look, review
 from pinq.provider.check import CheckReport, check
 from pinq.provider.policy_file import load_policy
 from pinq_workbench.folder import Folder
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, field, frame, section, table, tell
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, field, frame, page, section, table, tell
 
 if TYPE_CHECKING:
     from pinq.public.policy import Policy
@@ -63,7 +63,7 @@ class Reviewing:
 
     def register(self) -> None:
         """Declares the page."""
-        ui.page("/policy/{name}")(self._review)
+        page("/policy/{name}")(self._review)
 
     def seen(self, name: str) -> Seen:
         """What there is to review, read again once the file changed. ``PolicyError`` as in ``look``."""

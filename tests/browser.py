@@ -71,7 +71,7 @@ class Browser:
     def fill(self, label: str, text: str) -> None:
         """Types into the field of a label, once it can be typed into, in the place of what is there."""
         self.wait(
-            f"((one) => one && (one.focus(), one.select && one.select(), document.activeElement === one))({_labelled(label)})"
+            f"(window.did_handshake ?? true) && ((one) => one && (one.focus(), one.select && one.select(), document.activeElement === one))({_labelled(label)})"
         )
         self.insert(text) if text else self.press("Delete")
 

@@ -73,6 +73,7 @@ NEEDS = {
     "spark": "A Spark table needs Spark",
     "arrow": "This needs pyarrow",
     "plot": "Drawing needs matplotlib",
+    "workbench": "The workbench needs NiceGUI",
     "sklearn": "This needs scikit-learn",
     "sql": "SQL needs sqlglot",
     "agents": "An MCP server needs mcp",

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``pinq serve`` and ``pinq password``."""
+"""The command ``pinq serve``."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pinq.cli.base import argument, can_ask, guarded, option
+from pinq.cli.base import argument, guarded, option
 from pinq.errors import printable
 
 __all__ = ["commands"]
@@ -55,15 +54,6 @@ Proxy = Annotated[
     str,
     option("--proxy", metavar="ADDRESS", help="The address of a proxy whose reported client addresses are accepted."),
 ]
-PasswordFile = Annotated[
-    Path | None,
-    option("--provider-page", metavar="FILE", help="Serve the provider's page; `pinq password` writes FILE."),
-]
-
-PublicUrl = Annotated[
-    str,
-    option("--public-url", metavar="URL", help="The address of this server that the provider's page tells analysts."),
-]
 
 
 @commands.command(rich_help_panel="Serve")
@@ -81,8 +71,6 @@ def serve(
     rate: Rate = 500,
     connections: Connections = 1000,
     proxy: Proxy = "",
-    provider_page: PasswordFile = None,
-    public_url: PublicUrl = "",
     workers: Processes = 1,
 ) -> None:
     """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
@@ -103,36 +91,8 @@ def serve(
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
         rate=rate,
         connections=connections,
-        provider_page=provider_page,
-        public_url=public_url,
         proxy=proxy,
         workers=workers,
         say=lambda text: typer.echo(printable(text), err=True),
     )
     raise typer.Exit(start.run())
-
-
-@commands.command(rich_help_panel="Serve")
-@guarded
-def password(
-    file: Annotated[Path, argument("FILE", "The file for its hash; readable by you alone.")],
-    generate: Annotated[bool, typer.Option("--generate", help="Generate a password, and print it once.")] = False,
-) -> None:
-    """Set the password of the provider's page: `pinq serve --provider-page FILE`.
-
-    It is asked for twice and kept nowhere; a script passes it as the first line of standard input.
-    """
-    import secrets
-
-    from pinq.server.page.login import write_password_file
-
-    if generate:
-        chosen = secrets.token_urlsafe(18)
-    elif can_ask():
-        chosen = typer.prompt("Password (12 characters or more)", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        chosen = sys.stdin.readline().rstrip("\r\n")
-    write_password_file(file, chosen)
-    if generate:
-        typer.echo(chosen)
-    typer.echo(f"Wrote {file}. Next: pinq serve ... --provider-page {file}", err=True)

@@ -461,12 +461,12 @@ _SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSe
 class Signature(Stored):
     """By whom a provider's act is done, and why; the log keeps it beside the act itself.
 
-    At the command line it is the user of the operating system and the host; on the provider's page,
-    the page and the browser's address. The log is the provider's own, so this says who acted among
-    several people of one provider; it proves nothing against the one who runs the machine.
+    It is the user of the operating system and the host. The log is the provider's own, so this says
+    who acted among several people of one provider; it proves nothing against the one who runs the
+    machine.
 
     Attributes:
-        by: ``user@host``, or ``page, ADDRESS``.
+        by: ``user@host``; in logs of earlier versions also ``provider page, ADDRESS``.
         because: The reason, if one is given.
 
     Raises:

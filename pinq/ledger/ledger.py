@@ -154,13 +154,9 @@ class Ledger:
         """A valid grant, else ``NotAuthorised``."""
         return self._log.run(lambda log: log.state.valid(analyst))
 
-    def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
-        """The log, oldest first; each event's place in the chain is verified.
-
-        Args:
-            after: Number and hash of an event that is known already: only what follows it.
-        """
-        return self._log.events(after)
+    def events(self) -> Iterator[Event]:
+        """The log, oldest first; each event's place in the chain is verified."""
+        return self._log.events()
 
     def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[Line]:
         """Some of an analyst's charges and refusals, oldest first; what it costs follows ``most``.

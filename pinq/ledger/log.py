@@ -262,16 +262,11 @@ class Log:
 
     # What it says
 
-    def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
-        """The log, oldest first; each event's place in the chain is verified.
-
-        Args:
-            after: Number and hash of an event that is known already: only what follows it.
-        """
-        seq, chain = after
-        with self._reading(seq + 1) as rows:
-            read_rows = list(rows)
-        for number, row in enumerate(read_rows, start=seq + 1):
+    def events(self) -> Iterator[Event]:
+        """The log, oldest first; each event's place in the chain is verified."""
+        with self._reading(1) as rows:
+            read_rows, chain = list(rows), ""
+        for number, row in enumerate(read_rows, start=1):
             event = self._verified(row, number, chain)
             chain = event.hash
             yield event

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The acts of a data provider: grant a budget, extend, change and revoke it, show all of them.
 
-The ``pinq`` command and the provider's page call these. Losses are exact, so what they return is for
+The ``pinq`` command and the workbench call these. Losses are exact, so what they return is for
 the provider's eyes only.
 """
 

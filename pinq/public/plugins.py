@@ -12,6 +12,7 @@ entry point:
   model again, and for commands that offer its tables and fronts
 - ``miners`` in the group ``pinq.selftest``: a name and a ``miners.canaries.Fit`` for each miner that
   the provider's ``pinq selftest`` fits
+- ``open`` in the group ``pinq.workbench``: what the command ``pinq workbench`` runs
 - ``odometer`` in the group ``pinq.provider``: a class like ``pinq.ledger.odometer.Odometer``, for
   parties that price their sums
 
@@ -66,12 +67,13 @@ def room_of_miners(room: str) -> ModuleType:
 
 EXTRAS = {
     "provider": ("duckdb", "opendp", "yaml", "pyarrow", "scipy"),
-    "server": ("uvicorn", "prometheus_client", "starlette", "jinja2"),
+    "server": ("uvicorn", "prometheus_client", "starlette"),
     "secure": ("mpyc", "gmpy2"),
     "spark": ("pyspark",),
     "postgresql": ("psycopg",),
     "plot": ("matplotlib", "scipy"),
     "arrow": ("pyarrow",),
+    "workbench": ("nicegui",),
     "sklearn": ("sklearn",),
     "excel": ("python_calamine",),
     "oidc": ("joserfc",),

@@ -13,8 +13,8 @@ from functools import partial
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
@@ -25,9 +25,6 @@ from pinq.server.gate import Gate, failure
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.openapi import document
-from pinq.server.page.login import Login
-from pinq.server.page.routes import create_page
-from pinq.server.page.views import PATH
 from pinq.server.readiness import Readiness
 from pinq.server.reload import Reload
 
@@ -43,9 +40,7 @@ def create_app(
     settings: Settings | None = None,
     log: RequestLog | None = None,
     metrics_address: tuple[str, int, int] | None = None,
-    provider_password: str | None = None,
     *,
-    public_url: str = "",
     reload: Reload | None = None,
     listening: Callable[[], None] = lambda: None,
 ) -> Starlette:
@@ -56,22 +51,15 @@ def create_app(
         settings: Limits, where they differ from the usual.
         log: The provider's log of requests.
         metrics_address: Where Prometheus may ask: host, port, and how many ports from there on; None for nowhere.
-        provider_password: The hash of the password that opens the provider's page
-            (``login.hash_password``); None for no page.
-        public_url: Where analysts reach this server, as that page says; empty for its own address.
         reload: What SIGHUP asks; None for the policies alone.
         listening: Called once questions can be answered.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
     readiness = Readiness(datasets, gate.workers, gate.log)
     gate.metrics.registry.register(readiness)
-    routes: list[Route | Mount] = [*_analysts_routes(gate), *_probes(readiness)]
+    routes = [*_analysts_routes(gate), *_probes(readiness)]
     if gate.people is not None:
         routes.append(Route("/sign-in", partial(_sign_in, gate.people.public)))
-    if provider_password is not None:
-        login = Login(provider_password)
-        page = create_page(datasets, login, gate.log, public_url)
-        routes += [Route(PATH, _to_page), Mount(PATH, page)]
     app = Starlette(
         routes=routes,
         lifespan=_lifespan(gate, metrics_address, readiness, reload or Reload(datasets, gate.log), listening),
@@ -133,10 +121,6 @@ def _probes(readiness: Readiness) -> list[Route]:
 
 async def _sign_in(public: dict[str, str], _: Request) -> Response:
     return JSONResponse(public)
-
-
-async def _to_page(_: Request) -> Response:
-    return RedirectResponse(f"{PATH}/", 307)
 
 
 def _lifespan(

@@ -32,7 +32,6 @@ from pinq.server.app import create_app
 from pinq.server.datasets import Datasets
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
-from pinq.server.page.login import read_password_file
 from pinq.server.reload import Reload
 
 __all__ = ["Start", "bind", "require_secure"]
@@ -60,8 +59,6 @@ class Start:
         metrics: Host and port for Prometheus; None for nowhere.
         rate: Requests a second for one token.
         connections: How many are open at a time.
-        provider_page: The file with the hash of the page's password; None for no page.
-        public_url: Where analysts reach the server, as the page tells them.
         proxy: The address of a proxy that is believed when it says for whom it asks; empty for none.
         workers: How many processes.
         say: Tells the operator something.
@@ -77,8 +74,6 @@ class Start:
     metrics: tuple[str, int] | None
     rate: float
     connections: int
-    provider_page: Path | None
-    public_url: str
     proxy: str
     workers: int
     say: Callable[[str], None] = field(default=print, repr=False)
@@ -91,7 +86,6 @@ class Start:
             LedgerError: A ledger that cannot be trusted.
         """
         # All that can be wrong, before minutes of encoding.
-        hashed = None if self.provider_page is None else read_password_file(self.provider_page)
         require_secure(self.host, self.tls_cert, self.tls_key, self.insecure_http)
         with bind(self.host, self.port) as bound:
             if self.workers > 1:
@@ -108,7 +102,7 @@ class Start:
                 bound.listen(BACKLOG)
                 self._announce(", ".join(datasets), bound)
 
-            app = self._app(datasets, log, hashed, reload, listening)
+            app = self._app(datasets, log, reload, listening)
             config = uvicorn.Config(app, **self._options(_room(self.connections, log)))
             config.load()
             if config.ssl is not None:
@@ -120,7 +114,6 @@ class Start:
         self,
         datasets: Datasets,
         log: RequestLog,
-        hashed: str | None = None,
         reload: Reload | None = None,
         listening: Callable[[], None] = lambda: None,
     ) -> Starlette:
@@ -130,8 +123,6 @@ class Start:
             log,
             # While one of several is replaced there is one more.
             self.metrics and (*self.metrics, 1 if self.workers == 1 else self.workers + 1),
-            hashed,
-            public_url=self.public_url,
             reload=reload,
             listening=listening,
         )
@@ -154,11 +145,6 @@ class Start:
 
     def _serve_by_several(self, bound: socket.socket) -> int:
         """Lets uvicorn start processes that make the application by ``application``, and look after them."""
-        if self.provider_page is not None:
-            raise PolicyError(
-                "--provider-page keeps who signed in in the memory of one process, and --workers makes several. Use "
-                "--workers 1, or serve the page by another `pinq serve`, on a port of its own."
-            )
         if self.rate < self.workers:
             raise PolicyError(f"{self.workers} workers cannot share --rate {self.rate:g}. Use fewer, or a higher rate.")
         # What is wrong with a policy is said once, and codes that are kept are written once.
@@ -179,8 +165,7 @@ class Start:
 
     def _announce(self, what: str, bound: socket.socket) -> None:
         root = f"{'http' if self.insecure_http else 'https'}://{self.host}:{bound.getsockname()[1]}"
-        page = "" if self.provider_page is None else f" The provider's page is {root}/provider."
-        self.say(f"Serving {what} on {root}.{page} Stop with Ctrl-C.")
+        self.say(f"Serving {what} on {root}. Stop with Ctrl-C.")
 
 
 def application() -> Starlette:

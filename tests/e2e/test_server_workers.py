@@ -127,7 +127,3 @@ def test_what_is_wrong_at_the_start_ends_all(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("Error:") == 1
     assert "needs one clock" in done.stderr
-    password = tmp_path / "password"
-    run_pinq(["password", str(password), "--generate"])
-    done = run_pinq([*words, "--provider-page", str(password)])
-    assert (done.returncode, done.stderr.count("Error:"), "--workers 1" in done.stderr) == (1, 1, True)

@@ -13,6 +13,7 @@ import pytest
 import pinq
 from pinq.provider.grants import show
 from pinq.provider.policy_file import load_policy
+from pinq_workbench.serving import Serving
 from tests.benches import Bench, bench, look_at, needs_browser
 from tests.browser import Browser, browsing
 from tests.checkout import ROOT
@@ -21,6 +22,9 @@ from tests.processes import run_pinq
 from tests.servers import publish, token_of
 
 pytestmark = [pytest.mark.slow, needs_browser]
+
+
+HOSTILE = "<img src=x onerror=window.hacked=1>"
 
 
 def write_cases(file: Path, persons: int = 200) -> None:
@@ -129,9 +133,17 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_workbook_is_served_and_a_grant_ends(place: Path, browser: Browser) -> None:
-    folder, port = place / "workbook", free_port()
+@pytest.fixture
+def workbook(place: Path) -> Iterator[Path]:
+    """A folder whose server is gone afterwards."""
+    folder = place / "workbook"
     folder.mkdir()
+    yield folder
+    Serving(folder).stop()
+
+
+def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, browser: Browser) -> None:
+    folder, port = workbook, free_port()
     copy(ROOT / "tests" / "offices" / "hospital.xlsx", folder / "visits.xlsx")
     with bench(place, folder) as running:
         browser.open(running.link)
@@ -156,7 +168,7 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, browser: Browser) ->
         browser.push("Confirm the ticked columns")
         browser.sees("Nothing waits for review")
         browser.push("Grants")
-        browser.fill("Analyst", "bob")
+        browser.fill("Analyst", HOSTILE)
         browser.fill("Epsilon", "1")
         browser.push("Grant")
         browser.sees("This token is shown only now")
@@ -176,10 +188,11 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, browser: Browser) ->
         browser.open(again.link)
         browser.sees("0.5 of 1 spent, 1 granted")
         browser.open(again.root + "/policy/visits.yaml/grants")
-        browser.choose("Whose", "bob")
+        browser.choose("Whose", HOSTILE)
         browser.push("Revoke")
         browser.push("Yes")
         browser.sees("revoked")
+        assert browser.js("window.hacked === undefined && !document.querySelector('img')")
         with pytest.raises(pinq.NotAuthorised):
             pinq.connect(url, token=token, insecure_http=True)
         browser.push("Serve")

@@ -8,7 +8,6 @@ import json
 import os
 import sqlite3
 import xml.etree.ElementTree as ET
-from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.audit import Replay, audit, replay
+from pinq.provider.report.audit import audit, replay
 from pinq.provider.report.html import page as html_page
 from pinq.provider.report.markup import bar, when
 from pinq.provider.report.terminal import print_audit
@@ -183,7 +182,7 @@ def test_terms_and_tokens_are_changes(used: Path) -> None:
 
 def test_every_act_of_a_provider_says_whose_it_was(policy: Path) -> None:
     """By the process's user where nobody else is named, and why; in the table, the rows and the page."""
-    mallory = Signature("provider page, 127.0.0.1", "<b>asked by mail</b>")
+    mallory = Signature("workbench, 127.0.0.1", "<b>asked by mail</b>")
     provider.grant(policy, "ana", 1)
     policy.write_text(POLICY.replace("cap: 2", "cap: 5"))
     provider.extend(policy, "ana", 1, by=here("second study"))
@@ -248,33 +247,6 @@ def test_it_says_which_ledger_was_read(used: Path) -> None:
     assert f"ledger: {file}\n" in out.getvalue()
     assert json.loads(found.to_json())["ledger"] == audit(used, "ana").ledger == file
     assert f"Replayed from the log alone: {file}." in html_page(found)
-
-
-def test_a_report_that_follows_the_log_equals_one_from_its_start(used: Path) -> None:
-    """Following a log event by event, and after a pause, gives what a replay of all of it gives."""
-    ledger = Ledger(used.parent / "people.parquet.ledger")
-    following = Replay("people")
-    for event in list(ledger.events())[:-2]:
-        following.add([event])
-    following.follow(ledger)
-    provider.grant(used, "cy", 1)
-    pinq.open(used, analyst="cy").noisy_count(epsilon=0.25)
-    whole = audit(used).to_dict() | {"ledger": ""}  # which file it is, is known to the one who opens it
-    assert following.follow(ledger).to_dict() == whole
-    assert following.follow(ledger).to_dict() == whole
-
-
-def test_a_log_that_was_cut_is_not_followed(used: Path) -> None:
-    """Events that were seen and are gone stop the report."""
-    ledger = Ledger(used.parent / "people.parquet.ledger")
-    following = Replay("people")
-    following.follow(ledger)
-    with closing(sqlite3.connect(used.parent / "people.parquet.ledger")) as connection:
-        connection.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
-        connection.commit()
-    with pytest.raises(LedgerError, match="cut or rolled back"):
-        following.follow(ledger)
-    ledger.close()
 
 
 def test_charged_but_not_answered(used: Path) -> None:

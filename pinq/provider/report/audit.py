@@ -38,7 +38,6 @@ from pinq.ledger.events import (
     TermsSet,
     TokenSet,
 )
-from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account, LedgerState
 from pinq.provider.arguments import parse_expiry
 from pinq.provider.claim import masked
@@ -49,7 +48,7 @@ from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Goes, Policy
 
-__all__ = ["Audit", "Line", "Replay", "audit", "replay"]
+__all__ = ["Audit", "Line", "audit", "replay"]
 
 
 @dataclass(frozen=True)
@@ -485,13 +484,13 @@ def _expected(text: str) -> tuple[int, str]:
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:
     """Replays a log from its first event."""
-    replayed = Replay(dataset)
+    replayed = _Replay(dataset)
     replayed.add(events)
     return replayed.audit
 
 
-class Replay:
-    """An audit that goes on as the log grows.
+class _Replay:
+    """An audit, event by event.
 
     Attributes:
         audit: What the events so far say.
@@ -501,12 +500,6 @@ class Replay:
         self._state = LedgerState()
         self._waiting: dict[tuple[str, str], int] = {}  # for charges without an answer so far, their line's position
         self.audit = Audit(dataset, self._state.together, self._state.accounts)
-
-    def follow(self, ledger: Ledger) -> Audit:
-        """Adds what a ledger has beyond the last event; its chain is verified from there on."""
-        ledger.together()  # the last event that the ledger knows must still be there
-        self.add(ledger.events(after=(self.audit.events, self.audit.head)))
-        return self.audit
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds the next events: each is applied, and then its line says where the budgets stand."""

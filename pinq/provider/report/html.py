@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit as one HTML page: pictures, the tables behind them, no script, nothing from elsewhere.
 
-The provider's page shows the same pieces. Every text is escaped in ``markup.py``, and a content
-security policy stands behind that.
+Every text is escaped in ``markup.py``, and a content security policy stands behind that.
 """
 
 from __future__ import annotations
@@ -19,17 +18,7 @@ if TYPE_CHECKING:
     from pinq.ledger.state import Account
     from pinq.provider.report.audit import Audit, Line
 
-__all__ = [
-    "STYLE",
-    "bar",
-    "cards",
-    "document",
-    "page",
-    "short",
-    "state",
-    "table",
-    "tables",
-]
+__all__ = ["STYLE", "document", "page", "table"]
 
 MAX_ROWS, MAX_QUESTIONS = 500, 50
 STYLE = files("pinq.provider.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -53,10 +42,10 @@ def page(audit: Audit) -> str:
     title = f"Audit of {audit.dataset}{whose}"
     pieces = [
         element("h1", title),
-        cards(audit),
+        _cards(audit),
         _charts(audit),
         _analysts(audit),
-        *tables(audit),
+        *_tables(audit),
         _footer(audit),
     ]
     return document(title, joined(filter(None, pieces), _NEWLINE))
@@ -67,17 +56,17 @@ def document(title: str, body: Html) -> str:
     return _PAGE.format(title=escaped(title), style=STYLE, body=body)
 
 
-def cards(audit: Audit) -> Html:
+def _cards(audit: Audit) -> Html:
     """Shows the report in five numbers."""
     answered = sum(account.answered for account in audit.accounts.values())
     refused = sum(account.refused.total() for account in audit.accounts.values())
-    of_cap = element("small", "of ", short(audit.cap))
+    of_cap = element("small", "of ", _short(audit.cap))
     facts = [
         (
-            joined([short(audit.joint), " ", of_cap]),
+            joined([_short(audit.joint), " ", of_cap]),
             f"spent by all together, under the cap: it counts {audit.together.counts}",
         ),
-        (short(audit.together.remaining), "remains under the cap"),
+        (_short(audit.together.remaining), "remains under the cap"),
         (f"{answered:,}", "queries answered"),
         (f"{refused:,}", "requests refused"),
         ("verified", f"chain of {audit.events:,} events, last {audit.head[:12]}"),
@@ -86,13 +75,13 @@ def cards(audit: Audit) -> Html:
     return element("div", *shown, class_="cards")
 
 
-def short(epsilon: Epsilon) -> Html:
+def _short(epsilon: Epsilon) -> Html:
     """Shows a loss in three figures; all of them where it is pointed at."""
     brief, full = epsilon.figures, str(epsilon)
     return escaped(brief) if brief == full else element("span", f"{brief}…", title=full)
 
 
-def bar(spent: Epsilon, limit: Epsilon) -> Html:
+def _bar(spent: Epsilon, limit: Epsilon) -> Html:
     """Draws how much of a limit is used. The numbers stand beside it: a screen reader skips it."""
     used = min(100.0, 100 * spent.nano / limit.nano) if limit else 0.0
     whole, part = element("rect", class_="all", width=100, height=6), element("rect", width=f"{used:.4g}", height=6)
@@ -101,20 +90,18 @@ def bar(spent: Epsilon, limit: Epsilon) -> Html:
     )
 
 
-def state(account: Account) -> Html:
+def _state(account: Account) -> Html:
     """Shows what became of a grant, in the colour of its class."""
     return element("span", account.state, class_=f"state {account.state.replace(' ', '-')}")
 
 
-def tables(audit: Audit, last: int | None = None) -> list[Html]:
-    """Makes the audit's tables: oldest first, or the last lines of each, newest first."""
-    drawn = []
-    for title, heads, lines, nothing in audit.tables():
-        latest = lines if last is None else lines[: -last - 1 : -1]
-        note = f"The last {len(latest):,} of {len(lines):,}, newest first." if len(latest) < len(lines) else ""
-        if lines or nothing:
-            drawn.append(table(title, heads, [_cells(line, heads) for line in latest], nothing, note))
-    return drawn
+def _tables(audit: Audit) -> list[Html]:
+    """Makes the audit's tables, oldest lines first."""
+    return [
+        table(title, heads, [_cells(line, heads) for line in lines], nothing)
+        for title, heads, lines, nothing in audit.tables()
+        if lines or nothing
+    ]
 
 
 def _cells(line: Line, heads: Sequence[str]) -> list[str]:
@@ -194,13 +181,13 @@ def _analysts(audit: Audit) -> Html:
 
 def _analyst(account: Account) -> list[str]:
     share = 100 * account.spent.nano // account.limit.nano if account.limit else 0
-    used = joined([bar(account.spent, account.limit), f" {share} %"]) if account.limit else ""
+    used = joined([_bar(account.spent, account.limit), f" {share} %"]) if account.limit else ""
     counts = [f"{account.answered:,} answered"]
     counts += [f"{count:,} refused ({reason})" for reason, count in account.refused.items()]
     counts += [f"{account.unanswered:,} unanswered"] if account.unanswered else []
     return [
         account.analyst,
-        state(account),
+        _state(account),
         str(account.limit),
         str(account.spent),
         str(account.remaining),

@@ -3,7 +3,7 @@
 
 What is not ``Html`` already is escaped.
 Names and questions in the log come from strangers. A plain ``str`` can get into an element only by
-way of ``escaped``, so no caller has to remember it. Templates know ``Html`` by ``__html__``.
+way of ``escaped``, so no caller has to remember it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,6 @@ class Html(str):
     """Text that is HTML already."""
 
     __slots__ = ()
-
-    def __html__(self) -> Html:
-        return self
 
 
 def escaped(text: str) -> Html:
