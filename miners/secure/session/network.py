@@ -12,8 +12,8 @@ party is who holds the private key of the certificate that the session names for
 itself counts for nothing.
 
 Every wait ends: where a party is silent for the session's timeout, and where nobody comes further
-in that time. Further is a message of the computation that was waited for, or a round; words that say
-that a party lives are neither.
+in that time. Further is a message of the computation that was waited for, a round, or a second that
+a grant's pace takes; words that say that a party lives are none of it.
 """
 
 from __future__ import annotations
@@ -164,10 +164,8 @@ class Network:
         """The numbers of the other parties."""
         return [number for number in range(len(self.session.parties)) if number != self.party]
 
-    def name(self, number: int | None) -> str:
+    def name(self, number: int) -> str:
         """Returns what a party is called in messages."""
-        if number is None or number < 0:
-            return "a party"
         return f"party {number} ({self.session.parties[number].name})"
 
     @property
@@ -355,7 +353,7 @@ class Network:
                 await asyncio.sleep(0.1)
 
     def _context(self, *, server: bool, peer: int | None = None) -> ssl.SSLContext | None:
-        """Trusts only the certificates that the session names; ``identify`` checks again whose."""
+        """Trusts only the certificates that the session names; ``_who`` checks again whose."""
         if self._identity is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
