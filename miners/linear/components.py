@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import Plan, count_scale, loss_text, many, remember_fit
+from miners.budget.plan import Plan, count_scale, many, remember_fit
 from miners.budget.recipe import spread
 from miners.estimator import Learned, public_schema, whole_number
 from miners.fitted.theme import BLUE, INK, panels, shorten
+from miners.linear.linear_miner import arrays_in, reading, text_html
 from miners.linear.moments import ROOT, Coordinates, Moments, Norm, asked_columns, noise_edge, product_line, scale_line
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import ZERO, Epsilon, Loss
@@ -84,16 +84,14 @@ class Components:
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
-        try:
-            coordinates, scaled, total = Coordinates.from_dict(stored["coordinates"]), stored["scaled"], stored["total"]
-            arrays = [np.array(stored[name], dtype=np.float64) for name in ("mean", "directions", "variances")]
-            entries, count = len(coordinates.entries), len(arrays[2])
-            fits = [own.shape for own in arrays] == [(entries,), (count, entries), (count,)] and count > 0
-            if not fits or not isinstance(scaled, bool) or not all(np.isfinite(own).all() for own in (*arrays, total)):
-                raise ValueError("its numbers do not fit its columns")
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise QueryError(f"these are not stored components: {error}") from None
-        return cls(coordinates, scaled, arrays[0], arrays[1], arrays[2], float(total))
+        with reading("set of components"):
+            coordinates, scaled = Coordinates.from_dict(stored["coordinates"]), stored["scaled"]
+            entries, count = len(coordinates.entries), len(stored["variances"])
+            shapes = {"directions": (count, entries), "variances": (count,), "total": ()}
+            mean, directions, variances, total = arrays_in(stored, mean=(entries,), **shapes)
+            if not isinstance(scaled, bool) or not count:
+                raise ValueError("there is none, or `scaled` is neither true nor false")
+            return cls(coordinates, scaled, mean, directions, variances, float(total))
 
 
 def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
@@ -240,12 +238,6 @@ class PCA(Learned):
             ax.set_xticks(np.arange(len(shown)), self.get_feature_names_out()[: len(shown)], fontsize=7)
         return figure
 
-    def _repr_html_(self) -> str:
-        """Returns the parameters, and once fitted the components."""
-        if not hasattr(self, "components_"):
-            return f"<p>{escape(repr(self))}, not fitted</p>"
-        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p><pre>{escape(self.export_text())}</pre>"
-
     def _checked(self, schema: Schema, target: str | None) -> tuple[tuple[str, ...], tuple[Epsilon, Epsilon]]:
         """Returns the columns and what both questions cost."""
         epsilon = Epsilon.of(self.epsilon)
@@ -302,6 +294,9 @@ class PCA(Learned):
         coordinates: Coordinates = self._found.coordinates
         means: np.ndarray = coordinates.centres + coordinates.deviations * self._found.mean
         return means
+
+    def _shown(self) -> str:
+        return text_html(self.export_text())
 
     def _told(self) -> Mapping[str, str]:
         return {"learned": self.export_text().splitlines()[0]}

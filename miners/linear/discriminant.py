@@ -13,17 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, loss_text, many
+from miners.budget.plan import PlanLine, count_scale, many
 from miners.budget.recipe import spread
 from miners.estimator import Classifier, require_varied
 from miners.fitted.target import as_array
 from miners.fitted.theme import INK, pyplot, shorten
-from miners.handle_miner import HandleMiner
+from miners.linear.linear_miner import LinearMiner, arrays_in, reading
 from miners.linear.moments import (
     ROOT,
     Coordinates,
@@ -37,7 +36,7 @@ from miners.linear.moments import (
 )
 from pinq.errors import QueryError
 from pinq.public.checks import text_of
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Groups, Values
 
@@ -152,7 +151,7 @@ class Gaussians:
         return predicted
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each class and coordinate; see ``LinearDiscriminant.to_frame``."""
+        """A row for each class and coordinate."""
         import pandas as pd
 
         coordinates, shares = self.coordinates, self.sizes / self.sizes.sum()
@@ -204,18 +203,13 @@ class Gaussians:
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
-        try:
+        with reading("set of classes"):
             coordinates, target = Coordinates.from_dict(stored["coordinates"]), str(stored["target"])
-            arrays = [np.array(stored[name], dtype=np.float64) for name in ("sizes", "means", "covariances")]
             classes, entries = len(coordinates.schema.categorical(target).values), len(coordinates.entries)
-            shapes = [own.shape for own in arrays]
-            fits = shapes[:2] == [(classes,), (classes, entries)]
-            fits &= shapes[2] in ((1, entries, entries), (classes, entries, entries))
-            if not fits or not all(np.isfinite(own).all() for own in arrays) or (arrays[0] <= 0).any():
-                raise ValueError("its numbers do not fit its columns")
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise QueryError(f"these are not stored classes: {error}") from None
-        return cls(coordinates, target, *arrays)
+            found = arrays_in(stored, sizes=(classes,), means=(classes, entries), covariances=(-1, entries, entries))
+            if (found[0] <= 0).any() or len(found[2]) not in (1, classes):
+                raise ValueError("a class has no rows, or no shape")
+            return cls(coordinates, target, *found)
 
 
 def _pulled(numbers: np.ndarray, to: np.ndarray | float, noise: np.ndarray | float) -> np.ndarray:
@@ -276,7 +270,7 @@ def own_classes(coordinates: Coordinates, target: str, moments: Moments) -> Gaus
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearDiscriminant(Classifier, HandleMiner[Separating]):
+class LinearDiscriminant(Classifier, LinearMiner[Separating]):
     """Linear discriminant analysis: normal classes of one shape, told apart by planes.
 
     Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
@@ -304,36 +298,11 @@ class LinearDiscriminant(Classifier, HandleMiner[Separating]):
         LinearDiscriminant(epsilon=0.5)
     """
 
-    epsilon: Loss = 1.0
-    attributes: Sequence[str] | None = None
-
     _state = Gaussians
     _limits = (
         "Classes are normal clouds: what bends, or falls into several clouds, is not learned.",
         "Numbers beyond some deviations from the mean count as these.",
     )
-
-    @property
-    def _model(self) -> Gaussians:
-        return cast(Gaussians, super()._model)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns what a class is in each column: ``class``, ``share``, ``term``, ``mean``, ``deviation``."""
-        return self._model.to_frame()
-
-    def export_text(self) -> str:
-        """The shares and means of the classes as text."""
-        return self._model.export_text()
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the means of the classes as a map, in deviations. It needs matplotlib."""
-        return self._model.plot(ax)
-
-    def _repr_html_(self) -> str:
-        """Returns the parameters, and once fitted the means."""
-        if not hasattr(self, f"{Gaussians.kept_as}_"):
-            return f"<p>{escape(repr(self))}, not fitted</p>"
-        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p><pre>{escape(self.export_text())}</pre>"
 
     def _checked(self, schema: Schema, target: str) -> Separating:
         epsilon = Epsilon.of(self.epsilon)
@@ -364,9 +333,6 @@ class LinearDiscriminant(Classifier, HandleMiner[Separating]):
         moments = Moments.asked(known, coordinates, work.norm, work.shares[2])
         return pooled_classes(coordinates, target, numbers, noise, moments)
 
-    def _total(self, work: Separating) -> Epsilon:
-        return Epsilon(sum(share.nano for share in work.shares))
-
     def _title(self, work: Separating) -> str:
         return f"{type(self).__name__} of `{work.target}` by {many(len(work.columns), 'column')}"
 
@@ -380,7 +346,7 @@ class LinearDiscriminant(Classifier, HandleMiner[Separating]):
 
     def _notes(self, work: Separating) -> tuple[str, ...]:
         shape = "each class has a shape of its own." if work.own else "all classes share one shape."
-        return ("noise of products is in squares of a column's deviation.", shape)
+        return (*super()._notes(work), shape)
 
     def _warnings(self, work: Separating, rows: int | None) -> tuple[str, ...]:
         expected = work.schema.max_rows if rows is None else rows

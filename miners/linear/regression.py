@@ -13,16 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, loss_text, many
+from miners.budget.plan import PlanLine, count_scale, many
 from miners.budget.recipe import spread
 from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
-from miners.handle_miner import HandleMiner
+from miners.linear.linear_miner import LinearMiner, arrays_in, reading
 from miners.linear.moments import (
     ROOT,
     TARGET_SIZE,
@@ -38,7 +37,7 @@ from miners.linear.moments import (
 )
 from miners.scorecards.objectives import Mean, objective_of
 from pinq.errors import QueryError
-from pinq.public.epsilon import Epsilon, Loss, standard_deviation
+from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.points import POINTS
 from pinq.public.products import Products
 from pinq.public.schema import Schema
@@ -156,7 +155,7 @@ class RegressionLine:
         raise QueryError(f"`{self.target}` is numeric; its mean is predicted, and no class.")
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each coefficient; see ``LinearRegression.to_frame``."""
+        """A row for each coefficient; with ``error``, ``low``, ``high`` (95 %) and ``z``."""
         import pandas as pd
 
         natural, errors = self.natural, np.maximum(self.errors, 1e-300)
@@ -176,7 +175,7 @@ class RegressionLine:
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None, most: int = 25) -> Axes:
-        """Draws the largest coefficients in deviations with intervals; see ``LinearRegression.plot``."""
+        """Draws the largest coefficients in deviations with intervals."""
         units = np.diag(_to_units(self.coordinates, self.scale[1]))[1:]
         errors = SURE * self.errors[1:] / units
         chosen = np.argsort(-np.abs(self.coefficients[1:]), kind="stable")[:most][::-1]
@@ -202,19 +201,17 @@ class RegressionLine:
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
-        try:
+        with reading("regression"):
             coordinates, target = Coordinates.from_dict(stored["coordinates"]), str(stored["target"])
             coordinates.schema.numeric(target)
-            scale = float(stored["scale"][0]), float(stored["scale"][1])
-            arrays = [np.array(stored[name], dtype=np.float64) for name in ("coefficients", "errors")]
-            numbers = [float(stored[name]) for name in ("determination", "residual", "rows")]
             shape = (1 + len(coordinates.entries),)
-            finite = np.isfinite([*scale, *numbers]).all() and all(np.isfinite(own).all() for own in arrays)
-            if not finite or any(own.shape != shape for own in arrays) or (arrays[1] < 0).any() or scale[1] <= 0:
-                raise ValueError("its numbers do not fit its columns")
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise QueryError(f"this is not a stored regression: {error}") from None
-        return cls(coordinates, target, scale, arrays[0], arrays[1], *numbers)
+            found = arrays_in(
+                stored, scale=(2,), coefficients=shape, errors=shape, determination=(), residual=(), rows=()
+            )
+            if (found[2] < 0).any() or found[0][1] <= 0:
+                raise ValueError("a size is below 0")
+            scale, coefficients, errors, *numbers = found
+            return cls(coordinates, target, (scale[0], scale[1]), coefficients, errors, *map(float, numbers))
 
 
 def posterior(
@@ -255,7 +252,7 @@ def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearRegression(Regressor, HandleMiner[Regressing]):
+class LinearRegression(Regressor, LinearMiner[Regressing]):
     """Linear regression of a numeric column, with standard errors, by noisy sums of products.
 
     Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
@@ -290,9 +287,6 @@ class LinearRegression(Regressor, HandleMiner[Regressing]):
         LinearRegression(epsilon=0.5)
     """
 
-    epsilon: Loss = 1.0
-    attributes: Sequence[str] | None = None
-
     _state = RegressionLine
     _limits = (
         "Only what adds up along straight lines is learned; products and bends of columns are not.",
@@ -312,24 +306,6 @@ class LinearRegression(Regressor, HandleMiner[Regressing]):
     def intercept_(self) -> float:
         """The mean where all columns are 0 or have their first value."""
         return float(self._model.natural[0])
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns the coefficients: ``term``, ``coefficient``, ``error``, ``low``, ``high`` (95 %), ``z``."""
-        return self._model.to_frame()
-
-    def export_text(self) -> str:
-        """The report as statistical packages print it."""
-        return self._model.export_text()
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the largest coefficients, in deviations, with 95 % intervals. It needs matplotlib."""
-        return self._model.plot(ax)
-
-    def _repr_html_(self) -> str:
-        """Returns the parameters, and once fitted the report."""
-        if not hasattr(self, "line_"):
-            return f"<p>{escape(repr(self))}, not fitted</p>"
-        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p><pre>{escape(self.export_text())}</pre>"
 
     def _checked(self, schema: Schema, target: str) -> Regressing:
         epsilon = Epsilon.of(self.epsilon)
@@ -369,9 +345,6 @@ class LinearRegression(Regressor, HandleMiner[Regressing]):
         rows = max(1.0, float(numbers[: bind(objective.base_parts, work.schema).size - column.nullable].sum()))
         return RegressionLine.of(coordinates, target, scale, moments, rows)
 
-    def _total(self, work: Regressing) -> Epsilon:
-        return Epsilon(sum(share.nano for share in work.shares))
-
     def _title(self, work: Regressing) -> str:
         return f"{type(self).__name__} of `{work.target}` on {many(len(work.columns), 'column')}"
 
@@ -385,9 +358,6 @@ class LinearRegression(Regressor, HandleMiner[Regressing]):
         asked = "products of columns and target"
         products = product_line(schema, work.norm, "all", asked, work.shares[3])
         return (*where, scale_line(schema, work.columns, work.shares[2], work.target), products)
-
-    def _notes(self, work: Regressing) -> tuple[str, ...]:
-        return ("noise of sums is in squares of a column's deviation; all questions are asked of the same rows.",)
 
     def _warnings(self, work: Regressing, rows: int | None) -> tuple[str, ...]:
         expected = work.schema.max_rows if rows is None else rows

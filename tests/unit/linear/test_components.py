@@ -83,7 +83,7 @@ def test_components_of_indicators_and_of_too_much_noise() -> None:
         stored = json.loads(PCA(epsilon=0.1).fit(handle).to_json())
     for name, other in (("scaled", "yes"), ("variances", []), ("mean", [1.0])):
         forged = json.dumps({**stored, "components": {**stored["components"], name: other}})
-        with pytest.raises(QueryError, match="not stored components"):
+        with pytest.raises(QueryError, match="not a stored set of components"):
             PCA.from_json(forged)
 
 
