@@ -27,10 +27,10 @@ __all__ = [
     "Holding",
     "Identity",
     "Joining",
-    "Learned",
     "LearnedModel",
     "OpenedValues",
     "SecureComputation",
+    "SecureResult",
     "SecureSession",
     "SessionMember",
     "Traffic",
@@ -202,7 +202,7 @@ class SecureSession(Protocol):
     @property
     def nano(self) -> int: ...
     @property
-    def trusted_noise(self) -> int: ...
+    def colluding_parties(self) -> int: ...
     @property
     def parties(self) -> Sequence[SessionMember]: ...
     @property
@@ -239,7 +239,7 @@ class OpenedValues(Protocol):
     def values(self) -> tuple[int, ...]: ...
 
 
-class Learned(Protocol):
+class SecureResult(Protocol):
     """What a party learned."""
 
     @property
@@ -301,7 +301,7 @@ class SecureComputation(Protocol[AnySession]):
         *,
         lookups: np.ndarray | None,
         booking: Booking,
-    ) -> tuple[Learned, Traffic]:
+    ) -> tuple[SecureResult, Traffic]:
         """Runs one party's side of a session to its end.
 
         Args:
@@ -315,7 +315,7 @@ class SecureComputation(Protocol[AnySession]):
             SessionError: The parties could not agree or finish. Errors of ``booking`` pass through.
         """
 
-    def simulate(self, session: AnySession, holdings: Sequence[Holding]) -> Learned:
+    def simulate(self, session: AnySession, holdings: Sequence[Holding]) -> SecureResult:
         """Runs all parties in this process; protects nothing.
 
         Returns what the first party would learn.

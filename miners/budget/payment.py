@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from miners.budget.plan import Priced, loss_text, warn_before_fit
+from miners.budget.plan import Pricing, loss_text, warn_before_fit
 from pinq.analyst.reuse import recording, reusing
 from pinq.analyst.session import Session
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
@@ -149,7 +149,7 @@ def begin_fit(
     return recording(reusing(handle, require) if reuse else handle)
 
 
-def require_budget(handle: Priced, needed: Epsilon, *, name: str) -> None:
+def require_budget(handle: Pricing, needed: Epsilon, *, name: str) -> None:
     """Raises ``BudgetExceeded`` unless so much remains as all questions of a name cost together.
 
     It is asked before the first question, so that no budget goes into half a tree.

@@ -28,7 +28,7 @@ __all__ = [
     "FitWarning",
     "Plan",
     "PlanLine",
-    "Priced",
+    "Pricing",
     "count_line",
     "count_scale",
     "count_variance",
@@ -48,7 +48,7 @@ CLEAR = 2 * math.sqrt(2)
 HEADINGS = ("level", "query", "parts (max.)", "epsilon", "noise")
 
 
-class Priced(Protocol):
+class Pricing(Protocol):
     """A handle, or a party of a secure computation, that knows beforehand what a question costs."""
 
     @property

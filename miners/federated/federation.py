@@ -40,7 +40,7 @@ from typing import (
 
 import numpy as np
 
-from miners.budget.plan import FitWarning, Priced, count_scale, count_variance, loss_text, sum_variance
+from miners.budget.plan import FitWarning, Pricing, count_scale, count_variance, loss_text, sum_variance
 from miners.estimator import schema_of
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import closest, is_listing, is_number
@@ -66,10 +66,10 @@ __all__ = [
     "Federation",
     "HolderFailed",
     "HolderQuestion",
+    "HolderTally",
     "Rule",
     "Sums",
     "SumsNeeded",
-    "Tally",
     "pooled",
     "progress_of",
     "spent_text",
@@ -156,16 +156,18 @@ class Dropped:
         return f"{self.holder} was dropped after {self.after} rounds: {self.reason}"
 
 
-class Tally(NamedTuple):
+class HolderTally(NamedTuple):
     """Noisy numbers of one holder, or of several as one, and the variance of their noise."""
 
     counts: np.ndarray
     variance: float
 
 
-def pooled(tallies: Sequence[Tally]) -> Tally:
+def pooled(tallies: Sequence[HolderTally]) -> HolderTally:
     """Adds up counts of disjoint rows; so do the variances of independent noises."""
-    return Tally(np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies))
+    return HolderTally(
+        np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies)
+    )
 
 
 class PartCollection(Protocol):
@@ -228,17 +230,17 @@ class CountSource(Protocol):
             QueryError: The source cannot answer one of them; nothing was spent.
         """
 
-    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
+    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, HolderTally]]:
         """Asks questions for numbers; returns the answers with the variance of their noise."""
         return [
             {
-                name: Tally(np.asarray(counts, dtype=np.float64), question.variance(self, name))
+                name: HolderTally(np.asarray(counts, dtype=np.float64), question.variance(self, name))
                 for name, counts in answer.items()
             }
             for question, answer in zip(questions, self.ask(questions), strict=True)
         ]
 
-    def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
+    def living(self, tallies: Mapping[str, HolderTally]) -> list[HolderTally]:
         """Selects the tallies of holders that were not dropped."""
         gone = {dropped.holder for dropped in self.dropped}
         return [tally for name, tally in tallies.items() if name not in gone]
@@ -252,7 +254,7 @@ class CountSource(Protocol):
     def spent(self) -> dict[str, Fraction | None]:
         """Returns what each holder has charged so far; None where the holder does not say."""
 
-    def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
+    def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
         """Does the same with each holder's budget, all at once."""
 
     def each_handle(self, act: Callable[[PrivateQueryable], object]) -> object:

@@ -19,7 +19,7 @@ from typing import Self
 
 from miners.budget.plan import PlanLine
 from miners.budget.recipe import Step, StepName, StepQuestion
-from miners.federated.federation import CountSource, FederatedParts, Tally, pooled
+from miners.federated.federation import CountSource, FederatedParts, HolderTally, pooled
 from miners.fitted.node import Split
 from miners.growth.candidates import families
 from miners.growth.criteria import choice_noise_scale
@@ -30,9 +30,9 @@ from pinq.public.parts import Part
 from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 
-__all__ = ["Answer", "FederatedStrategy", "HeldNode", "Task", "ask_leaves", "branch", "gather"]
+__all__ = ["Answer", "FederatedStrategy", "GrowthTask", "HeldNode", "ask_leaves", "branch", "gather"]
 
-Answer = Mapping[str, Tally]
+Answer = Mapping[str, HolderTally]
 """The noisy class counts of one node, or of several, by holder."""
 
 
@@ -114,7 +114,7 @@ def branch(
 
 
 @dataclass(frozen=True)
-class Task:
+class GrowthTask:
     """What is to be learned, and of whom.
 
     Attributes:
@@ -141,14 +141,14 @@ class Task:
         questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in asked]
         return [
             {
-                name: Tally(tally.counts.reshape(-1, self.problem.cells), tally.variance)
+                name: HolderTally(tally.counts.reshape(-1, self.problem.cells), tally.variance)
                 for name, tally in answer.items()
             }
             for answer in self.source.tally(questions)
         ]
 
 
-def ask_leaves(task: Task, leaves: Sequence[HeldNode]) -> None:
+def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
     """Asks for the class histograms of all leaves, in one round.
 
     Each is asked, at each holder, with all that its path has left there.
@@ -165,7 +165,9 @@ def ask_leaves(task: Task, leaves: Sequence[HeldNode]) -> None:
     ]
     for answer, (_, ordered) in zip(task.count(asked), gathered, strict=True):
         for row, leaf in enumerate(ordered):
-            leaf.answers.append({name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()})
+            leaf.answers.append(
+                {name: HolderTally(tally.counts[row], tally.variance) for name, tally in answer.items()}
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +197,7 @@ class FederatedStrategy(ABC):
         """Returns what the holders are asked, from the root down to the leaves."""
 
     @abstractmethod
-    def grow(self, task: Task) -> list[HeldNode]:
+    def grow(self, task: GrowthTask) -> list[HeldNode]:
         """Grows a tree; the root first, each node before its children."""
 
     @property

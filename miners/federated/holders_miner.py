@@ -27,7 +27,7 @@ from pinq.public.schema import Schema
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["DISJOINT", "NEEDS", "STRATEGIES", "Card", "HoldersMiner", "StrategyName", "resumes"]
+__all__ = ["DISJOINT", "NEEDS", "STRATEGIES", "HoldersMiner", "Participants", "StrategyName", "resumes"]
 
 W = TypeVar("W")
 DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
@@ -56,7 +56,7 @@ UNABLE: dict[Ability, str] = {
 
 
 @dataclass(frozen=True)
-class Card:
+class Participants:
     """What a reader of the model should know of how it was made.
 
     Attributes:
@@ -96,7 +96,7 @@ class Card:
         }
 
     @classmethod
-    def from_dict(cls, stored: Any, *, model: str, of: str) -> Card:
+    def from_dict(cls, stored: Any, *, model: str, of: str) -> Participants:
         """Reads what ``to_dict`` made. ``QueryError`` where it is something else.
 
         Args:
@@ -116,7 +116,7 @@ class Card:
 
 
 @contextmanager
-def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Card]]:
+def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Participants]]:
     """Watches what each holder charges inside a ``with`` block; yields what makes the card.
 
     Inside, the holders' logs have the questions under the act's name.
@@ -131,9 +131,9 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Card
             for (name, now), then in zip(source.spent().items(), before.values(), strict=True)
         }
 
-    def card(strategy: str, model: str) -> Card:
+    def card(strategy: str, model: str) -> Participants:
         asked = {name: sent - requests[name] for name, sent in source.requests.items()}
-        return Card(strategy, spent(), tuple(source.dropped), source.rounds - rounds, asked, model)
+        return Participants(strategy, spent(), tuple(source.dropped), source.rounds - rounds, asked, model)
 
     source.naming = naming(act)
     try:
@@ -258,8 +258,8 @@ class HoldersMiner(Miner[W], Generic[W]):
         """Asks the holders, and returns what was learned."""
 
     @property
-    def _took_part(self) -> Card:
-        card: Card = getattr(self, f"{self._noted_as}_")
+    def _took_part(self) -> Participants:
+        card: Participants = getattr(self, f"{self._noted_as}_")
         return card
 
     def _in_a_line(self) -> str:
@@ -275,5 +275,7 @@ class HoldersMiner(Miner[W], Generic[W]):
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
         where = f"`{self._noted_as}` of a stored {type(self).__name__}"
         fitted = super()._restored(stored, cost)
-        setattr(fitted, f"{self._noted_as}_", Card.from_dict(stored.get(self._noted_as), model=self._made, of=where))
+        setattr(
+            fitted, f"{self._noted_as}_", Participants.from_dict(stored.get(self._noted_as), model=self._made, of=where)
+        )
         return fitted

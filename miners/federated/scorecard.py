@@ -25,14 +25,14 @@ import numpy as np
 
 from miners.budget.plan import many
 from miners.estimator import require_word
-from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally, pooled
+from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, resumes
-from miners.federated.holders_miner import Card as Holders
+from miners.federated.holders_miner import Participants as Holders
 from miners.federated.topdown import deal
 from miners.growth.cells import refined
 from miners.scorecards.card import Card
 from miners.scorecards.fitting import CardFit
-from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
+from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, choice_score
 from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
 from pinq.errors import QueryError
@@ -57,7 +57,7 @@ class HoldersAsking(Asking[FederatedParts]):
         super().__init__(source.parts(), source.schema, shares)
         self._source, self._reuse = source, reuse
 
-    def _count(self, parts: Sequence[FederatedParts], losses: Sequence[Epsilon]) -> list[Answer]:
+    def _count(self, parts: Sequence[FederatedParts], losses: Sequence[Epsilon]) -> list[SumsAnswer]:
         answers = self._source.tally(
             [
                 cells.question("noisy_count", epsilon=loss, reuse=self._reuse)
@@ -67,10 +67,10 @@ class HoldersAsking(Asking[FederatedParts]):
         self._know(answers)
         return [_added(answer) for answer in answers]
 
-    def _know(self, answers: Sequence[Mapping[str, Tally]]) -> None:
+    def _know(self, answers: Sequence[Mapping[str, HolderTally]]) -> None:
         """Takes note of tables that each count all rows of each holder; nothing by default."""
 
-    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
+    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives over the holders that are still there."""
         losses = {name: self._step(name, step).sums for name in self._source.holders}
         question = self._rows.sum_question(loss, spec, epsilon=losses, reuse=self._reuse)
@@ -82,10 +82,10 @@ class HoldersAsking(Asking[FederatedParts]):
         return self._shares.steps[step]
 
 
-class InTurns(HoldersAsking):
+class CardInTurns(HoldersAsking):
     """Lets one holder choose each step's attribute, in proportion to noisy sizes."""
 
-    def _know(self, answers: Sequence[Mapping[str, Tally]]) -> None:
+    def _know(self, answers: Sequence[Mapping[str, HolderTally]]) -> None:
         """Deals out the turns by each holder's rows, so far as noise lets them be known."""
         # The total of many cells is the noisier: two tables of 2 and 6 cells say 90 and 50 rows, which
         # is (90 / 2 + 50 / 6) / (1 / 2 + 1 / 6) = 80. Tables pay far more than what came before.
@@ -151,7 +151,7 @@ class InTurns(HoldersAsking):
 class InOrder(HoldersAsking):
     """Takes one attribute after the other, the one whose table says most of the target first."""
 
-    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[SumsAnswer]:
         """Counts the target's parts in the cells of each attribute, and orders the attributes."""
         tables, known = super().tables(specs, objective), objective.table_classes
         says = {
@@ -179,12 +179,12 @@ def _says(counts: np.ndarray, scale: float) -> float:
     return float(np.maximum(np.abs(gradients) - scale, 0.0).sum())
 
 
-def _added(tallies: Mapping[str, Tally]) -> Answer:
+def _added(tallies: Mapping[str, HolderTally]) -> SumsAnswer:
     """Adds up holders' answers and the variances of their noise."""
     # Two holders with noise of scale 4 have a variance of 32 each, together 64: that of one noise
     # of scale sqrt(32) = 5.7.
     numbers, variance = pooled(list(tallies.values()))
-    return Answer(numbers, float(np.sqrt(variance / 2)))
+    return SumsAnswer(numbers, float(np.sqrt(variance / 2)))
 
 
 def _positions(order: Sequence[str], holder: str) -> list[int]:
@@ -215,7 +215,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
     _made = "Scorecard"
 
     def _learned_from(self, source: CountSource, work: CardFit, resume: bool) -> Card:
-        kind = InTurns if self.strategy == "turns" else InOrder
+        kind = CardInTurns if self.strategy == "turns" else InOrder
         return work.learned(kind(source, work.shares, reuse=resume))
 
     def _among(self, work: CardFit, holders: int) -> CardFit:

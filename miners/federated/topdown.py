@@ -43,9 +43,17 @@ import numpy as np
 from miners.budget.plan import FitWarning, PlanLine, lost_votes
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from miners.estimator import TreeClassifier, require_varied, require_word, whole_number
-from miners.federated.federation import CountSource, FederatedParts, SumsNeeded, Tally, pooled
-from miners.federated.growing import Answer, FederatedStrategy, HeldNode, Task, ask_leaves, branch, gather
-from miners.federated.holders_miner import DISJOINT, NEEDS, STRATEGIES, Card, HoldersMiner, StrategyName, resumes
+from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
+from miners.federated.growing import Answer, FederatedStrategy, GrowthTask, HeldNode, ask_leaves, branch, gather
+from miners.federated.holders_miner import (
+    DISJOINT,
+    NEEDS,
+    STRATEGIES,
+    HoldersMiner,
+    Participants,
+    StrategyName,
+    resumes,
+)
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.fitted.node import Split
 from miners.fitted.tree import Tree, faint_of
@@ -81,7 +89,7 @@ class FoundSplit:
     below: Sequence[Answer]
     paid: dict[str, Epsilon]
 
-    def gain(self, task: Task, criterion: str) -> float:
+    def gain(self, task: GrowthTask, criterion: str) -> float:
         """Returns the reduction of impurity, by the holders that are still there."""
         table = np.array([pooled(task.source.living(answer)).counts for answer in self.below])
         return float(impurity_reduction(criterion, table[:, : task.problem.classes]))
@@ -156,7 +164,7 @@ class BestFirst(FederatedStrategy):
         (tables,) = steps
         return tables.epsilon // len(self.functions)
 
-    def find(self, task: Task, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
+    def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
         """Asks for the tables of all columns at once, and takes each node's best split by them."""
         epsilon = self.count_epsilon(steps, len(task.source.holders))
         losses = dict.fromkeys(task.source.holders, epsilon)
@@ -164,7 +172,7 @@ class BestFirst(FederatedStrategy):
         # By column, for each node the tables of its parts.
         tables = [
             {
-                name: Tally(tally.counts.reshape(len(nodes), -1, self.problem.cells), tally.variance)
+                name: HolderTally(tally.counts.reshape(len(nodes), -1, self.problem.cells), tally.variance)
                 for name, tally in answer.items()
             }
             for answer in answers
@@ -189,11 +197,11 @@ class BestFirst(FederatedStrategy):
         # Three intervals with 5, 2 and 4 rows: below the second threshold, 1 1 0, are 7 rows, with
         # the noise of two counts.
         return [
-            {name: Tally(part @ tally.counts[row], tally.variance * part.sum()) for name, tally in table.items()}
+            {name: HolderTally(part @ tally.counts[row], tally.variance * part.sum()) for name, tally in table.items()}
             for part in self.functions[column].merges[number]
         ]
 
-    def grow(self, task: Task) -> list[HeldNode]:
+    def grow(self, task: GrowthTask) -> list[HeldNode]:
         """Grows a tree; the root first, each node before its children."""
         growth = _Growth(task, self)
         growth.seek(growth.nodes)
@@ -219,7 +227,7 @@ class _Growth:
         queue: Which of those gain enough, as a heap: the negative gain in rows, and the number.
     """
 
-    def __init__(self, task: Task, strategy: BestFirst) -> None:
+    def __init__(self, task: GrowthTask, strategy: BestFirst) -> None:
         self.task, self.strategy, self.recipe = task, strategy, strategy.recipe()
         self.nodes = [HeldNode(parts=task.source.parts())]
         self.proposals: dict[int, FoundSplit] = {}
@@ -359,7 +367,7 @@ class InTurns(FederatedStrategy):
             for number, name in enumerate(order, start=level)
         ]
 
-    def grow(self, task: Task) -> list[HeldNode]:
+    def grow(self, task: GrowthTask) -> list[HeldNode]:
         """Grows a tree level by level; the root first, each node before its children."""
         root = HeldNode(parts=task.source.parts())
         rows = self._ask_sizes(task, root)
@@ -386,12 +394,12 @@ class InTurns(FederatedStrategy):
         """Spreads a holder's loss over its own levels."""
         return spread(epsilon, [1] * levels)
 
-    def _left(self, task: Task, node: HeldNode) -> dict[str, Epsilon]:
+    def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
         """Returns what each holder that is still there has left for choices, below a node."""
         most = self.problem.epsilon - self.leaves
         return {name: most - node.paid_at(name) for name in task.source.holders}
 
-    def _ask_sizes(self, task: Task, root: HeldNode) -> dict[str, float]:
+    def _ask_sizes(self, task: GrowthTask, root: HeldNode) -> dict[str, float]:
         """Asks each holder for its noisy number of rows, where it matters.
 
         It is divided by the distance of the holder's neighbours, which blurs its choices.
@@ -404,7 +412,7 @@ class InTurns(FederatedStrategy):
         return {name: float(count[0]) / task.source.distance(name) for name, count in sizes.items()}
 
     def _ask_splits(
-        self, task: Task, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
+        self, task: GrowthTask, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
     ) -> list[Split | None] | None:
         """Lets one holder choose a split for each node; None where it was dropped meanwhile."""
         score = score_of(self.criterion, str(task.problem.target))
@@ -449,7 +457,7 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
         card_: Who took part, what it cost there, who was dropped.
     """
 
-    card_: Card
+    card_: Participants
     _noted_as = "card"
     _made = "Tree"
     _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
@@ -573,7 +581,7 @@ class DPTopDown(HoldersTreeMiner):
         return SumsNeeded(cells, Epsilon.of(self.smallest_count_loss(schema, target)))
 
     def _learned_from(self, source: CountSource, work: FederatedStrategy, resume: bool) -> Tree:
-        problem, nodes = work.problem, work.grow(Task(source, work.problem, resume))
+        problem, nodes = work.problem, work.grow(GrowthTask(source, work.problem, resume))
         for node in nodes:  # by the holders that are there to the end, so that all counts are of the same people
             node.pool(source)
         estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]

@@ -107,7 +107,7 @@ def _drawn(picture: Sketch, ax: Axes, page: tuple[float, float], scale: float) -
 
 
 @dataclass(frozen=True)
-class _Column:
+class _PictureColumn:
     """A column holds where the nodes of one level stand, in inches from the left.
 
     Attributes:
@@ -178,7 +178,7 @@ class _Pen:
         )
 
 
-def _inner(pen: _Pen, card: NodeCard, column: _Column, y: float) -> None:
+def _inner(pen: _Pen, card: NodeCard, column: _PictureColumn, y: float) -> None:
     """Draws an inner node on three lines: its branch, its bar with its size, its question."""
     x = column.start
     pen.write(x, y - ABOVE, shorten(card.branch, LABEL), BRANCH)
@@ -187,7 +187,7 @@ def _inner(pen: _Pen, card: NodeCard, column: _Column, y: float) -> None:
     pen.write(x, y + BELOW, _question(card), QUESTION)
 
 
-def _end(pen: _Pen, card: NodeCard, column: _Column, y: float) -> None:
+def _end(pen: _Pen, card: NodeCard, column: _PictureColumn, y: float) -> None:
     """Draws an end on one line: its branch, its bar, its vote, its size."""
     pen.write(_left(card, column), y, shorten(card.branch, LABEL), BRANCH)
     pen.bar(column.bar, y, card)
@@ -197,9 +197,9 @@ def _end(pen: _Pen, card: NodeCard, column: _Column, y: float) -> None:
         pen.write(column.size + SPACE, y, _folded(card), FOLDED, PALE)
 
 
-def _columns(picture: Sketch) -> list[_Column]:
+def _columns(picture: Sketch) -> list[_PictureColumn]:
     """Returns a column for each level, as wide as the texts that stand in it."""
-    columns: list[_Column] = []
+    columns: list[_PictureColumn] = []
     start = MARGIN
     for level in range(1 + max(card.depth for card in picture.cards.values())):
         cards = [card for card in picture.cards.values() if card.depth == level]
@@ -211,12 +211,12 @@ def _columns(picture: Sketch) -> list[_Column]:
         # start       bar                size           end
         bar = start + labels
         size = bar + BAR + SPACE + votes
-        columns.append(_Column(start, bar, size, size + folded))
+        columns.append(_PictureColumn(start, bar, size, size + folded))
         start += max((_block_wide(card) for card in cards if card.children), default=0.0) + LINK
     return columns
 
 
-def _left(card: NodeCard, column: _Column) -> float:
+def _left(card: NodeCard, column: _PictureColumn) -> float:
     """Returns where a node begins: an inner one with its bar, an end with the label before it."""
     return column.start if card.children else column.bar - SPACE - _wide(shorten(card.branch, LABEL), BRANCH)
 

@@ -21,7 +21,7 @@ from miners.fronts.conditions import Key, Text, filters
 from miners.tables.columns import narrowed
 from miners.tables.groups import ROUGH, Kind, drafted
 from miners.tables.quantile_search import Quantile
-from miners.tables.statistics import Count, Mean, StandardDeviation, Statistic, Sum, Variance
+from miners.tables.statistics import CountStatistic, MeanStatistic, StandardDeviation, Statistic, SumStatistic, Variance
 from miners.tables.table import NUMBERS
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
@@ -48,8 +48,8 @@ CLAUSES = {
 }
 READ = {"expressions", "from_", "where", "group", "having", "order", "limit"}
 STATISTICS: dict[type[x.Expr], type[Statistic]] = {
-    x.Sum: Sum,
-    x.Avg: Mean,
+    x.Sum: SumStatistic,
+    x.Avg: MeanStatistic,
     x.Stddev: StandardDeviation,
     x.StddevPop: StandardDeviation,
     x.StddevSamp: StandardDeviation,
@@ -176,13 +176,13 @@ class Select:
 
     def _statistic(self, node: x.Expr) -> Number:
         if isinstance(node, x.Count) and isinstance(node.this, (x.Star, x.Literal)):
-            return Number(Count)
+            return Number(CountStatistic)
         if isinstance(node, x.Count) and isinstance(node.this, x.Column):
             name = self.text.column_of(node)
             if self.text.schema.column(name).nullable:
                 instead = f"COUNT(*), less COUNT(*) with WHERE {name} IS NULL"
                 self.text.refuse(node, f"`{self.text.sql(node)}`: `{name}` may be missing, so write {instead}")
-            return Number(Count)
+            return Number(CountStatistic)
         if isinstance(node, QUANTILES) or (isinstance(node, x.Anonymous) and node.name.upper() in NAMED_QUANTILES):
             shares = [self.text.number(share) for share in node.find_all(x.Literal)]
             share = shares[0] if len(shares) == 1 else HALF

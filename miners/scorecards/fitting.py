@@ -20,7 +20,7 @@ import numpy as np
 
 from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale
 from miners.scorecards.card import Card
-from miners.scorecards.objectives import Answer, Asking, Cells, Objective, choice_score
+from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, choice_score
 from miners.scorecards.posterior import Estimate
 from miners.scorecards.shares import CardStep, Shares
 from pinq.public.epsilon import ZERO, standard_deviation
@@ -111,7 +111,7 @@ class CardFit:
             warnings.warn(doubt, FitWarning, stacklevel=5)
         return card
 
-    def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> tuple[Card, Answer]:
+    def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> tuple[Card, SumsAnswer]:
         """Chooses an attribute where the scores are off, and moves its points; returns the sums too."""
         loss = objective.loss(card)
         spec = asking.choice(number, self.specs, objective, loss) if len(self.specs) > 1 else self.specs[0]

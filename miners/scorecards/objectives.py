@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts
 
 __all__ = [
-    "Answer",
     "Asking",
     "Cells",
     "ClassRows",
     "HandleAsking",
     "ManyClasses",
     "Objective",
+    "SumsAnswer",
     "TwoClasses",
     "choice_score",
     "objective_of",
@@ -76,7 +76,7 @@ class Partitioned(Protocol):
 P = TypeVar("P", bound=Partitioned)
 
 
-class Answer(NamedTuple):
+class SumsAnswer(NamedTuple):
     """Noisy numbers.
 
     Attributes:
@@ -114,7 +114,7 @@ class Asking(ABC, Generic[P]):
     def __init__(self, rows: P, schema: Schema, shares: Shares) -> None:
         self._rows, self._schema, self._shares = rows, schema, shares
 
-    def start(self, parts: Spec, look: int = 0) -> Answer:
+    def start(self, parts: Spec, look: int = 0) -> SumsAnswer:
         """Counts all rows by parts of the target, at the first or a later look."""
         (counts,) = self._count([self._rows.partition(parts)], [self._shares.bases[look]])
         return counts._replace(numbers=counts.numbers.ravel())
@@ -123,7 +123,7 @@ class Asking(ABC, Generic[P]):
         """Restricts all further questions to the rows that can be learned from."""
         self._rows = objective.rows(self._rows)
 
-    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[SumsAnswer]:
         """Counts the target's parts in each attribute's cells, shape (cells, parts) each."""
         parts = [self._rows.partition(spec).partition(objective.table_parts) for spec in specs]
         sizes = [bind(spec, self._schema).size for spec in specs]
@@ -134,7 +134,7 @@ class Asking(ABC, Generic[P]):
         ]
 
     @abstractmethod
-    def _count(self, parts: Sequence[P], losses: Sequence[Epsilon]) -> list[Answer]:
+    def _count(self, parts: Sequence[P], losses: Sequence[Epsilon]) -> list[SumsAnswer]:
         """Counts rows in each of some collections of parts, each at a loss of its own."""
 
     @abstractmethod
@@ -142,16 +142,16 @@ class Asking(ABC, Generic[P]):
         """Chooses an attribute about whose cells the scores so far are most wrong."""
 
     @abstractmethod
-    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
+    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives in each cell of an attribute, shape (cells, width)."""
 
 
 class HandleAsking(Asking["Parts"]):
     """Asks one handle."""
 
-    def _count(self, parts: Sequence[Parts], losses: Sequence[Epsilon]) -> list[Answer]:
+    def _count(self, parts: Sequence[Parts], losses: Sequence[Epsilon]) -> list[SumsAnswer]:
         return [
-            Answer(np.asarray(own.noisy_count(epsilon=loss), dtype=np.float64), count_scale(self._schema, loss))
+            SumsAnswer(np.asarray(own.noisy_count(epsilon=loss), dtype=np.float64), count_scale(self._schema, loss))
             for own, loss in zip(parts, losses, strict=True)
         ]
 
@@ -163,11 +163,11 @@ class HandleAsking(Asking["Parts"]):
         (chosen,) = self._rows.exp_mech(list(specs), score=score, epsilon=paid.choice)
         return next(offered for offered in specs if offered == chosen)
 
-    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
+    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives in each cell."""
         epsilon = self._shares.steps[step].sums
         sums = np.asarray(self._rows.noisy_sum(loss, by=[spec], epsilon=epsilon))
-        return Answer(sums.reshape(-1, sums.shape[-1]), objective.scale(epsilon))
+        return SumsAnswer(sums.reshape(-1, sums.shape[-1]), objective.scale(epsilon))
 
 
 def choice_score(objective: Objective, loss: AnyDerivatives, scale: float) -> Gradient:

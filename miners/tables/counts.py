@@ -145,14 +145,14 @@ class CountQuestion:
     def line(self, schema: Schema, asked: str) -> PlanLine:
         return count_line(schema, asked, len(self.parts), self.epsilon)
 
-    def ask(self) -> Cells:
+    def ask(self) -> CountCells:
         values = self.parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse)
         low, high = values.interval(self.level)
-        return Cells(+values, low, high, scale_of(values))
+        return CountCells(+values, low, high, scale_of(values))
 
 
 @dataclass(frozen=True)
-class Cells:
+class CountCells:
     """Noisy counts with their intervals, all of one shape, and the scale of the noise in each."""
 
     values: np.ndarray
@@ -168,7 +168,7 @@ class Cells:
         """The scale of each count."""
         return pd.Series(np.full(self.values.size, self.scale), name="scale")
 
-    def moved(self, values: np.ndarray, *, cut: bool = False) -> Cells:
+    def moved(self, values: np.ndarray, *, cut: bool = False) -> CountCells:
         """Puts other counts into the place of the noisy ones; intervals hold them too.
 
         Args:
@@ -177,21 +177,21 @@ class Cells:
         """
         values = values.reshape(self.values.shape)
         ends = (np.maximum(self.low, 0), np.maximum(self.high, 0)) if cut else (self.low, self.high)
-        return Cells(values, np.minimum(ends[0], values), np.maximum(ends[1], values), self.scale)
+        return CountCells(values, np.minimum(ends[0], values), np.maximum(ends[1], values), self.scale)
 
-    def nonnegative(self) -> Cells:
+    def nonnegative(self) -> CountCells:
         """Moves counts to the nearest table of the same total without negative numbers."""
         return self.moved(nearest_nonnegative(self.values), cut=True)
 
-    def margin(self, kept: Kept, exact: np.ndarray, level: float) -> Cells:
+    def margin(self, kept: Kept, exact: np.ndarray, level: float) -> CountCells:
         """Sums cells; intervals are those of sums of the noises in ``exact``, the counts as asked."""
         # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
         asked, noises = summed(exact, kept), _cells_summed(kept, exact.shape)
         half = int(half_width(np.ones(1), self.scale, level, times=noises))
-        return Cells(summed(self.values, kept), asked - half, asked + half, np.nan)
+        return CountCells(summed(self.values, kept), asked - half, asked + half, np.nan)
 
 
-def margin_frame(cells: pd.DataFrame, kept: Kept, margin: Cells) -> pd.DataFrame:
+def margin_frame(cells: pd.DataFrame, kept: Kept, margin: CountCells) -> pd.DataFrame:
     """Writes a margin with the labels of the cells' table, ``ALL`` where it sums."""
     names = [name for name in cells.columns if name not in ("value", "low", "high")]
     labels = [list(dict.fromkeys(cells[name])) if axis in kept else [ALL] for axis, name in enumerate(names)]
@@ -257,7 +257,7 @@ class CrossTable:
         draft = Draft(title, lines, answer, notes)
         return draft
 
-    def _tables(self, answered: Mapping[Kept, Cells]) -> dict[Kept, Cells]:
+    def _tables(self, answered: Mapping[Kept, CountCells]) -> dict[Kept, CountCells]:
         """Returns the table and its margins, asked or summed, moved as the caller wants."""
         tables = {kept: margin.values for kept, margin in answered.items()}
         if self.consistent:

@@ -13,13 +13,13 @@ import pandas as pd
 from miners.tables.columns import Columns, divided, is_categorical, require_level, specs_by
 from miners.tables.quantile_search import Median, Quantile, Quartiles, shares_of
 from miners.tables.statistics import (
-    Count,
-    Estimate,
-    Mean,
+    CountStatistic,
+    MeanStatistic,
     Missing,
     StandardDeviation,
     Statistic,
-    Sum,
+    SumStatistic,
+    TableEstimate,
     ValueCounts,
     Variance,
 )
@@ -38,10 +38,10 @@ Kind = tuple[Callable[..., Statistic], str, int]
 
 STATISTICS: Mapping[str, type[Statistic]] = MappingProxyType(
     {
-        "count": Count,
+        "count": CountStatistic,
         "missing": Missing,
-        "mean": Mean,
-        "sum": Sum,
+        "mean": MeanStatistic,
+        "sum": SumStatistic,
         "variance": Variance,
         "std": StandardDeviation,
         "median": Median,
@@ -187,7 +187,7 @@ def summary(
     if columns is None:
         columns = [name for name in handle.schema.columns if name not in apart]
     names = list(dict.fromkeys(columns if is_listing(columns) else [columns]))
-    kinds: list[Kind] = [(Count, "", 1)]
+    kinds: list[Kind] = [(CountStatistic, "", 1)]
     for name in names:
         kinds += _described(handle.schema, name)
     title = f"summary of {len(names)} {'column' if len(names) == 1 else 'columns'}"
@@ -199,7 +199,7 @@ def _described(schema: Schema, column: str) -> list[Kind]:
     if is_categorical(schema, column):
         return [(ValueCounts, column, 4)]
     missing: list[Kind] = [(Missing, column, 1)] if schema.column(column).nullable else []
-    return [*missing, (Mean, column, 3), (StandardDeviation, column, 2), (Quartiles, column, 3 - len(missing))]
+    return [*missing, (MeanStatistic, column, 3), (StandardDeviation, column, 2), (Quartiles, column, 3 - len(missing))]
 
 
 def _named(name: object) -> type[Statistic]:
@@ -242,7 +242,7 @@ def drafted(
     return draft
 
 
-def _frame(parts: Parts, estimates: Sequence[Estimate]) -> tuple[pd.DataFrame, pd.Series]:
+def _frame(parts: Parts, estimates: Sequence[TableEstimate]) -> tuple[pd.DataFrame, pd.Series]:
     """Writes a row for each group and estimate, groups first; and the scales."""
     keys = parts.frame(np.zeros(len(parts))).drop(columns="value")
     if not any(block.partition for block in parts.part_set.blocks):  # the whole table is no group

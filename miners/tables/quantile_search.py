@@ -9,7 +9,7 @@ the median of those below and the median of those above.
 
 Then by counting, twice: rows between points around the chosen cuts, and rows in the cells that
 those counts leave to each quantile. They correct a cut beside a value that many rows share, and say
-within which bounds each quantile lies (``Counted``). At a point x and for a share q, the *surplus*
+within which bounds each quantile lies (``CountedCuts``). At a point x and for a share q, the *surplus*
 is (1 - q) times the rows below x minus q times those above. It grows with x, and passes 0 in the
 cell of the quantile.
 
@@ -35,7 +35,7 @@ import numpy as np
 
 from miners.budget.plan import PlanLine, count_line
 from miners.tables.columns import cells_left, counts_between, divided, half_width, require_parts
-from miners.tables.statistics import Estimate, NumericStatistic
+from miners.tables.statistics import NumericStatistic, TableEstimate
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
@@ -43,7 +43,7 @@ from pinq.public.scores import Balance
 from pinq.public.specs import AnyCut, Cuts
 
 __all__ = [
-    "Counted",
+    "CountedCuts",
     "Median",
     "Quantile",
     "Quartiles",
@@ -63,7 +63,7 @@ LIKELY, SURE = 2.0, 3.0  # standard deviations from 0, beyond which a surplus li
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedCuts:
     """Noisy counts of the rows between some points of a column's grid.
 
     Attributes:
@@ -133,7 +133,7 @@ def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
     return np.unique(points[(points > 0) & (points < cells)])
 
 
-def finer_points(first: Counted, thresholds: np.ndarray, shares: tuple[Fraction, ...]) -> np.ndarray:
+def finer_points(first: CountedCuts, thresholds: np.ndarray, shares: tuple[Fraction, ...]) -> np.ndarray:
     """Chooses where to count next: evenly where a ladder leaves each quantile, and at the cuts."""
     points = [np.clip(thresholds, 1, first.cells - 1)]
     for share in shares:
@@ -145,7 +145,9 @@ def finer_points(first: Counted, thresholds: np.ndarray, shares: tuple[Fraction,
     return joined[(joined > 0) & (joined < first.cells)]
 
 
-def located(chosen: int, counted: tuple[Counted, Counted], share: Fraction, level: float) -> tuple[int, int, int]:
+def located(
+    chosen: int, counted: tuple[CountedCuts, CountedCuts], share: Fraction, level: float
+) -> tuple[int, int, int]:
     """Finds the cell of a quantile, and the cells between which it lies.
 
     A chosen cut stands where the counts do not contradict it: among rows that spread widely it is
@@ -172,7 +174,7 @@ def located(chosen: int, counted: tuple[Counted, Counted], share: Fraction, leve
     return (cell, cell, cell) if low > high else (min(max(cell, low), high), low, high)
 
 
-def bounds(counted: tuple[Counted, Counted], share: float, level: float) -> tuple[int, int]:
+def bounds(counted: tuple[CountedCuts, CountedCuts], share: float, level: float) -> tuple[int, int]:
     """Returns the first and the last cell that can be the quantile's, at a level.
 
     A quantile whose cell begins at or after a point has no positive surplus there, nor at any point
@@ -211,7 +213,7 @@ def _steps(cells: int) -> int:
 
 
 def _pooled(
-    points: np.ndarray, counted: tuple[Counted, Counted], share: float, *, after: bool
+    points: np.ndarray, counted: tuple[CountedCuts, CountedCuts], share: float, *, after: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns means of both counts' surpluses at the nearest points at or after, or before, these.
 
@@ -234,7 +236,7 @@ def _pooled(
     return (parts * surplus).sum(axis=0), np.concatenate(weighed, axis=1), np.concatenate(times, axis=1)
 
 
-def _scales(counted: tuple[Counted, Counted]) -> np.ndarray:
+def _scales(counted: tuple[CountedCuts, CountedCuts]) -> np.ndarray:
     """Returns the scales of the four noises of ``_pooled``."""
     return np.repeat([count.scale for count in counted], 2)
 
@@ -280,7 +282,7 @@ class Quantile(NumericStatistic):
             ),
         )
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         """Asks, for each of the groups, which are a flat collection."""
         shape = (len(groups), len(self.shares))
         if self._numeric.cells < 2:
@@ -329,7 +331,7 @@ class Quantile(NumericStatistic):
             parts = halves[np.arange(len(groups)) * children + 1]
             yield _Side(parts, groups, after, cells, middle, side.upper)
 
-    def _bounded(self, groups: Parts, thresholds: np.ndarray, left: np.ndarray) -> list[Estimate]:
+    def _bounded(self, groups: Parts, thresholds: np.ndarray, left: np.ndarray) -> list[TableEstimate]:
         """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds.
 
         They lie among the cells that are ``left`` to their group, which are public.
@@ -349,18 +351,18 @@ class Quantile(NumericStatistic):
         half = self._numeric.half_cell
         return self._estimates(*self._numeric.shown(numbers + np.array([0, -half, half])[:, None, None]))
 
-    def _estimates(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[Estimate]:
+    def _estimates(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[TableEstimate]:
         """Names the quantiles; numbers or dates, all of shape (groups, quantiles)."""
         nothing = np.full(self.groups, np.nan)
         return [
-            Estimate(f"{float(100 * share):.10g} %", self.column, own, below, above, nothing)
+            TableEstimate(f"{float(100 * share):.10g} %", self.column, own, below, above, nothing)
             for share, own, below, above in zip(self.shares, value.T, low.T, high.T, strict=True)
         ]
 
-    def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[Counted]:
+    def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[CountedCuts]:
         """Counts the rows of each group between its points, in one request."""
         bins, scale = counts_between(groups, self._numeric, self.column, points, loss, reuse=self.reuse)
-        return [Counted(row, own, scale, self._numeric.cells) for row, own in zip(points, bins, strict=True)]
+        return [CountedCuts(row, own, scale, self._numeric.cells) for row, own in zip(points, bins, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -373,7 +375,7 @@ class Quartiles(Quantile):
 class Median(Quantile):
     """The number with half of the values below it."""
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         (middle,) = super().ask(groups)
         return [replace(middle, name="median")]
 

@@ -41,14 +41,14 @@ from pinq.public.scores import Balance
 from pinq.public.specs import AnyCut, Cuts, Groups, Values
 
 __all__ = [
-    "Count",
-    "Estimate",
-    "Mean",
+    "CountStatistic",
+    "MeanStatistic",
     "Missing",
     "NumericStatistic",
     "StandardDeviation",
     "Statistic",
-    "Sum",
+    "SumStatistic",
+    "TableEstimate",
     "ValueCounts",
     "Variance",
     "moments_of_bins",
@@ -200,7 +200,7 @@ CHOOSING = 10  # one part in so many of a variance's epsilon chooses where its b
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TableEstimate:
     """One number for each group, all of shape (groups,).
 
     Attributes:
@@ -254,19 +254,19 @@ class Statistic(ABC):
         """The questions, for a plan."""
 
     @abstractmethod
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         """Asks all groups, which are a flat collection."""
 
-    def notes(self, estimates: Sequence[Estimate]) -> list[str]:
+    def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
         """Says what is worth knowing about its answers."""
         return []
 
-    def _released(self, name: str, answer: NoisyArray) -> Estimate:
+    def _released(self, name: str, answer: NoisyArray) -> TableEstimate:
         """Reads an answer with one number for each group."""
         low, high = answer.interval(self.level)
         values = answer.view(np.ndarray).ravel()
         scale = np.broadcast_to(np.asarray(answer.scale, dtype=float).reshape(-1), values.shape)
-        return Estimate(name, self.column, values, np.ravel(low), np.ravel(high), scale)
+        return TableEstimate(name, self.column, values, np.ravel(low), np.ravel(high), scale)
 
 
 class NumericStatistic(Statistic):
@@ -281,7 +281,7 @@ class NumericStatistic(Statistic):
     def __post_init__(self) -> None:
         self.schema.numeric(self.column)
 
-    def notes(self, estimates: Sequence[Estimate]) -> list[str]:
+    def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
         """Names a grid that is coarser than the values, and intervals that say nothing."""
         numeric, notes = self._numeric, list[str]()
         if numeric.half_cell:
@@ -299,13 +299,13 @@ class NumericStatistic(Statistic):
         return notes
 
 
-class Count(Statistic):
+class CountStatistic(Statistic):
     """How many rows each group has, missing values included."""
 
     def lines(self) -> tuple[PlanLine, ...]:
         return (count_line(self.schema, "rows", self.groups, self.epsilon),)
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         return [self._released("count", groups.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse))]
 
 
@@ -315,7 +315,7 @@ class Missing(Statistic):
     def lines(self) -> tuple[PlanLine, ...]:
         return (count_line(self.schema, f"rows without {self.column}", self.groups, self.epsilon),)
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         if is_categorical(self.schema, self.column):
             parts = groups.partition(Groups(self.column, ((None,),)))
         else:
@@ -326,13 +326,13 @@ class Missing(Statistic):
         return [self._released("missing", parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse))]
 
 
-class Mean(NumericStatistic):
+class MeanStatistic(NumericStatistic):
     """The average of the values that are not missing."""
 
     def lines(self) -> tuple[PlanLine, ...]:
         return (PlanLine(0, f"average {self.column}", "noisy_avg", self.groups, self.epsilon.exact),)
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         answer = groups.noisy_avg(self.column, epsilon=self.epsilon.exact, reuse=self.reuse)
         mean, column = self._released("mean", answer), self._numeric
         # Each value is up to half a cell from the number that was averaged; of dates so many days.
@@ -340,12 +340,12 @@ class Mean(NumericStatistic):
         return [replace(mean, low=mean.low - (half - nothing), high=mean.high + (half - nothing))]
 
 
-class Sum(NumericStatistic):
+class SumStatistic(NumericStatistic):
     """The sum of the values, clamped to the declared bounds. ``QueryError`` for dates."""
 
     of_cells = "the interval of a sum holds the sum of the cells' middles"
 
-    def notes(self, estimates: Sequence[Estimate]) -> list[str]:
+    def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
         """Names a grid that is coarser than the values."""
         return super().notes([])
 
@@ -355,7 +355,7 @@ class Sum(NumericStatistic):
     def lines(self) -> tuple[PlanLine, ...]:
         return (PlanLine(0, f"sum of {self.column}", "noisy_sum", self.groups, self.epsilon.exact),)
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         answer = groups.noisy_sum(self.column, epsilon=self.epsilon.exact, reuse=self.reuse)
         return [self._released("sum", answer)]
 
@@ -400,7 +400,7 @@ class Variance(NumericStatistic):
             count_line(self.schema, f"rows in bins of {self.column} around it", bins, counting),
         )
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         numeric = self._numeric
         if numeric.cells < 2:
             nothing = np.zeros(self.groups)
@@ -436,17 +436,17 @@ class Variance(NumericStatistic):
         low, high = np.clip([low, high], 0, (cells - 1 + 2 * half) ** 2 / 4)
         return min(max(value, low), high), low, high
 
-    def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> Estimate:
+    def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> TableEstimate:
         """Names variances with their intervals, in the column's squared units."""
-        return Estimate("variance", self.column, value, low, high, np.full(self.groups, np.nan))
+        return TableEstimate("variance", self.column, value, low, high, np.full(self.groups, np.nan))
 
 
 class StandardDeviation(Variance):
     """The square root of the variance."""
 
-    def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> Estimate:
+    def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> TableEstimate:
         value, low, high = (np.sqrt(numbers) for numbers in (value, low, high))
-        return Estimate("std", self.column, value, low, high, np.full(self.groups, np.nan))
+        return TableEstimate("std", self.column, value, low, high, np.full(self.groups, np.nan))
 
 
 class ValueCounts(Statistic):
@@ -457,13 +457,13 @@ class ValueCounts(Statistic):
         require_parts(values * self.groups)
         return (count_line(self.schema, f"rows by {self.column}", values * self.groups, self.epsilon),)
 
-    def ask(self, groups: Parts) -> list[Estimate]:
+    def ask(self, groups: Parts) -> list[TableEstimate]:
         labels = self.schema.categorical(self.column).labels
         answer = groups.partition(Values(self.column)).noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse)
         low, high = answer.interval(self.level)
         by_value = [np.reshape(numbers, (self.groups, len(labels))).T for numbers in (+answer, low, high)]
         scale = np.full(self.groups, scale_of(answer))
         return [
-            Estimate("missing" if label is None else "count", self.column, value, below, above, scale, label)
+            TableEstimate("missing" if label is None else "count", self.column, value, below, above, scale, label)
             for label, value, below, above in zip(labels, *by_value, strict=True)
         ]

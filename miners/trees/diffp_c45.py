@@ -25,7 +25,7 @@ __all__ = ["LEAF_SHARE", "DiffPC45"]
 LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
 
 
-class Best(GreedyStrategy):
+class C45Best(GreedyStrategy):
     """Attribute and cut, or group of values, are chosen together."""
 
     @property
@@ -53,7 +53,7 @@ class Best(GreedyStrategy):
         return self.ask_choices(level.parts, self.splits, self.recipe.step(StepName.SPLIT, level.number))
 
 
-class Paper(Published):
+class C45Paper(Published):
     """Section 4.3: a cut for each numeric attribute, then the best of the attributes."""
 
     @property
@@ -152,7 +152,7 @@ class DiffPC45(GreedyTree):
         (5, 2)
     """
 
-    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}
+    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": C45Best, "paper": C45Paper}
 
     epsilon: Loss = 1.0
     max_depth: int | None = None

@@ -19,7 +19,7 @@ from pinq.public.epsilon import Loss
 __all__ = ["DiffPID3"]
 
 
-class Best(MultiwayStrategy):
+class ID3Best(MultiwayStrategy):
     """Asks a node for its classes, and a leaf for one histogram with all that its path has left."""
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
@@ -37,7 +37,7 @@ class Best(MultiwayStrategy):
         return self.ask_choices(level.parts, offered, self.recipe.step(StepName.SPLIT, level.number))
 
 
-class Paper(Published, Best):
+class ID3Paper(Published, ID3Best):
     """Algorithm 2: a node is asked for its size; a leaf for size and classes."""
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
@@ -115,7 +115,7 @@ class DiffPID3(GreedyTree):
         ['rule', 'rows', 'rows_low']
     """
 
-    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}
+    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": ID3Best, "paper": ID3Paper}
 
     epsilon: Loss = 1.0
     max_depth: int | None = None

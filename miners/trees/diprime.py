@@ -60,7 +60,7 @@ class DiPriMeStrategy(ForestStrategy):
         return [list(families(self.schema, names)) for names in drawn]
 
 
-class Best(DiPriMeStrategy):
+class DiPriMeBest(DiPriMeStrategy):
     """Attribute and cut, or group of values, are chosen together, by one tree on all rows."""
 
     default_features = None
@@ -80,7 +80,7 @@ class Best(DiPriMeStrategy):
         return self.ask_choices(level.parts, self.offered(level), self.recipe.step(StepName.SPLIT, level.number))
 
 
-class Paper(DiPriMeStrategy):
+class DiPriMePaper(DiPriMeStrategy):
     """The median of each of a few attributes, then the attribute whose median splits best."""
 
     textbook = True
@@ -123,7 +123,7 @@ class Paper(DiPriMeStrategy):
         return [released_nodes(nodes, self.problem.classes) for nodes in trees]
 
 
-VARIANTS: Mapping[str, type[Best] | type[Paper]] = {"best": Best, "paper": Paper}
+VARIANTS: Mapping[str, type[DiPriMeBest] | type[DiPriMePaper]] = {"best": DiPriMeBest, "paper": DiPriMePaper}
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -90,7 +90,7 @@ class NoisyTables(MultiwayStrategy):
         """Uses what the tables say beside the best split; nothing here."""
 
 
-class Best(NoisyTables):
+class SuLQBest(NoisyTables):
     """All of a level goes into the tables, which also say what is known of nodes and children."""
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
@@ -116,7 +116,7 @@ class Best(NoisyTables):
         level.below_scale = scale
 
 
-class Paper(Published, NoisyTables):
+class SuLQPaper(Published, NoisyTables):
     """Algorithm 1: a node is asked for its size, and each table for the sums of its parts too."""
 
     tables_per_attribute = 2
@@ -194,7 +194,7 @@ class SuLQID3(GreedyTree):
 
     criteria: ClassVar[tuple[str, ...]] = (*CRITERIA, "gain_ratio")
 
-    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}
+    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": SuLQBest, "paper": SuLQPaper}
 
     epsilon: Loss = 1.0
     max_depth: int | None = None

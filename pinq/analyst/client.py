@@ -37,7 +37,7 @@ from pinq.public.wire import (
     SCHEMA_HEADER,
     Description,
     Failure,
-    History,
+    HistoryPage,
     WireBudget,
     WirePreview,
     revision_of,
@@ -154,7 +154,7 @@ class RemoteSession:
         """The analyst's own lines of the log, with the answers, from one on; a page at a time."""
         lines: list[Asked] = []
         while True:
-            page = self._get(f"/history?start={start + len(lines)}", History)
+            page = self._get(f"/history?start={start + len(lines)}", HistoryPage)
             lines += page.lines
             if not page.more or not page.lines:
                 return lines

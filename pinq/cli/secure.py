@@ -16,7 +16,7 @@ from pinq.errors import QueryError, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pinq.secure_computation import Holding, Learned, SecureComputation, SecureSession, SessionMember
+    from pinq.secure_computation import Holding, SecureComputation, SecureResult, SecureSession, SessionMember
 
 __all__ = ["secure"]
 
@@ -176,7 +176,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
     ]
     if loaded.noise != "none":
         lines += [
-            f"Epsilon {loaded.epsilon}, also to any {loaded.trusted_noise} who pool the noise that they drew.",
+            f"Epsilon {loaded.epsilon}, also to any {loaded.colluding_parties} who pool the noise that they drew.",
             "It is paid a round at a time. A person with rows at several parties loses it once at each.",
         ]
     plan = computation.plan(loaded)
@@ -289,7 +289,7 @@ def _held(
     return holdings
 
 
-def _print_learned(learned: Learned) -> None:
+def _print_learned(learned: SecureResult) -> None:
     for opened in learned.opened:
         typer.echo(printable(f"opened: {opened.what} {' '.join(map(str, opened.values))}"), err=True)
     model = learned.tree if learned.scorecard is None else learned.scorecard

@@ -35,7 +35,7 @@ from weakref import WeakValueDictionary
 from pinq.curator.prepared import Noise, PreparedQuery
 from pinq.curator.rehearsal import Rehearsals
 from pinq.curator.verbs import prepare
-from pinq.curator.work import MAX_WORK, Meter, Stopped, Turn, WorkMeter, checking_work, require_work
+from pinq.curator.work import MAX_WORK, Deadline, Meter, Stopped, WorkMeter, checking_work, require_work
 from pinq.engine.tables import Engine
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, unspent
 from pinq.ledger.events import LoggedQuestion
@@ -115,7 +115,7 @@ class Curator:
         self._working: KeyLocks = KeyLocks() if before is None else before._working
         self._meter: Meter = (meter or WorkMeter()) if before is None else before._meter
 
-    def ask(self, analyst: str, request: Request, turn: Turn | None = None) -> Answer:
+    def ask(self, analyst: str, request: Request, turn: Deadline | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
 
         A request that arrives again while it is worked on waits for that answer. (Between processes
@@ -133,7 +133,7 @@ class Curator:
             InternalError: It failed on made-up rows; nothing was charged.
             EngineError: The charge stands; also where the turn is over.
         """
-        turn = turn or Turn()
+        turn = turn or Deadline()
         with self.refusing(analyst, request.id):
             work = self._validate(request, turn)
             require_work(work.checking + work.counting, self.max_work)
@@ -176,7 +176,7 @@ class Curator:
             error.charged = Fraction(0) if earlier is None else None
             raise
 
-    def _rehearse(self, analyst: str, request: Request, work: _Work, turn: Turn) -> None:
+    def _rehearse(self, analyst: str, request: Request, work: _Work, turn: Deadline) -> None:
         """Refuses a request that fails on made-up rows, unless its answer is there already."""
         try:
             self._rehearsals.require(work.question, work.query, work.per_row, turn)
@@ -190,7 +190,7 @@ class Curator:
                     f"{work.query.about}."
                 ) from None
 
-    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, turn: Turn) -> Answer:
+    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, turn: Deadline) -> Answer:
         """Charges and answers, or finds the answer that was given."""
         earlier, given = self.ledger.charge(
             analyst,
@@ -216,9 +216,9 @@ class Curator:
         return Answer.from_json(given)  # another asker of the same request was first: there is one answer
 
     @unspent()
-    def preview(self, analyst: str, request: Request, turn: Turn | None = None) -> Preview:
+    def preview(self, analyst: str, request: Request, turn: Deadline | None = None) -> Preview:
         """What ``ask`` would cost and how exact it would be; too much work is refused as there."""
-        work = self._validate(request, turn or Turn())
+        work = self._validate(request, turn or Deadline())
         require_work(work.checking + work.counting, self.max_work)
         self.meter(analyst, work.checking)
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, request.identity(self.schema.digest))
@@ -232,7 +232,7 @@ class Curator:
         self._engine.close()
         self.ledger.close()
 
-    def _answer(self, request: Request, work: _Work, turn: Turn) -> Answer:
+    def _answer(self, request: Request, work: _Work, turn: Deadline) -> Answer:
         query = work.query
         try:
             released = query.release(query.count(self._engine, turn), work.per_row)
@@ -254,7 +254,7 @@ class Curator:
             rows=released.rows,
         )
 
-    def _validate(self, request: Request, turn: Turn) -> _Work:
+    def _validate(self, request: Request, turn: Deadline) -> _Work:
         epsilon = Epsilon.of(request.epsilon)
         question = request.question
         checking = checking_work(request, self.schema)

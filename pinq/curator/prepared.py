@@ -22,7 +22,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from pinq.curator.mechanisms import laplace
-from pinq.curator.work import NUMBER_BYTES, Priced, Turn
+from pinq.curator.work import NUMBER_BYTES, Deadline, Priced
 from pinq.engine.tables import Engine, Listed, Sparse, Table
 from pinq.ledger.composition import Demand
 from pinq.public.epsilon import figures
@@ -48,7 +48,7 @@ class Counted:
     parts: PartSet
     tables: Sequence[Table]
     start: int = 0
-    turn: Turn = field(default_factory=Turn)
+    turn: Deadline = field(default_factory=Deadline)
     draws: int | None = None
 
     @cached_property
@@ -125,7 +125,7 @@ class PreparedQuery(Priced):
     charged: PartSet | None = None
     part_bytes: int = 2 * NUMBER_BYTES
 
-    def count(self, engine: Engine, turn: Turn, draws: int | None = None) -> Iterator[Counted]:
+    def count(self, engine: Engine, turn: Deadline, draws: int | None = None) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over; ``draws`` as in ``Counted``."""
         # Ten parts, four at a time: the slices begin at 0, 4 and 8, and the last one has two parts.
         for start in range(0, self.parts.size, self.step):

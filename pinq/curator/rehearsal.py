@@ -33,7 +33,7 @@ import numpy as np
 
 from pinq.curator.prepared import PreparedQuery
 from pinq.curator.verbs import prepare
-from pinq.curator.work import Turn
+from pinq.curator.work import Deadline
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
 from pinq.public.queries import Question
@@ -63,7 +63,7 @@ class Rehearsals:
         self._schema = schema
         self._passed = passed_under(schema.digest)
 
-    def require(self, question: Question, query: PreparedQuery, epsilon: Fraction, turn: Turn) -> None:
+    def require(self, question: Question, query: PreparedQuery, epsilon: Fraction, turn: Deadline) -> None:
         """Runs on made-up rows what no request of its kind passed.
 
         Args:

@@ -8,7 +8,7 @@ anything is bound to the schema (``checking_work``); what counting and releasing
 prepared (``Priced``): cells for each part, looks at each row for each pass. What memory bears
 follows from the same numbers.
 
-``Turn`` says how a request may run: with how much work, and until when. A worker looks at it
+``Deadline`` says how a request may run: with how much work, and until when. A worker looks at it
 between two steps (blocks of rows, slices of parts, candidates), so work ends soon after it is told
 to: its time is over, its client has gone, its grant has ended, the server stops. ``WorkMeter``
 counts the work of each analyst's last minute, against what the grant allows.
@@ -51,11 +51,11 @@ __all__ = [
     "MEMBER",
     "NUMBER_BYTES",
     "SCORING",
+    "Deadline",
     "Meter",
     "Priced",
     "Stopped",
     "TooHeavy",
-    "Turn",
     "WorkMeter",
     "checking_work",
     "require_work",
@@ -218,7 +218,7 @@ class TooHeavy(Exception):
         self.units = units
 
 
-class Turn:
+class Deadline:
     """A request's turn; by default without an end.
 
     Args:

@@ -46,7 +46,7 @@ class ShardColumns:
         self._codes, self._salt = codes, salt
         self._guard, self._tossing = threading.Lock(), threading.Lock()
         self._coins: np.ndarray | None = None
-        self._kept: dict[ShardSource, _Column] = {}
+        self._kept: dict[ShardSource, _ShardColumn] = {}
 
     def columns(
         self, sources: Iterable[ShardSource], check: Callable[[], None] | None = None
@@ -61,7 +61,7 @@ class ShardColumns:
 
     def _column(self, source: ShardSource, check: Callable[[], None] | None) -> np.ndarray:
         with self._guard:
-            column = self._kept.pop(source, None) or _Column()
+            column = self._kept.pop(source, None) or _ShardColumn()
             self._kept[source] = column
             while len(self._kept) > KEPT_SHARDS:
                 del self._kept[next(iter(self._kept))]
@@ -87,7 +87,7 @@ class ShardColumns:
 
 
 @dataclass(eq=False)
-class _Column:
+class _ShardColumn:
     """A column of shards, made by whoever asks for it first while others who ask wait."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)

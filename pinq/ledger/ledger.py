@@ -37,7 +37,7 @@ from pinq.ledger.events import (
     TokenSet,
     no_grant,
 )
-from pinq.ledger.log import Earlier, GivenAnswer, Line, Log, open_database
+from pinq.ledger.log import Earlier, GivenAnswer, Log, LogLine, open_database
 from pinq.ledger.state import Account
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -158,7 +158,7 @@ class Ledger:
         """The log, oldest first; each event's place in the chain is verified."""
         return self._log.events()
 
-    def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[Line]:
+    def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[LogLine]:
         """Some of an analyst's charges and refusals, oldest first; what it costs follows ``most``.
 
         The first ``start`` are left out; what was line n is line n for ever.

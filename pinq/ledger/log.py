@@ -42,7 +42,7 @@ from pinq.ledger.sqlite import SQLite
 from pinq.ledger.state import Account, LedgerState
 from pinq.public.epsilon import Epsilon
 
-__all__ = ["Earlier", "GivenAnswer", "Head", "Line", "Log", "open_database"]
+__all__ = ["Earlier", "GivenAnswer", "Head", "Log", "LogLine", "open_database"]
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class GivenAnswer(NamedTuple):
     payload: str
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A charge or a refusal.
 
     Attributes:
@@ -287,7 +287,7 @@ class Log:
             for row in rows
         }
 
-    def lines(self, analyst: str, start: int, most: int) -> list[Line]:
+    def lines(self, analyst: str, start: int, most: int) -> list[LogLine]:
         """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone.
 
         The fold keeps each line's event and the total after it, so to read some lines costs what
@@ -301,7 +301,7 @@ class Log:
         with self._reading():
             sizes = self.database.sizes([number for number in answers if number])
         return [
-            Line(event, Epsilon(total), sizes.get(answer))
+            LogLine(event, Epsilon(total), sizes.get(answer))
             for event, total, answer in zip(events, totals, answers, strict=True)
         ]
 

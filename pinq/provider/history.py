@@ -14,9 +14,9 @@ from pinq.curator.work import units
 from pinq.errors import InternalError
 from pinq.ledger.events import Charged, LoggedQuestion, Refused, now
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.log import Line
+from pinq.ledger.log import LogLine
 from pinq.public.queries import Act, Answer, Asked
-from pinq.public.wire import History
+from pinq.public.wire import HistoryPage
 
 __all__ = ["PAGE_CHARACTERS", "PAGE_LINES", "history", "page"]
 
@@ -45,7 +45,7 @@ def page(
     most: int = PAGE_LINES,
     characters: int = PAGE_CHARACTERS,
     logged: int = PAGE_CHARACTERS,
-) -> History:
+) -> HistoryPage:
     """Reads a page of an analyst's history; ``spent`` of a line is the total after it.
 
     Args:
@@ -73,7 +73,7 @@ def page(
     taken = lines[: len(lengths)]
     answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
     listed = tuple(_asked(line, None if line.answer is None else answers[line.event.request].payload) for line in taken)
-    return History(lines=listed, more=len(taken) < len(known))
+    return HistoryPage(lines=listed, more=len(taken) < len(known))
 
 
 def _fitting(lengths: Iterable[int], room: int) -> list[int]:
@@ -88,14 +88,14 @@ def _fitting(lengths: Iterable[int], room: int) -> list[int]:
     return taken
 
 
-def _shown(line: Line, bucket: float) -> Line:
+def _shown(line: LogLine, bucket: float) -> LogLine:
     """Leaves out an answer whose time bucket is not over: nothing may follow from it yet."""
     if line.answer is None or not bucket or _bucket_ended(line.event.at, line.answer.at, bucket):
         return line
     return line._replace(answer=None)
 
 
-def _length(line: Line) -> int:
+def _length(line: LogLine) -> int:
     return 0 if line.answer is None else line.answer.length
 
 
@@ -111,7 +111,7 @@ def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
     return now() >= begin + buckets * width
 
 
-def _asked(line: Line, given: str | None) -> Asked:
+def _asked(line: LogLine, given: str | None) -> Asked:
     """Makes a line of the history."""
     at, spent = line.event.at, str(line.spent)
     match line.event.record:

@@ -55,8 +55,8 @@ from pinq.secure_computation import (
     Holding,
     Identity,
     Joining,
-    Learned,
     SecureComputation,
+    SecureResult,
     SecureSession,
     Traffic,
     secure_computation,
@@ -233,7 +233,7 @@ def _lookup_codes(
     return codes
 
 
-def _result(run: str, session: SecureSession, learned: Learned, traffic: Traffic) -> Result:
+def _result(run: str, session: SecureSession, learned: SecureResult, traffic: Traffic) -> Result:
     """Makes a result: models as JSON, classes as their declared values."""
     tree, scorecard = (None if model is None else model.to_json() for model in (learned.tree, learned.scorecard))
     # Rows are looked up in trees alone, whose target is categorical.

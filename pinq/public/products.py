@@ -62,7 +62,7 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class _Column:
+class _Factor:
     """The entries that one column makes.
 
     Attributes:
@@ -116,7 +116,7 @@ class ProductVectors:
         bound: No row's products have a larger L1 norm, in whole units.
     """
 
-    def __init__(self, columns: Sequence[_Column], constant: int, pairs: Pairs, limit: float | None) -> None:
+    def __init__(self, columns: Sequence[_Factor], constant: int, pairs: Pairs, limit: float | None) -> None:
         self.columns, self.constant, self._pairs = tuple(columns), constant, pairs
         entries = 1 + sum(len(own.table) for own in columns)
         self.inputs = tuple(own.axis for own in columns)
@@ -299,7 +299,7 @@ class Products(RowFunction[ProductVectors]):
         bound = [self._bound(schema, *own) for own in zip(self.names, ranges, sizes, strict=True)]
         return ProductVectors(bound, _units(self.constant), self.pairs, self.limit)
 
-    def _bound(self, schema: Schema, name: str, span: tuple[float, float] | None, size: float) -> _Column:
+    def _bound(self, schema: Schema, name: str, span: tuple[float, float] | None, size: float) -> _Factor:
         fixed = _units(size) if name == self.fixed else 0
         if name in schema.numeric_columns:
             return _numbers(name, schema.numeric_columns[name], span, _units(size), fixed)
@@ -307,10 +307,10 @@ class Products(RowFunction[ProductVectors]):
         if span is not None or fixed:
             raise QueryError(f"`{name}` is categorical: it has no range, and it cannot be `fixed`.")
         indicators = np.eye(column.codes)[1:] * _units(size)
-        return _Column(bind(Values(name), schema).axes[0], indicators, np.zeros(column.codes, dtype=bool), 0)
+        return _Factor(bind(Values(name), schema).axes[0], indicators, np.zeros(column.codes, dtype=bool), 0)
 
 
-def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size: int, fixed: int) -> _Column:
+def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size: int, fixed: int) -> _Factor:
     """The entries of a numeric column: ``-size`` to ``size``, and 0 where it is missing."""
     low, high = (float(column.low), float(column.high)) if span is None else span
     middle, half = (low + high) / 2, max((high - low) / 2, 1e-300)
@@ -332,7 +332,7 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
     table = np.concatenate([entries(codes), np.zeros(int(column.nullable))])
     left_out = np.zeros(len(table), dtype=bool)
     left_out[len(codes) :] = bool(fixed)
-    return _Column(axis, table[None], left_out, fixed)
+    return _Factor(axis, table[None], left_out, fixed)
 
 
 def _first_codes(column: Numeric, middle: float, half: float, size: int) -> tuple[int, ...]:

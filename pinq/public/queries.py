@@ -125,7 +125,7 @@ class Count(Question):
 
 
 @dataclass(frozen=True)
-class _OfNumbers(Question):
+class _NumberQuestion(Question):
     """A question about a numeric column."""
 
     column: str
@@ -140,7 +140,7 @@ class _OfNumbers(Question):
 
 
 @dataclass(frozen=True)
-class Sum(_OfNumbers):
+class Sum(_NumberQuestion):
     """What do a column's values add up to in each part?"""
 
     task = "`noisy_sum` adds up a column"
@@ -191,7 +191,7 @@ class SumDerivatives(Question):
 
 
 @dataclass(frozen=True)
-class Average(_OfNumbers):
+class Average(_NumberQuestion):
     """What is the average of a column in each part?
 
     Attributes:

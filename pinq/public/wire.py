@@ -42,7 +42,7 @@ __all__ = [
     "SCHEMA_HEADER",
     "Description",
     "Failure",
-    "History",
+    "HistoryPage",
     "WireBudget",
     "WirePreview",
     "revision_of",
@@ -181,7 +181,7 @@ class WirePreview(_Wire):
         return Preview(Exact(self.cost), Exact(self.remaining), self.error, self.scale)
 
 
-class History(_Wire):
+class HistoryPage(_Wire):
     """A page of an analyst's own lines of the log.
 
     Attributes:

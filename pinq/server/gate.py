@@ -29,7 +29,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pinq.analyst.tokens import MAX_TOKEN, PREFIX, digest
-from pinq.curator.work import Stopped, TooHeavy, Turn
+from pinq.curator.work import Deadline, Stopped, TooHeavy
 from pinq.errors import (
     LedgerError,
     NotAuthorised,
@@ -160,7 +160,7 @@ class Gate:
             visit.clock = time.monotonic()  # how long the body took is the sender's choice
             heavy = len(body) > settings.moment_body
             if len(body) <= settings.light_body:
-                visit.turn = Turn(settings.work_seconds, settings.light_work, token=visit.token)
+                visit.turn = Deadline(settings.work_seconds, settings.light_work, token=visit.token)
                 try:
                     return await self._in_thread(remembered if charges else begun, work, visit, body)
                 except TooHeavy as priced:

@@ -16,7 +16,7 @@ from pinq import __version__
 from pinq.public.products import AnyVector
 from pinq.public.queries import Answer, Average, Choose, Count, Question, Request, Stop, Sum, SumDerivatives, Vote
 from pinq.public.scores import AnyScore, ClassCount, EnoughRows
-from pinq.public.wire import PROTOCOL, Description, Failure, Health, History, WireBudget, WirePreview
+from pinq.public.wire import PROTOCOL, Description, Failure, Health, HistoryPage, WireBudget, WirePreview
 
 __all__ = ["document"]
 
@@ -51,7 +51,7 @@ QUESTIONS: tuple[tuple[type[Question], str, Mapping[str, Any]], ...] = (
 )
 ROUTES: tuple[tuple[str, str, type[BaseModel], str], ...] = (
     ("", "get", Description, "The public schema, and whose token this is."),
-    ("/history", "get", History, "What was asked, what it cost, what came back: oldest first, a page at a time."),
+    ("/history", "get", HistoryPage, "What was asked, what it cost, what came back: oldest first, a page at a time."),
     ("/budget", "get", WireBudget, "What was granted, spent, and remains."),
     ("/query", "post", Answer, "Asks a question: charged once for its `id`, before the data is read."),
     ("/preview", "post", WirePreview, "What a question would cost and how exact its answer would be. Free."),

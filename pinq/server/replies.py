@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pinq.curator.work import Stopped, Turn
+from pinq.curator.work import Deadline, Stopped
 from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
 from pinq.ledger.state import Account
 from pinq.provider import local
 from pinq.provider.history import page
 from pinq.public.queries import Request
 from pinq.public.schema import Date
-from pinq.public.wire import CHANGED, DATED, NAMED, REVISION, Description, History, WireBudget, WirePreview
+from pinq.public.wire import CHANGED, DATED, NAMED, REVISION, Description, HistoryPage, WireBudget, WirePreview
 from pinq.server.datasets import Dataset
 
 __all__ = ["Visit", "Work", "begun", "budget", "coarse", "describe", "history", "preview", "query", "remembered"]
@@ -49,7 +49,7 @@ class Visit:
     token: str
     route: str = ""
     address: str = "-"
-    turn: Turn = field(default_factory=Turn)
+    turn: Deadline = field(default_factory=Deadline)
     at: Dataset | None = None
     dataset: Dataset | None = None
     grant: Account | None = None
@@ -154,7 +154,7 @@ def history(visit: Visit, _: bytes, start: int, revision: int = REVISION) -> str
     read = page(dataset.ledger, grant.analyst, start, bucket=bucket, admit=admit)
     unread = {"act": None} if revision < NAMED else {}
     lines = (line.model_copy(update={"at": coarse(line.at, bucket), **unread}) for line in read.lines)
-    return History(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
+    return HistoryPage(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
 
 
 def coarse(at: str, bucket: float) -> str:

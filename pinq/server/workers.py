@@ -32,7 +32,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from pinq.curator.work import Meter, Stopped, TooHeavy, Turn
+from pinq.curator.work import Deadline, Meter, Stopped, TooHeavy
 from pinq.engine.sources import FileFacts
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.public.policy import Policy
@@ -65,7 +65,7 @@ Look = Callable[[Callable[[float], None]], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetState:
     """How a dataset is open in the server.
 
     Attributes:
@@ -81,13 +81,13 @@ class Facts:
     source: tuple[FileFacts, ...]
 
     @classmethod
-    def of(cls, dataset: Dataset) -> Facts:
+    def of(cls, dataset: Dataset) -> DatasetState:
         """Those of an open dataset."""
         return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, dataset.source)
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """A request that is handed over.
 
     Attributes:
@@ -102,7 +102,7 @@ class Task:
     """
 
     name: str
-    facts: Facts
+    facts: DatasetState
     served: frozenset[str]
     token: str
     work: Work
@@ -112,7 +112,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WorkerOutcome:
     """What became of a task.
 
     Attributes:
@@ -141,37 +141,37 @@ class _Process:
             if refused is not None:
                 raise refused.error()
 
-    def do(self, task: Task) -> Outcome:
+    def do(self, task: WorkerTask) -> WorkerOutcome:
         """Does a task."""
         visit = Visit(task.name, task.token, turn=_Turn(task, self.shared))
         try:
             visit.at = self._opened(task)
         except PolicyError as unfit:
-            return Outcome(None, error=unfit)
+            return WorkerOutcome(None, error=unfit)
         try:
             payload = begun(task.work, visit, task.body)
-            return Outcome(visit.request, payload)  # an id that is known only now
+            return WorkerOutcome(visit.request, payload)  # an id that is known only now
         except PinqError as raised:
-            return Outcome(visit.request, error=Failure.of(raised))
+            return WorkerOutcome(visit.request, error=Failure.of(raised))
         except (Stopped, TooHeavy) as raised:
-            return Outcome(visit.request, error=raised.with_traceback(None))
+            return WorkerOutcome(visit.request, error=raised.with_traceback(None))
         except Exception:
-            return Outcome(visit.request, error=Failure.of(unexpected()))
+            return WorkerOutcome(visit.request, error=Failure.of(unexpected()))
 
-    def _opened(self, task: Task) -> Dataset:
+    def _opened(self, task: WorkerTask) -> Dataset:
         facts = task.facts
         for name, opened in [*self._datasets.items()]:
-            if name not in task.served or (name == task.name and Facts.of(opened) != facts):
+            if name not in task.served or (name == task.name and DatasetState.of(opened) != facts):
                 self._datasets.pop(name).close()
         if task.name not in self._datasets:
             self._datasets[task.name] = Dataset.beside(facts.policy, facts.url, facts.salt, facts.source, self)
         return self._datasets[task.name]
 
 
-class _Turn(Turn):
+class _Turn(Deadline):
     """A turn whose end the server may bring forward."""
 
-    def __init__(self, task: Task, shared: Any) -> None:
+    def __init__(self, task: WorkerTask, shared: Any) -> None:
         super().__init__(task.end - time.monotonic(), task.most, token=task.token)
         self._shared = shared
 
@@ -202,7 +202,7 @@ def _show_life(shared: Any) -> None:
     os._exit(1)
 
 
-def _do(task: Task) -> Outcome:
+def _do(task: WorkerTask) -> WorkerOutcome:
     return _process.do(task)
 
 
@@ -223,11 +223,13 @@ class Worker:
         self._shared = _PROCESSES.RawArray("d", 2)
         self.problem, self.ends = "", 0
 
-    async def do(self, visit: Visit, work: Work, body: bytes, datasets: Datasets, look: Look) -> Outcome:
+    async def do(self, visit: Visit, work: Work, body: bytes, datasets: Datasets, look: Look) -> WorkerOutcome:
         """Does a request's work. ``BrokenProcessPool`` where the process ended at it."""
         dataset, turn = visit.opened[0], visit.turn
         pool, pipe = await self._started()
-        task = Task(dataset.name, Facts.of(dataset), frozenset(datasets), visit.token, work, body, turn.most, turn.end)
+        task = WorkerTask(
+            dataset.name, DatasetState.of(dataset), frozenset(datasets), visit.token, work, body, turn.most, turn.end
+        )
         self._shared[END] = turn.end
         loop = asyncio.get_running_loop()
         loop.add_reader(pipe.fileno(), _count, pipe, dataset.meter)
@@ -354,7 +356,7 @@ class Workers:
             raise Unavailable("the server stops; the same request may be sent again.")
         async with self._place(visit, len(body), heavy=heavy) as worker:
             most = math.inf if heavy else self._settings.moment_work
-            visit.turn = Turn(self._settings.work_seconds, most, token=visit.token)
+            visit.turn = Deadline(self._settings.work_seconds, most, token=visit.token)
             await look(visit.turn.stop)
             if visit.opened[0].policy.served_by is not None:
                 return await self._done_here(visit, work, body, look)
@@ -373,7 +375,7 @@ class Workers:
             case error:
                 raise error
 
-    async def _outcome(self, worker: Worker, visit: Visit, work: Work, body: bytes, look: Look) -> Outcome:
+    async def _outcome(self, worker: Worker, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
         for _ in range(TRIES):
             with suppress(BrokenProcessPool):
                 if not self._closed:

@@ -22,7 +22,7 @@ from pinq.analyst.lessons import LESSONS
 from pinq.errors import BudgetExceeded, PinqError, TooManyRequests
 from pinq.public.queries import Answer, Asked
 from pinq.public.schema import Schema
-from pinq.public.wire import PROTOCOL_HEADER, Failure, History, WireBudget, status_of
+from pinq.public.wire import PROTOCOL_HEADER, Failure, HistoryPage, WireBudget, status_of
 from pinq.server.gate import failure
 
 SCHEMA = Schema(columns={"s": {"type": "categorical", "values": ["f", "m"]}}, max_rows=10)
@@ -215,8 +215,8 @@ def test_small_things_cross_the_wire_exactly() -> None:
     budget = pinq.Budget(Fraction(1), Fraction(1, 10**9), Fraction(10**9 - 1, 10**9))
     assert WireBudget.model_validate_json(WireBudget.of(budget).model_dump_json()).budget() == budget
     assert f"{WireBudget.of(budget).budget().epsilon:.2f}" == "1.00"
-    history = History(lines=(Asked(at="t", about="x", spent="1", outcome="answered", answer=ANSWER),))
-    assert History.model_validate_json(history.model_dump_json(exclude_none=True)) == history
+    history = HistoryPage(lines=(Asked(at="t", about="x", spent="1", outcome="answered", answer=ANSWER),))
+    assert HistoryPage.model_validate_json(history.model_dump_json(exclude_none=True)) == history
 
 
 def test_a_long_history_comes_in_pages(connect: Callable[..., Any]) -> None:
@@ -228,7 +228,7 @@ def test_a_long_history_comes_in_pages(connect: Callable[..., Any]) -> None:
         def answer(request: httpx.Request) -> httpx.Response:
             start = int(request.url.params["start"])
             asked.append(request.url.params["start"])
-            page = History(lines=tuple(lines[start:pages][:2]), more=start < 4)
+            page = HistoryPage(lines=tuple(lines[start:pages][:2]), more=start < 4)
             return httpx.Response(200, text=page.model_dump_json())
 
         return answer

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request as HTTPRequest
 
-from pinq.curator.work import Turn
+from pinq.curator.work import Deadline
 from pinq.engine import open_engine
 from pinq.errors import PolicyError
 from pinq.provider.policy_file import load_policy
@@ -108,7 +108,7 @@ def test_questions_in_flight_end_under_the_policy_that_let_them_in(datasets: Dat
         assert datasets.reload().changed == ("people (columns, encoded again)",)
         after = datasets["people"]
         request = Request(id="old", verb="noisy_count", epsilon="0.1")
-        answer = before.curator.ask("ana", request, Turn())
+        answer = before.curator.ask("ana", request, Deadline())
         given = after.curator.given("ana", request, before.curator.schema.digest)
         assert given is not None
         assert given.to_json() == answer.to_json()
@@ -126,7 +126,7 @@ def test_a_question_in_flight_outlives_two_reloads(datasets: Datasets, policy: P
         edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
         assert datasets.reload().changed == ("people (columns, encoded again)",)
         assert before.engine.problem() == ""
-        assert before.curator.ask("ana", Request(id="old", verb="noisy_count", epsilon="0.1"), Turn()).values
+        assert before.curator.ask("ana", Request(id="old", verb="noisy_count", epsilon="0.1"), Deadline()).values
     assert before.engine.problem() == "its engine is closed"
     assert datasets["people"].engine.problem() == ""
 

@@ -38,7 +38,7 @@ from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.readiness import Readiness
 from pinq.server.replies import Visit, Work, begun
-from pinq.server.workers import Facts, Workers
+from pinq.server.workers import DatasetState, Workers
 from tests.servers import COLUMNS, people, publish, token_of
 
 QUERY = partial(replies.query, schema=None)
@@ -366,9 +366,9 @@ def test_workers_end_with_the_server(served: Served) -> None:
 
 def test_a_worker_keeps_open_what_is_open_in_the_server(served: Served) -> None:
     """How a dataset is open is the same there after it was sent, so it is encoded once."""
-    sent: Facts = pickle.loads(pickle.dumps(Facts.of(served.dataset)))
+    sent: DatasetState = pickle.loads(pickle.dumps(DatasetState.of(served.dataset)))
     opened = Dataset.beside(sent.policy, sent.url, sent.salt, sent.source, served.dataset.meter)
-    assert Facts.of(opened) == sent
+    assert DatasetState.of(opened) == sent
     assert "salt" not in repr(sent)
     with pytest.raises(LedgerError, match="another ledger is in the place"):
         Dataset.beside(sent.policy, sent.url, b"another", sent.source, served.dataset.meter)

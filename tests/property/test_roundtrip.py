@@ -26,7 +26,7 @@ from pinq.public.queries import Answer, Asked, Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Balance, ClassCount, EnoughRows, Gradient, Misfit, MutualInformation
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
-from pinq.public.wire import Description, History
+from pinq.public.wire import Description, HistoryPage
 
 # `make explore` crosses the wire with ten thousand schemas and requests.
 CROSSINGS = settings(max_examples=10_000 if os.environ.get("PINQ_EXPLORE") else 150)
@@ -202,7 +202,7 @@ def test_schemas_and_what_is_asked_of_them_survive_the_wire(schema: Schema, data
     asked_once = Asked(
         at="2026-01-01T00:00:00+00:00", about=str(named[0]), spent="1", outcome="answered", answer=answer
     )
-    (line,) = History.model_validate_json(History(lines=(asked_once,)).model_dump_json(exclude_none=True)).lines
+    (line,) = HistoryPage.model_validate_json(HistoryPage(lines=(asked_once,)).model_dump_json(exclude_none=True)).lines
     assert repr(line) == repr(asked_once)
 
 

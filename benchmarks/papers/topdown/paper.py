@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from miners import DPTopDown
 from miners.budget.recipe import Step, StepName, StepQuestion, spread
-from miners.federated.federation import FederatedParts, Tally
-from miners.federated.growing import Answer, FederatedStrategy, Task
+from miners.federated.federation import FederatedParts, HolderTally
+from miners.federated.growing import Answer, FederatedStrategy, GrowthTask
 from miners.federated.topdown import MAX_DECAYS, MOVED, SMALLEST, BestFirst, FoundSplit, InTurns
 from miners.fitted.node import Split
 from miners.growth.criteria import score_of
@@ -96,7 +96,7 @@ class LocalChoice(BestFirst):
         _, histograms = steps
         return histograms.epsilon // holders
 
-    def find(self, task: Task, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
+    def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
         """Lets the holders choose, then compares what they chose."""
         choice, histograms = steps
         candidates = [split for function in self.functions for split in function.splits]
@@ -120,7 +120,7 @@ class LocalChoice(BestFirst):
 
 
 def _histograms(
-    task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
+    task: GrowthTask, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
 ) -> list[tuple[FederatedParts, dict[str, Epsilon], dict[int, Split]]]:
     """Returns the parts below every proposal, their losses, and each node's split.
 
@@ -147,6 +147,6 @@ def _by_split(schema: Schema, splits: Iterable[Split], answer: Answer) -> Iterat
         # Splits in 2 and 3 parts: rows 0 and 1 of the answer, then rows 2 to 4.
         start, end = end, end + bind(split, schema).size
         yield [
-            {name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()}
+            {name: HolderTally(tally.counts[row], tally.variance) for name, tally in answer.items()}
             for row in range(start, end)
         ]

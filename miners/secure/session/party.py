@@ -99,7 +99,7 @@ class Role:
                 self.holding,
                 side,
                 asked,
-                colluding=session.trusted_noise,
+                colluding=session.colluding_parties,
                 plays=self.plays,
                 progress=self.progress,
             )

@@ -198,7 +198,7 @@ class Session(Declared):
                 f"`noise: discrete-laplace` needs {needed}",
             ),
             (
-                self.trusted_noise >= len(self.parties),
+                self.colluding_parties >= len(self.parties),
                 f"`colluding` is {self.colluding}; it must be below the number of parties, {len(self.parties)}",
             ),
         )
@@ -218,7 +218,7 @@ class Session(Declared):
             raise QueryError(f"this cannot be a session:\n{_problems(error)}") from None
 
     @property
-    def trusted_noise(self) -> int:
+    def colluding_parties(self) -> int:
         """How many parties may pool the noise that they drew."""
         return threshold_of(len(self.parties)) if self.colluding is None else self.colluding
 
@@ -300,7 +300,7 @@ class Session(Declared):
             return Exact(self.task, share, self.alpha)
         epsilon = Epsilon(self.nano).exact / self.task.schema.distance
         budget = Budget.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
-        return Noisy(self.task, share, budget, self.trusted_noise)
+        return Noisy(self.task, share, budget, self.colluding_parties)
 
     def miner(self) -> DPTopDown | HoldersCardMiner | None:
         """Makes the miner that asks for sums; None of ID3, which computes on shares."""

@@ -30,7 +30,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from miners.budget.plan import Priced, count_scale, count_variance
+from miners.budget.plan import Pricing, count_scale, count_variance
 from miners.federated.federation import (
     Ability,
     CountSource,
@@ -390,7 +390,7 @@ class SecureFederation(CountSource):
         """Returns the budget of each party."""
         return {ALL: self.budget}
 
-    def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
+    def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
         """Acts on the budget of each party, which is the same for all."""
         return {ALL: act(self)}
 

@@ -48,7 +48,7 @@ from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Goes, Policy
 
-__all__ = ["Audit", "Line", "audit", "replay"]
+__all__ = ["Audit", "AuditLine", "audit", "replay"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ MAX_REASONS = 400  # characters of a line that say why values were reviewed
 
 
 @dataclass(frozen=True)
-class Line:
+class AuditLine:
     """One event, and where the budgets stood after it. Losses are None where they do not apply.
 
     Attributes:
@@ -135,7 +135,7 @@ class Line:
     run: str = ""
 
     @property
-    def questions(self) -> tuple[Line, ...]:
+    def questions(self) -> tuple[AuditLine, ...]:
         """The lines of which this one is the sum; none of a single question."""
         return ()
 
@@ -154,13 +154,13 @@ class Line:
 
 
 @dataclass(frozen=True)
-class ActLine(Line):
+class ActLine(AuditLine):
     """An act: its first question's line, the cost of all, and where the budgets stood after the last."""
 
-    questions: tuple[Line, ...] = ()
+    questions: tuple[AuditLine, ...] = ()
 
     @classmethod
-    def of(cls, lines: Sequence[Line]) -> Line:
+    def of(cls, lines: Sequence[AuditLine]) -> AuditLine:
         """Sums up the questions of one act; a question that belongs to none stands for itself."""
         if not lines[0].act:
             return lines[0]
@@ -173,7 +173,7 @@ class ActLine(Line):
         return cls(**vars(whole), questions=tuple(lines))
 
 
-def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> Line:
+def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> AuditLine:
     """Makes the line of an event that was just applied.
 
     Args:
@@ -183,7 +183,7 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> L
         cap: The cap before it.
     """
     question = event.record.question if isinstance(event.record, (Charged, Refused)) else NOTHING
-    line = Line(
+    line = AuditLine(
         event.seq,
         event.at,
         event.kind,
@@ -205,7 +205,7 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> L
     return _of_analyst(line, event.record, account.spent - spent)
 
 
-def _of_nobody(line: Line, record: Record, cap: Epsilon) -> Line:
+def _of_nobody(line: AuditLine, record: Record, cap: Epsilon) -> AuditLine:
     """Adds what an event says that concerns nobody in particular."""
     match record:
         case Created():
@@ -224,7 +224,7 @@ def _of_nobody(line: Line, record: Record, cap: Epsilon) -> Line:
     return line
 
 
-def _of_analyst(line: Line, record: Record, cost: Epsilon) -> Line:
+def _of_analyst(line: AuditLine, record: Record, cost: Epsilon) -> AuditLine:
     """Adds what became of an analyst's request, or when a grant expires."""
     match record:
         case Charged():
@@ -268,7 +268,7 @@ def _until(expires: datetime | None) -> list[str]:
 
 
 # How a line is shown below each head; `` >`` after a name means numbers, `` ~`` texts, which may wrap.
-_CELLS: dict[str, Callable[[Line], str]] = {
+_CELLS: dict[str, Callable[[AuditLine], str]] = {
     "when": lambda line: when(line.at),
     "event": lambda line: line.kind,
     "analyst ~": lambda line: line.analyst,
@@ -309,7 +309,7 @@ class Audit:
     accounts: dict[str, Account]
     events: int = 0
     head: str = ""
-    lines: list[Line] = field(default_factory=list)
+    lines: list[AuditLine] = field(default_factory=list)
     only: str | None = None
     ledger: str = ""
     period: str = ""
@@ -330,17 +330,17 @@ class Audit:
         return self.together.rule
 
     @property
-    def exhaustion(self) -> list[Line]:
+    def exhaustion(self) -> list[AuditLine]:
         """Requests that were refused for want of budget."""
         return [line for line in self.lines if line.kind == "refusal" and line.asked is not None]
 
     @property
-    def changes(self) -> list[Line]:
+    def changes(self) -> list[AuditLine]:
         """Grants, extensions, terms, tokens, revocations and changes of the policy."""
         return [line for line in self.lines if line.kind in CHANGES]
 
     @property
-    def requests(self) -> list[Line]:
+    def requests(self) -> list[AuditLine]:
         """Charges, refusals and exact releases among several parties."""
         return [
             line
@@ -349,14 +349,14 @@ class Audit:
         ]
 
     @property
-    def acts(self) -> list[Line]:
+    def acts(self) -> list[AuditLine]:
         """What analysts did: the questions of one act as one line, in the order of their first ones."""
-        acts: dict[object, list[Line]] = {}
+        acts: dict[object, list[AuditLine]] = {}
         for line in self.requests:
             acts.setdefault((line.analyst, line.act, line.run) if line.act else line.seq, []).append(line)
         return [ActLine.of(lines) for lines in acts.values()]
 
-    def tables(self, *, single: bool = False) -> list[tuple[str, tuple[str, ...], list[Line], str]]:
+    def tables(self, *, single: bool = False) -> list[tuple[str, tuple[str, ...], list[AuditLine], str]]:
         """Returns what every report lists: refusals, changes, and acts or ``single`` questions.
 
         Returns:
@@ -426,7 +426,7 @@ class Audit:
         """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(column.name for column in fields(Line))
+        writer.writerow(column.name for column in fields(AuditLine))
         for line in self.lines:
             writer.writerow(_cell(value) for value in vars(line).values())
         return out.getvalue()
@@ -540,7 +540,7 @@ def _account(account: Account) -> dict[str, object]:
     }
 
 
-def _act(line: Line) -> dict[str, object]:
+def _act(line: AuditLine) -> dict[str, object]:
     """Returns an act, or a question that belongs to none, as plain values, for JSON."""
     shown = line.to_dict()
     named = {name: shown[name] for name in ("analyst", "at", "act", "about", "outcome", "cost", "spent")}

@@ -15,7 +15,7 @@ from pinq.provider.report.markup import Html, amount, element, joined, when
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:
-    from pinq.provider.report.audit import Audit, Line
+    from pinq.provider.report.audit import Audit, AuditLine
 
 __all__ = ["chart_of_all", "charts_of_each"]
 
@@ -32,7 +32,7 @@ class _Steps:
     points: list[tuple[float, int]]
 
     @classmethod
-    def of(cls, label: str, style: str, lines: Sequence[Line], field: str) -> _Steps:
+    def of(cls, label: str, style: str, lines: Sequence[AuditLine], field: str) -> _Steps:
         """Takes the moments at which a loss changed from the log; no cap is drawn before there is one."""
         losses = [(_moment(line.at), getattr(line, field)) for line in lines]
         return cls(
@@ -77,7 +77,7 @@ def charts_of_each(audit: Audit) -> Html:
     return joined([*drawn[:MAX_CHARTS], more if len(drawn) > MAX_CHARTS else ""])
 
 
-def _chart_of(audit: Audit, name: str, lines: list[Line], colour: str) -> Html:
+def _chart_of(audit: Audit, name: str, lines: list[AuditLine], colour: str) -> Html:
     account = audit.accounts[name]
     answered, refused = f"{account.answered:,} answered queries", f"{account.refused.total():,} refused"
     about = f"{account.spent} of {account.limit} spent in {answered}, {refused}."
@@ -87,15 +87,15 @@ def _chart_of(audit: Audit, name: str, lines: list[Line], colour: str) -> Html:
     )
 
 
-def _by_analyst(audit: Audit) -> dict[str, list[Line]]:
-    by_analyst: dict[str, list[Line]] = {}
+def _by_analyst(audit: Audit) -> dict[str, list[AuditLine]]:
+    by_analyst: dict[str, list[AuditLine]] = {}
     for line in audit.lines:
         if line.analyst:
             by_analyst.setdefault(line.analyst, []).append(line)
     return by_analyst
 
 
-def _figure(title: str, about: str, series: list[_Steps], refusals: list[Line]) -> Html:
+def _figure(title: str, about: str, series: list[_Steps], refusals: list[AuditLine]) -> Html:
     """Draws a chart, its caption, the ends of its axes and the names of its lines; empty where nothing was spent."""
     series = [steps for steps in series if steps.points]
     # A budget granted long before its first use would squeeze its use into the last pixels: time
@@ -145,7 +145,7 @@ def _path(steps: _Steps, place: Callable[[float, int], tuple[float, float]]) -> 
     return joined([element("path", class_=f"fill {steps.style}", d=f"{drawn}V{HEIGHT}H0Z"), line])
 
 
-def _mark(line: Line, x: float) -> Html:
+def _mark(line: AuditLine, x: float) -> Html:
     """Draws a line at a refusal, that says more when it is pointed at."""
     asked = f"{line.analyst} asked {amount(line.asked)}"
     title = element("title", f"{asked}, {amount(line.remaining)} remained {line.budget}, {when(line.at)}")

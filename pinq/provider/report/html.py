@@ -16,7 +16,7 @@ from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:
     from pinq.ledger.state import Account
-    from pinq.provider.report.audit import Audit, Line
+    from pinq.provider.report.audit import Audit, AuditLine
 
 __all__ = ["STYLE", "document", "page", "table"]
 
@@ -104,7 +104,7 @@ def _tables(audit: Audit) -> list[Html]:
     ]
 
 
-def _cells(line: Line, heads: Sequence[str]) -> list[str]:
+def _cells(line: AuditLine, heads: Sequence[str]) -> list[str]:
     """Writes a line; an act opens to its questions."""
     cells = line.cells(heads)
     if line.questions:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
-from pinq.curator.work import Turn, WorkMeter
+from pinq.curator.work import Deadline, WorkMeter
 from pinq.ledger.events import EVENT_BYTES, Terms
 from pinq.public.queries import Request
 
@@ -117,5 +117,5 @@ def test_what_is_reserved_for_an_answer_is_never_less_than_its_text(in_memory: C
         Request(id="e", verb="exp_mech", epsilon="0.1", score=InfoGain("income"), candidates=candidates, each=True),
     ]
     for request in asked:
-        reserved = curator._validate(request, Turn()).query.answer_bytes
+        reserved = curator._validate(request, Deadline()).query.answer_bytes
         assert len(curator.ask(analyst, request).to_json()) <= reserved, request.id

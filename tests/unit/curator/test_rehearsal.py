@@ -14,7 +14,7 @@ import pytest
 from pinq import AnyCut, Calendar, ClassCount, Cuts, EnoughRows, InternalError, Logistic, MaxClass, Points, Values
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.rehearsal import Rehearsals, passed_under
-from pinq.curator.work import Stopped, Turn
+from pinq.curator.work import Deadline, Stopped
 from pinq.engine import rows
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.rows import CodeTable, Descent
@@ -164,7 +164,7 @@ def test_a_rehearsal_ends_with_its_turn(opened: Opened) -> None:
     curator: Any = handle._session._curator  # type: ignore[attr-defined]
     request = Request(id="x", verb="noisy_count", epsilon="0.1")
     with pytest.raises(Stopped):
-        curator.ask("ana", request, Turn(seconds=-1))
+        curator.ask("ana", request, Deadline(seconds=-1))
     unspent(handle)
 
 

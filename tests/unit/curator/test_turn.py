@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinq import AnyCut, AnyGrouping, ClassCount, EngineError, InfoGain, Values
-from pinq.curator.work import Stopped, TooHeavy, Turn
+from pinq.curator.work import Deadline, Stopped, TooHeavy
 from pinq.public.queries import Request
 
 
@@ -32,7 +32,7 @@ class Ticking:
 
 def test_a_turn_ends_once_and_never_later_than_it_was_told() -> None:
     """An earlier end stays."""
-    turn = Turn(seconds=10, clock=lambda: 5.0)
+    turn = Deadline(seconds=10, clock=lambda: 5.0)
     turn.check()
     turn.stop(6.0)
     turn.stop(9.0)
@@ -46,12 +46,12 @@ def test_before_the_charge_nothing_is_spent(in_memory: Callable[..., Any]) -> No
     """A turn that is over, or too small, costs nothing."""
     curator = in_memory(10)._session._curator
     (analyst,) = curator.ledger.accounts()
-    ended = Turn()
+    ended = Deadline()
     ended.stop()
     with pytest.raises(Stopped):
         curator.ask(analyst, _request("a"), ended)
     with pytest.raises(TooHeavy):
-        curator.ask(analyst, _request("a"), Turn(most=0))
+        curator.ask(analyst, _request("a"), Deadline(most=0))
     assert curator.ledger.accounts()[analyst].spent.exact == 0
 
 
@@ -62,7 +62,7 @@ def test_work_is_stopped_between_any_two_steps_and_the_charge_stays(in_memory: C
     curator.ask(analyst, _request("r0"))  # from now on the kind is not rehearsed
     stops = 0
     for steps in range(1, 40):
-        turn = Turn(seconds=steps, clock=Ticking())
+        turn = Deadline(seconds=steps, clock=Ticking())
         try:
             curator.ask(analyst, _request(f"r{steps}"), turn)
         except Stopped:
@@ -83,5 +83,5 @@ def test_a_vote_looks_at_its_turn_part_by_part(in_memory: Callable[..., Any]) ->
     (analyst,) = curator.ledger.accounts()
     clock = Ticking()
     request = Request(id="v", verb="exp_mech", epsilon="0.1", score=ClassCount("income"))
-    curator.ask(analyst, request, Turn(clock=clock))
+    curator.ask(analyst, request, Deadline(clock=clock))
     assert clock.now >= 4

@@ -31,7 +31,7 @@ from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import AT_ONCE, laplace
 from pinq.curator.monitor import Curator
 from pinq.curator.prepared import PreparedQuery
-from pinq.curator.work import COIN, MAX_SHARDINGS, NAMED, SCORING, SHARD, UNIT, Stopped, Turn, checking_work
+from pinq.curator.work import COIN, MAX_SHARDINGS, NAMED, SCORING, SHARD, UNIT, Deadline, Stopped, checking_work
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import Counts, count_request
@@ -113,7 +113,7 @@ def test_previews_refuse_what_a_question_would_be_refused_for() -> None:
 def test_more_members_never_cost_less(less: list[Candidate], more: list[Candidate]) -> None:
     """A price grows with what it is for."""
     curator = _curator(_frame(10), 10**9)
-    prices = [curator._validate(_choice(*candidates), Turn()).query.scored for candidates in (less, more)]
+    prices = [curator._validate(_choice(*candidates), Deadline()).query.scored for candidates in (less, more)]
     assert prices[0] <= prices[1]
 
 
@@ -124,7 +124,7 @@ def test_sums_of_derivatives_cost_what_they_look_up_and_add() -> None:
     def price(points: Points, *by: Spec, target: str = "sex") -> int:
         codes = curator.schema.categorical(target).codes
         request = Request(id="d", verb="noisy_sum", epsilon="1", column=Softmax(target, (points,) * codes), by=by)
-        return curator._validate(request, Turn()).counting
+        return curator._validate(request, Deadline()).counting
 
     few, many = (
         Points((Values("sex"),), ((1, 2),)),
@@ -152,7 +152,7 @@ def _reading_shards(named_in: str, specs: list[Shards], curator: Curator) -> Pre
         letters = PartSet([Block(Part())]).split(bind(Values("letter"), curator.schema))
         parts = PartSet([Block(letters.at(number), bind(spec, curator.schema)) for number, spec in enumerate(specs)])
         request = Request(id="s", verb="noisy_count", epsilon="1", parts=WireParts.of(parts))
-    return curator._validate(_choice(*specs) if named_in == "candidates" else request, Turn()).query
+    return curator._validate(_choice(*specs) if named_in == "candidates" else request, Deadline()).query
 
 
 @pytest.mark.parametrize("named_in", ["parts", "candidates", "by", "points"])
@@ -189,7 +189,7 @@ def test_what_points_look_at_has_a_price_wherever_they_stand() -> None:
         candidates = ((Values("letter"),),)
         asked = Request(id="d", verb="noisy_sum", epsilon="1", column=loss)
         chosen = Request(id="d", verb="exp_mech", epsilon="1", score=Gradient(loss), candidates=candidates)
-        work = [curator._validate(request, Turn()) for request in (asked, chosen)]
+        work = [curator._validate(request, Deadline()) for request in (asked, chosen)]
         rows = 10**6
         return *(own.checking for own in work), *(own.query.work(rows) - own.query.work(0) for own in work)
 
@@ -221,7 +221,7 @@ def test_every_number_that_gets_noise_is_paid_for(verb: Any, column: Any, number
     curator = _curator(_frame(10), 10**6)
     parts = WireParts(specs=(Values("age"),), asked=((0, 0),), shape=(100,))
     request = Request(id="n", verb=verb, epsilon="0.001", column=column, parts=parts)
-    query = curator._validate(request, Turn()).query
+    query = curator._validate(request, Deadline()).query
     assert query.work(0) >= 2 * numbers
 
 
@@ -233,7 +233,7 @@ def test_noise_looks_at_the_turn_between_draws() -> None:
     assert len(looked) == 3
     assert np.abs(noisy - 10**15).max() < 100
     assert len(np.unique(noisy)) > 10
-    turn = Turn()
+    turn = Deadline()
     turn.stop()
     with pytest.raises(Stopped):
         laplace(np.zeros(3, dtype=np.int64), 1, Fraction(1), turn.check)

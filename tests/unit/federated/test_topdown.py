@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from miners import DPTopDown, Federation
-from miners.federated.federation import Tally
+from miners.federated.federation import HolderTally
 from miners.federated.splitting import splitting_functions
 from miners.growth.criteria import impurity_reduction
 from pinq.errors import QueryError
@@ -77,7 +77,7 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
     class Summed(Federation):
         def tally(self, questions: Any) -> Any:
             return [
-                {"together": Tally(np.sum([one.counts for one in found.values()], axis=0), 1e-12)}
+                {"together": HolderTally(np.sum([one.counts for one in found.values()], axis=0), 1e-12)}
                 for found in super().tally(questions)
             ]
 

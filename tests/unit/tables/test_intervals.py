@@ -12,7 +12,7 @@ import pytest
 
 import pinq
 from miners.tables import grouped, quantiles, std, summary, where
-from miners.tables.quantile_search import Counted, finer_points, ladder, located
+from miners.tables.quantile_search import CountedCuts, finer_points, ladder, located
 from miners.tables.statistics import spread_bounds, widening_edges
 from pinq.errors import QueryError
 
@@ -39,9 +39,9 @@ def test_a_level_of_a_quantile_means_that_level(shape: str) -> None:
     exact = int(np.quantile(rows, 0.25, method="inverted_cdf"))
     held, ordered = np.zeros((draws, 2)), np.sort(rows)
 
-    def counted(points: np.ndarray, scale: float) -> Counted:
+    def counted(points: np.ndarray, scale: float) -> CountedCuts:
         bins = np.bincount(points.searchsorted(rows, side="right"), minlength=len(points) + 1)
-        return Counted(points, bins + np.rint(random.laplace(0, scale, len(bins))), scale, cells)
+        return CountedCuts(points, bins + np.rint(random.laplace(0, scale, len(bins))), scale, cells)
 
     for draw in range(draws):
         cut = ordered[[1000 + round(random.laplace(0, 4))]]  # a choice is some rows off
