@@ -100,7 +100,9 @@ class History(pd.DataFrame):
         numbered = pd.Series(np.arange(len(self)), index=self.index, dtype=object)
         act = self["run"].where(self["act"] != "", numbered)
         grouped = pd.DataFrame(self).assign(cost=cost).groupby(act, sort=False)
-        return pd.DataFrame([_summed(questions) for _, questions in grouped], columns=SHOWN)
+        # As objects first: of answers that are missing or whole numbers pandas would make floats.
+        acts = pd.DataFrame([_summed(questions) for _, questions in grouped], columns=SHOWN, dtype=object)
+        return acts.astype({name: self[name].dtype for name in ("at", "epsilon", "spent")})
 
     def __repr__(self) -> str:
         """Writes the acts as wide as the terminal, no column left out.

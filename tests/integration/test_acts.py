@@ -165,6 +165,8 @@ def test_a_history_is_read_by_acts(in_memory: Callable[..., Any]) -> None:
     assert told["asked"].tolist()[1] == f"miners.DiffPC45.fit of income ({asked} questions)"
     assert told["epsilon"].tolist()[:2] == [0.125, 0.25]
     assert told["spent"].tolist() == [0.125, 0.375, 0.375]
+    assert told["answer"].tolist() == [history["answer"][0], None, None]
+    assert told["at"].tolist() == [history["at"][0], history["at"][1], history["at"].iloc[-1]]
     assert told["outcome"].tolist() == ["answered", "answered", "refused (budget)"]
     assert history["run"][1:-1].nunique() == 1
     lines = repr(history).splitlines()

@@ -188,9 +188,9 @@ def _analyst(account: Account) -> list[str]:
     return [
         account.analyst,
         _state(account),
-        str(account.limit),
-        str(account.spent),
-        str(account.remaining),
+        _short(account.limit),
+        _short(account.spent),
+        _short(account.remaining),
         used,
         joined(counts, _BREAK),
         when(account.expires) if account.expires else "never",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pinq.errors import printable
-from pinq.provider.report.markup import bar, when
+from pinq.provider.report.markup import amount, bar, when
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,8 +71,8 @@ def _print_head(audit: Audit, console: Console) -> None:
             (printable(audit.dataset), "bold"),
             f" for {printable(audit.only)}" if audit.only else "",
             f", {audit.period}" if audit.period else "",
-            f"\nall analysts together: {together.spent} of {together.cap} spent, {together.remaining} remains ",
-            f"under the cap, which counts {together.counts}",
+            f"\nall analysts together: {amount(together.spent)} of {together.cap} spent, ",
+            f"{amount(together.remaining)} remains under the cap, which counts {together.counts}",
             "\nchain: ",
             ("verified", "green"),
             f", {audit.events:,} events, last {audit.head[:16]}",
@@ -88,9 +88,9 @@ def _print_analysts(audit: Audit, console: Console) -> None:
         [
             account.analyst,
             account.state,
-            str(account.limit),
-            str(account.spent),
-            str(account.remaining),
+            amount(account.limit),
+            amount(account.spent),
+            amount(account.remaining),
             bar(account.spent, account.limit),
             f"{account.answered:,}",
             f"{account.refused.total():,}",
