@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.epsilon import Epsilon, Loss
+    from pinq.public.epsilon import Epsilon, EpsilonLike
     from pinq.public.schema import Schema
 
 __all__ = ["ClassLearner", "HandleMiner", "Learner", "Miner"]
@@ -31,7 +31,7 @@ W = TypeVar("W")
 class Learner(HasParams, Protocol):
     """Whatever learns from one handle at a loss that can be set, and can be scored."""
 
-    epsilon: Loss
+    epsilon: EpsilonLike
 
     def set_params(self, **params: object) -> Self:
         """Sets parameters."""

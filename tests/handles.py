@@ -16,7 +16,7 @@ from pinq.engine.codes import Codes
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
 from pinq.provider.simulation import made_up
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 
@@ -25,7 +25,7 @@ _kept: OrderedDict[tuple[str, bytes], Codes] = OrderedDict()
 
 
 def simulated(
-    schema: Schema, *, rows: int = 10_000, epsilon: Loss = 1.0, data: Any = None, seed: int = 0
+    schema: Schema, *, rows: int = 10_000, epsilon: EpsilonLike = 1.0, data: Any = None, seed: int = 0
 ) -> PrivateQueryable:
     """What ``pinq.simulate`` gives, with the rows encoded once for all tests of a process.
 

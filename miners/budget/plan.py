@@ -17,7 +17,7 @@ from html import escape
 from typing import TYPE_CHECKING, Protocol
 
 from pinq.public.derivatives import Derivatives
-from pinq.public.epsilon import NANO, Epsilon, Loss, standard_deviation
+from pinq.public.epsilon import NANO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema, Value
 
@@ -55,7 +55,7 @@ class Pricing(Protocol):
     def budget(self) -> Budget:
         """What was granted, spent, and remains."""
 
-    def preview(self, verb: str, *, epsilon: Loss) -> Preview:
+    def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
         """Returns what a question would cost, and what would remain. Free."""
 
 

@@ -23,7 +23,7 @@ from miners.estimator import Learned, public_schema, whole_number
 from miners.fitted.route import encode
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, text_of
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import EpsilonLike
 from pinq.public.plugins import optional
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values, bind
@@ -121,8 +121,8 @@ class DPDilca(Learned):
         *,
         method: Literal["max_relevance", "max_dependency", "mean_su", "baseline"] = "max_relevance",
         k: int = 3,
-        h: Loss = 0.3,
-        epsilon: Loss = 1.0,
+        h: EpsilonLike = 0.3,
+        epsilon: EpsilonLike = 1.0,
         attributes: Sequence[str] | None = None,
         cuts: Mapping[str, Sequence[float] | int] | None = None,
     ) -> None:

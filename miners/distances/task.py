@@ -33,7 +33,7 @@ from miners.estimator import require_word, whole_number
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
-from pinq.public.epsilon import ZERO, Epsilon, Loss, standard_deviation
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.scores import ENTROPY_BITS, MutualInformation
 from pinq.public.specs import MAX_PARTS, AnyCross, Cuts, Splitting, Values, bind
@@ -146,8 +146,8 @@ def make_task(
     *,
     method: str,
     k: int,
-    h: Loss,
-    epsilon: Loss,
+    h: EpsilonLike,
+    epsilon: EpsilonLike,
     attributes: Sequence[str] | None,
     cuts: CutsByColumn | None,
 ) -> ContextTask:

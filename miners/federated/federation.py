@@ -45,7 +45,7 @@ from miners.estimator import schema_of
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import closest, is_listing, is_number
 from pinq.public.derivatives import Derivatives
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import PartSet
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Score
@@ -245,10 +245,10 @@ class CountSource(Protocol):
         gone = {dropped.holder for dropped in self.dropped}
         return [tally for name, tally in tallies.items() if name not in gone]
 
-    def variance(self, holder: str, epsilon: Loss) -> float:
+    def variance(self, holder: str, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one count of a holder."""
 
-    def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one sum of derivatives, in natural units."""
 
     def spent(self) -> dict[str, Fraction | None]:
@@ -349,17 +349,19 @@ class FederatedParts:
         """Cuts each part at every holder; see ``Parts.partition``."""
         return self._each(lambda parts: parts.partition(*specs))
 
-    def noisy_count(self, *, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, np.ndarray]:
+    def noisy_count(
+        self, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], reuse: bool = False
+    ) -> dict[str, np.ndarray]:
         """Asks for noisy numbers of rows, by holder.
 
         Args:
-            epsilon: Loss at each holder; or, by holder, losses of those that are to be asked.
+            epsilon: The cost at each holder; or, by holder, losses of those that are to be asked.
             reuse: As in ``PrivateQueryable.noisy_count``.
         """
         return self._source.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
 
     def exp_mech(
-        self, candidates: object, *, score: Score, epsilon: Loss | Mapping[str, Loss], reuse: bool = False
+        self, candidates: object, *, score: Score, epsilon: EpsilonLike | Mapping[str, EpsilonLike], reuse: bool = False
     ) -> dict[str, list[Any]]:
         """Lets each holder choose for each part, by its own rows.
 
@@ -368,7 +370,9 @@ class FederatedParts:
         question = self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)
         return self._source.ask([question])[0]
 
-    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: object) -> HolderQuestion:
+    def question(
+        self, verb: str, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], **named: object
+    ) -> HolderQuestion:
         """Makes a question for ``ask``."""
         losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.holders, epsilon)
         for name in losses:
@@ -611,11 +615,11 @@ class Federation(CountSource):
                 by_question[number][name] = outcome
         return by_question
 
-    def variance(self, holder: str, epsilon: Loss) -> float:
+    def variance(self, holder: str, epsilon: EpsilonLike) -> float:
         """Variance of the noise in one count of a holder."""
         return count_variance(count_scale(self._handles[holder].schema, Epsilon.of(epsilon)))
 
-    def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
         """Variance of the noise in one sum of derivatives of a holder, in natural units."""
         return sum_variance(self._handles[holder].schema, loss, Epsilon.of(epsilon))
 

@@ -21,7 +21,7 @@ from miners.trees.strategy import many
 from pinq.analyst.reuse import reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class HoldersMiner(Miner[W], Generic[W]):
     which attribute it is noted who took part.
     """
 
-    epsilon: Loss
+    epsilon: EpsilonLike
     strategy: Any
     resume: bool
     _noted_as: ClassVar[str]  # without its underscore

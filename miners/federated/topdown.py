@@ -64,7 +64,7 @@ from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.errors import QueryError
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind
 
@@ -542,11 +542,11 @@ class DPTopDown(HoldersTreeMiner):
         True
     """
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     strategy: StrategyName = "turns"
     criterion: str = "gini"
     max_nodes: int = 512
-    leaf_fraction: Loss | None = None
+    leaf_fraction: EpsilonLike | None = None
     budget: Literal["uniform"] | None = None
     max_depth: int | None = None
     attributes: Sequence[str] | None = None

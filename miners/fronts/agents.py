@@ -30,7 +30,7 @@ from miners.fronts.sql import sql
 from miners.tables.columns import required_handle
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.checks import first_of
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 
 if TYPE_CHECKING:
     from miners.tables.table import Table
@@ -116,8 +116,8 @@ class Agent:
     """
 
     handle: PrivateQueryable
-    per_call: Loss
-    per_session: Loss
+    per_call: EpsilonLike
+    per_session: EpsilonLike
     level: float = 0.95
     spent: Fraction = field(default=Fraction(0), init=False)
 
@@ -186,10 +186,10 @@ class Agent:
             f"a call may cost at most {loss_text(self._call)}."
         )
 
-    def _price_sql(self, sql: str, epsilon: Loss) -> Told:
+    def _price_sql(self, sql: str, epsilon: EpsilonLike) -> Told:
         return self._price(self._statement(f"EXPLAIN {sql}", epsilon))
 
-    def _price_table(self, kind: str, epsilon: Loss, columns: Any = (), by: Any = ()) -> Told:
+    def _price_table(self, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = ()) -> Told:
         made, asked = self._table(kind, columns, by)
         return self._price(made.plan(self.handle, *asked, epsilon=epsilon, level=self.level, **_by(by)))
 
@@ -198,15 +198,15 @@ class Agent:
 
     # What spends
 
-    def _ask_sql(self, sql: str, epsilon: Loss) -> Told:
+    def _ask_sql(self, sql: str, epsilon: EpsilonLike) -> Told:
         return self._asked(epsilon, lambda: self._statement(sql, epsilon))
 
-    def _ask_table(self, kind: str, epsilon: Loss, columns: Any = (), by: Any = ()) -> Told:
+    def _ask_table(self, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = ()) -> Told:
         made, asked = self._table(kind, columns, by)
         words = {"epsilon": epsilon, "level": self.level, "reuse": True, **_by(by)}
         return self._asked(epsilon, lambda: made(self.handle, *asked, **words))
 
-    def _statement(self, query: str, epsilon: Loss) -> Any:
+    def _statement(self, query: str, epsilon: EpsilonLike) -> Any:
         return sql(self.handle, query, epsilon=epsilon, level=self.level, reuse=True)
 
     def _table(self, kind: str, columns: list[str], by: list[str]) -> tuple[Any, list[Any]]:
@@ -228,7 +228,7 @@ class Agent:
             self._told.pop(next(iter(self._told)))
         return replace(told, text=f"{told.text}\n{self._left()}")
 
-    def _asked(self, epsilon: Loss, ask: Callable[[], Any]) -> Told:
+    def _asked(self, epsilon: EpsilonLike, ask: Callable[[], Any]) -> Told:
         """Asks once both limits and the grant allow it; counts what it cost, or its price where nobody says."""
         with unspent():
             loss = Epsilon.of(epsilon)

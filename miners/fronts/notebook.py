@@ -28,7 +28,7 @@ def load_ipython_extension(shell: Any) -> None:
 
     arguments = [
         magics.argument("handle", help="The name of the handle that is asked."),
-        magics.argument("--epsilon", required=True, help="Loss of the statement."),
+        magics.argument("--epsilon", required=True, help="The cost of the statement."),
         magics.argument("--level", type=float, default=0.95, help="Of the intervals."),
         magics.argument("--reuse", action="store_true", help="Take stored answers where this was asked before, free."),
     ]

@@ -19,7 +19,7 @@ from miners.budget.payment import require_budget
 from miners.budget.plan import Plan
 from miners.tables.columns import require_level, required_handle
 from pinq.errors import unspent
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
@@ -30,7 +30,13 @@ __all__ = ["sql"]
 
 
 def sql(
-    handle: PrivateQueryable, query: str, *, epsilon: Loss, level: float = 0.95, reuse: bool = False, dialect: str = ""
+    handle: PrivateQueryable,
+    query: str,
+    *,
+    epsilon: EpsilonLike,
+    level: float = 0.95,
+    reuse: bool = False,
+    dialect: str = "",
 ) -> Table | Plan:
     """Answers a SELECT over the handle's table, with noise; needs sqlglot.
 
@@ -41,7 +47,7 @@ def sql(
     Args:
         handle: On a table, or on a part of it.
         query: The statement. ``EXPLAIN SELECT ...`` says what it would ask; that is free.
-        epsilon: Loss of the whole statement. Its numbers share it evenly, quantiles of one column
+        epsilon: The cost of the whole statement. Its numbers share it evenly, quantiles of one column
             as one; groups are disjoint, so each gets it all.
         level: Of the intervals.
         reuse: Return the stored answers where this was asked before, at no cost.

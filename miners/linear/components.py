@@ -18,7 +18,7 @@ from miners.fitted.theme import BLUE, INK, panels, shorten
 from miners.linear.linear_miner import arrays_in, reading, text_html
 from miners.linear.moments import ROOT, Coordinates, Moments, Norm, asked_columns, noise_edge, product_line, scale_line
 from pinq.errors import QueryError, unspent
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class PCA(Learned):
         PCA(epsilon=0.5, n_components=2)
     """
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     n_components: int | None = None
     attributes: Sequence[str] | None = None
     scaled: bool = True

@@ -14,7 +14,7 @@ import numpy as np
 from miners.estimator import Model
 from miners.handle_miner import HandleMiner
 from pinq.errors import QueryError
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ class Shown(Model, Protocol):
 class LinearParameters:
     """The parameters of linear models; each says what they are."""
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     attributes: Sequence[str] | None = None
 
 

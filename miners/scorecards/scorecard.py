@@ -18,7 +18,7 @@ from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import HandleAsking, Objective, objective_of
 from miners.scorecards.shares import MAX_STEPS, TABLES, Shares
 from pinq.errors import QueryError
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ __all__ = ["Scorecard", "ScorecardRegressor"]
 class CardParameters:
     """The parameters of every scorecard; ``Scorecard`` says what each is."""
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     steps: int | None = None
     attributes: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None

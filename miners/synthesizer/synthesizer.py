@@ -22,7 +22,7 @@ from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import is_whole
-from pinq.public.epsilon import ZERO, Epsilon, Loss, standard_deviation
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.scores import Misfit
 from pinq.public.specs import Cross, Cuts, Spec, Values, bind
 
@@ -159,7 +159,7 @@ class Synthesizer(Learned):
         ['education', 'sex', 'income']
     """
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     columns: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None
     random_state: int | None = None

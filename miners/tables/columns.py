@@ -287,7 +287,7 @@ def counts_between(
         numeric: The column.
         column: Its name.
         points: For each group the cells before which its rows are cut, increasing.
-        epsilon: Loss of all counts together.
+        epsilon: The cost of all counts together.
         reuse: Whether stored answers will do.
 
     Returns:

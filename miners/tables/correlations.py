@@ -17,7 +17,7 @@ from miners.tables.columns import require_level
 from miners.tables.table import Draft, Table, TableFunction
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.reuse import reusing
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 
 __all__ = ["correlation"]
 
@@ -29,7 +29,7 @@ def correlation(
     handle: PrivateQueryable,
     columns: Sequence[str] | None = None,
     *,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:

@@ -36,7 +36,7 @@ from miners.tables.table import Draft, Picture, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Spec, Values
 
@@ -282,7 +282,7 @@ def crosstab(
     rows: Columns,
     columns: Columns = (),
     *,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     margins: Margins = False,
     consistent: bool = False,
@@ -296,7 +296,7 @@ def crosstab(
         rows: A column, or several. A numeric one is cut where its policy declares; ``Cuts(column,
             [...])`` cuts it elsewhere.
         columns: More of them: ``table.wide()`` puts the last one across.
-        epsilon: Loss; all cells together cost it once, for they are disjoint.
+        epsilon: The cost. All cells together cost it once, for they are disjoint.
         level: Of the intervals.
         margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` asks for
             each margin by itself, at an equal share of epsilon: sums of many cells are then more
@@ -331,7 +331,7 @@ def histogram(
     bins: int | Sequence[float] | None = None,
     *,
     by: Columns | None = None,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     nonnegative: bool = False,
     reuse: bool = False,
@@ -344,7 +344,7 @@ def histogram(
         bins: Of a numeric column: how many bins of equal width between its declared bounds, or where
             to cut; by default where the policy declares, else 10 bins. Bins never follow the rows.
         by: Groups to count apart.
-        epsilon: Loss; all bins together cost it once.
+        epsilon: The cost. All bins together cost it once.
         level: Of the intervals.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
         reuse: As in ``crosstab``.
@@ -372,7 +372,7 @@ def top_k(
     column: Column,
     k: int = 5,
     *,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -382,7 +382,7 @@ def top_k(
         handle: On a table, or on a part of it.
         column: A categorical column, or a spec.
         k: How many.
-        epsilon: Loss; all values are counted at once, and looking for the largest is free.
+        epsilon: The cost. All values are counted at once, and looking for the largest is free.
         level: With which probability all intervals hold together. Being among the largest selects
             for upward noise, so they are wider than those of ``histogram``.
         reuse: As in ``crosstab``.

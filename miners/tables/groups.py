@@ -27,7 +27,7 @@ from miners.tables.table import Draft, Picture, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
 __all__ = ["drafted", "grouped", "quantiles", "std", "summary", "variance"]
@@ -57,7 +57,7 @@ def quantiles(
     shares: float | str | Sequence[float | str] = (0.25, 0.5, 0.75),
     *,
     by: Columns | None = None,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -68,7 +68,7 @@ def quantiles(
         column: A numeric column.
         shares: One or several, between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
         by: Groups, each with quantiles of its own, at the price of one.
-        epsilon: Loss; one half chooses, the other counts rows around what was chosen, twice.
+        epsilon: The cost. One half chooses, the other counts rows around what was chosen, twice.
         level: Of the intervals.
         reuse: Return the stored answers where this was asked before, at no cost.
 
@@ -89,7 +89,7 @@ def variance(
     column: str,
     *,
     by: Columns | None = None,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -107,7 +107,7 @@ def std(
     column: str,
     *,
     by: Columns | None = None,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -122,7 +122,7 @@ def grouped(
     by: Columns | None,
     statistics: Mapping[str, str | Sequence[str]],
     *,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -133,7 +133,7 @@ def grouped(
         by: The columns that make the groups; None for one group.
         statistics: By column, a name or several: ``count``, ``missing``, ``mean``, ``sum``,
             ``variance``, ``std``, ``median``.
-        epsilon: Loss; the statistics share it evenly. Groups are disjoint, so each gets it all.
+        epsilon: The cost. The statistics share it evenly. Groups are disjoint, so each gets it all.
         level: Of the intervals.
         reuse: Return the stored answers where this was asked before, at no cost.
 
@@ -162,7 +162,7 @@ def summary(
     columns: str | Sequence[str] | None = None,
     *,
     by: Columns | None = None,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -172,7 +172,7 @@ def summary(
         handle: On a table, or on a part of it.
         columns: Which, one or several; by default all but those of ``by``.
         by: Groups to describe apart.
-        epsilon: Loss of the whole table. The number of rows gets one share, a categorical column four
+        epsilon: The cost of the whole table. The number of rows gets one share, a categorical column four
             and a numeric one eight.
             Of a numeric column's, three go to the mean, two to the standard deviation, and three, or
             two and one for missing values, to the quartiles.
@@ -215,7 +215,7 @@ def drafted(
     title: str,
     by: Columns | None,
     kinds: Sequence[Kind],
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     level: float,
     reuse: bool,
     notes: tuple[str, ...] = (),

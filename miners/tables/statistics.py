@@ -229,7 +229,7 @@ class Statistic(ABC):
     Attributes:
         schema: The public columns.
         column: Of which column.
-        epsilon: Loss of all its questions.
+        epsilon: The cost of all its questions.
         level: Of the intervals.
         groups: How many groups there are.
         reuse: Whether stored answers will do.

@@ -16,7 +16,7 @@ from miners.growth.frontier import Level, OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
 from miners.trees.strategy import Problem, many
 from miners.trees.tree_miner import MAX_DEPTH
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import EpsilonLike
 from pinq.public.specs import Cuts, Values
 
 __all__ = ["DPDecisionForest"]
@@ -112,7 +112,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         (5,)
     """
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     n_estimators: int = 10
     max_depth: int = 5
     max_features: int | None = None

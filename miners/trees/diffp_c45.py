@@ -16,7 +16,7 @@ from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import Variant
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, Values
 
@@ -154,7 +154,7 @@ class DiffPC45(GreedyTree):
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": C45Best, "paper": C45Paper}
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     max_depth: int | None = None
     criterion: str = "gini"
     variant: Variant = "best"

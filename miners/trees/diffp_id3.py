@@ -14,7 +14,7 @@ from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from miners.trees.strategy import many
 from miners.trees.tree_miner import Variant
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import EpsilonLike
 
 __all__ = ["DiffPID3"]
 
@@ -117,7 +117,7 @@ class DiffPID3(GreedyTree):
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": ID3Best, "paper": ID3Paper}
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     max_depth: int | None = None
     criterion: str = "gini"
     variant: Variant = "best"

@@ -18,7 +18,7 @@ from miners.growth.frontier import Level, OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.scores import Balance
 
 __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
@@ -130,7 +130,7 @@ VARIANTS: Mapping[str, type[DiPriMeBest] | type[DiPriMePaper]] = {"best": DiPriM
 class DiPriMe(ForestMiner):
     """What the four estimators share: checks, and which public facts the defaults follow."""
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     max_depth: int | None = None
     max_features: int | None = None
     rho: float | None = None

@@ -14,7 +14,7 @@ from miners.growth.frontier import Level
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
 from miners.trees.strategy import Problem
 from miners.trees.tree_miner import MAX_DEPTH
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import EpsilonLike
 
 __all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]
 
@@ -39,7 +39,7 @@ class RandomSplits(ForestStrategy):
 class RandomForest(ForestMiner):
     """What classifier and regressor share."""
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     n_estimators: int = 10
     max_depth: int = 5
     rows: Rows = "shards"

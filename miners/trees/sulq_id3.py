@@ -20,7 +20,7 @@ from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from miners.trees.strategy import many
 from miners.trees.tree_miner import Variant
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.specs import Values
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class SuLQID3(GreedyTree):
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": SuLQBest, "paper": SuLQPaper}
 
-    epsilon: Loss = 1.0
+    epsilon: EpsilonLike = 1.0
     max_depth: int | None = None
     criterion: str = "info_gain"
     variant: Variant = "best"

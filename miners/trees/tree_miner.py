@@ -34,7 +34,7 @@ from miners.growth.target_range import PLAIN, TargetRange
 from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError
-from pinq.public.epsilon import ZERO, Epsilon, Loss, standard_deviation
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind
 
@@ -60,7 +60,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
     how that reads in a plan.
     """
 
-    epsilon: Loss
+    epsilon: EpsilonLike
     attributes: Sequence[str] | None
     _numeric_target = False
 

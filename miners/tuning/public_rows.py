@@ -13,7 +13,7 @@ import numpy as np
 from miners.handle_miner import Learner
 from miners.parameters import Kind, Parameterised, cloned
 from pinq.errors import QueryError
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import EpsilonLike
 from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
 
@@ -32,10 +32,10 @@ MISSING = f"Trying settings on public rows needs the provider's side: {install_l
 class Simulator(Protocol):
     """A simulator opens a handle on public rows; ``pinq.simulate`` is one."""
 
-    def __call__(self, schema: Schema, *, data: Frame, epsilon: Loss) -> PrivateQueryable: ...
+    def __call__(self, schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQueryable: ...
 
 
-def simulated(schema: Schema, *, data: Frame, epsilon: Loss) -> PrivateQueryable:
+def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQueryable:
     """Opens a handle on public rows, with the noise and the refusals of a real one.
 
     Miners import nothing of the provider's side. That side registers the simulator

@@ -23,7 +23,7 @@ from miners.scorecards.shares import rows_epsilon
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from pinq.errors import QueryError
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Recommendation:
         return f"<p><b>{escape(repr(self.miner))}</b>: {escape(self.reason)}</p>{table}{below}"
 
 
-def recommend(schema: Schema, target: str, epsilon: Loss, *, max_rows: int | None = None) -> Recommendation:
+def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: int | None = None) -> Recommendation:
     """Says which miner to take, by public facts alone. Free.
 
     Args:
@@ -190,7 +190,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
     )
 
 
-def _considered(facts: Facts, epsilon: Loss) -> list[Alternative]:
+def _considered(facts: Facts, epsilon: EpsilonLike) -> list[Alternative]:
     """Returns the miners that fit the target."""
     uses: dict[type[Recommended], str] = {
         ScorecardRegressor: "where attributes add up; a page to print",

@@ -23,7 +23,7 @@ from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.columns import CutPoint
 from pinq.public.derivatives import RowFunction
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import (
     Answer,
@@ -78,13 +78,13 @@ class Verbs(Generic[Count, Number]):
         """Splits above these parts; of parts at different depths the least."""
         return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
 
-    def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Count:
+    def noisy_count(self, *, epsilon: EpsilonLike, reuse: bool = False) -> Count:
         """Counts the rows of each part, plus discrete Laplace noise of scale 1/epsilon.
 
         The answer can be negative.
 
         Args:
-            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            epsilon: The cost. Parts are disjoint, so all of them together cost it once.
             reuse: Return the stored answer where you asked this very question before, at no cost.
 
         Returns:
@@ -99,15 +99,20 @@ class Verbs(Generic[Count, Number]):
         return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
 
     @overload
-    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number: ...
+    def noisy_sum(self, column: str, *, epsilon: EpsilonLike, reuse: bool = False) -> Number: ...
 
     @overload
     def noisy_sum(
-        self, column: RowFunction[Any], *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+        self, column: RowFunction[Any], *, by: Sequence[Spec] | None = None, epsilon: EpsilonLike, reuse: bool = False
     ) -> NoisyArray: ...
 
     def noisy_sum(
-        self, column: str | RowFunction[Any], *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+        self,
+        column: str | RowFunction[Any],
+        *,
+        by: Sequence[Spec] | None = None,
+        epsilon: EpsilonLike,
+        reuse: bool = False,
     ) -> Number | NoisyArray:
         """Adds up a numeric column over each part.
 
@@ -118,7 +123,7 @@ class Verbs(Generic[Count, Number]):
                 then the vectors of its derivatives are added up. Or ``Products`` of columns.
             by: With a loss or products: specs, each of whose cells gets a sum of its own. They overlap, so
                 epsilon is shared among the specs.
-            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            epsilon: The cost. Parts are disjoint, so all of them together cost it once.
             reuse: Return the stored answer where you asked this very question before, at no cost.
 
         Returns:
@@ -130,7 +135,7 @@ class Verbs(Generic[Count, Number]):
         return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
 
     def noisy_avg(
-        self, column: str, *, within: tuple[CutPoint, CutPoint] | None = None, epsilon: Loss, reuse: bool = False
+        self, column: str, *, within: tuple[CutPoint, CutPoint] | None = None, epsilon: EpsilonLike, reuse: bool = False
     ) -> Number:
         """Averages a column of numbers or dates over each part, within its declared bounds.
 
@@ -140,7 +145,7 @@ class Verbs(Generic[Count, Number]):
             column: A numeric column.
             within: A range of your own, narrower than the bounds, to which values are clamped: the
                 noise shrinks as the range does, and values outside count as its ends.
-            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            epsilon: The cost. Parts are disjoint, so all of them together cost it once.
             reuse: Return the stored answer where you asked this very question before, at no cost.
 
         Returns:
@@ -157,7 +162,7 @@ class Verbs(Generic[Count, Number]):
         candidates: tuple[()] = ...,
         *,
         score: ClassCount,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
     ) -> Value | None: ...
@@ -168,7 +173,7 @@ class Verbs(Generic[Count, Number]):
         candidates: tuple[()] = ...,
         *,
         score: ClassCount,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
     ) -> list[Value | None]: ...
@@ -179,7 +184,7 @@ class Verbs(Generic[Count, Number]):
         candidates: tuple[()] = ...,
         *,
         score: EnoughRows,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
     ) -> int: ...
@@ -190,19 +195,19 @@ class Verbs(Generic[Count, Number]):
         candidates: tuple[()] = ...,
         *,
         score: EnoughRows,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
     ) -> list[int]: ...
 
     @overload
     def exp_mech(
-        self: OfOne, candidates: object, *, score: Score, epsilon: Loss, textbook: bool = ..., reuse: bool = ...
+        self: OfOne, candidates: object, *, score: Score, epsilon: EpsilonLike, textbook: bool = ..., reuse: bool = ...
     ) -> Spec | None: ...
 
     @overload
     def exp_mech(
-        self: OfMany, candidates: object, *, score: Score, epsilon: Loss, textbook: bool = ..., reuse: bool = ...
+        self: OfMany, candidates: object, *, score: Score, epsilon: EpsilonLike, textbook: bool = ..., reuse: bool = ...
     ) -> list[Spec | None]: ...
 
     @overload
@@ -211,7 +216,7 @@ class Verbs(Generic[Count, Number]):
         candidates: object,
         *,
         score: Score,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
         each: Literal[True],
@@ -223,7 +228,7 @@ class Verbs(Generic[Count, Number]):
         candidates: object,
         *,
         score: Score,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
         each: Literal[True],
@@ -234,7 +239,7 @@ class Verbs(Generic[Count, Number]):
         candidates: object = (),
         *,
         score: object,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         textbook: bool = False,
         each: bool = False,
         reuse: bool = False,
@@ -248,7 +253,7 @@ class Verbs(Generic[Count, Number]):
             score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``,
                 ``SquaredError``, ``AbsoluteError``, ``MutualInformation``, ``Gradient`` or
                 ``EnoughRows``.
-            epsilon: Loss of all choices together.
+            epsilon: The cost of all choices together.
             textbook: Select by the exponential mechanism with its general factor 2, as papers do;
                 for reproducing them. Costs the same and is never better.
             each: Choose a member of every candidate (the median of each of several columns, say)
@@ -308,7 +313,7 @@ class Verbs(Generic[Count, Number]):
     def _request(
         self,
         verb: str,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         *,
         column: str | RowFunction[Any] | None = None,
         by: Sequence[Spec] | None = None,

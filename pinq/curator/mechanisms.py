@@ -44,7 +44,7 @@ def laplace(
         exact: Integers below 2^62 in size, any shape.
         sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can
             change.
-        epsilon: Loss of the release for one row. Greater than 0.
+        epsilon: Privacy loss of the release for one row. Greater than 0.
         check: Called now and then; what it raises ends the work.
 
     Returns:
@@ -81,7 +81,7 @@ def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
     Args:
         scores: Integers below 2^62 in size, shape (candidates,); higher is better.
         span: Largest change of the difference of two scores when one row comes or goes.
-        epsilon: Loss of the release for one row.
+        epsilon: Privacy loss of the release for one row.
 
     Returns:
         The position of the choice.

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time
 from pinq.errors import QueryError
 from pinq.ledger.events import VERBS, Terms, now
 from pinq.provider.policy_file import load_policy
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 
 __all__ = ["future", "make_terms", "parse_expiry", "require_name"]
@@ -77,7 +77,7 @@ def future(expires: str | date | None) -> datetime | None:
 def make_terms(
     policy: str | os.PathLike[str] | Policy,
     *,
-    max_epsilon_per_query: Loss | None = None,
+    max_epsilon_per_query: EpsilonLike | None = None,
     columns: Sequence[str] | None = None,
     verbs: Sequence[str] | None = None,
     queries_per_minute: int | str | None = None,

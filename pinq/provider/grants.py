@@ -24,7 +24,7 @@ from pinq.ledger.state import Account
 from pinq.provider.arguments import future, require_name
 from pinq.provider.local import guarding_ledger, open_ledger, read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.public.epsilon import ZERO, Epsilon, Loss
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 
 __all__ = [
@@ -117,7 +117,7 @@ class Status:
 def grant(
     policy: Where,
     analyst: str,
-    epsilon: Loss,
+    epsilon: EpsilonLike,
     expires: str | date | None = None,
     terms: Terms = FREE,
     *,
@@ -169,7 +169,7 @@ def _opener(policy: Where, analyst: str, sign_in: bool) -> tuple[str, str]:
 def extend(
     policy: Where,
     analyst: str,
-    epsilon: Loss | None = None,
+    epsilon: EpsilonLike | None = None,
     expires: str | date | None = None,
     *,
     by: Signature | None = None,

@@ -20,7 +20,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import is_whole
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 
@@ -34,7 +34,7 @@ def simulate(
     schema: Schema | Policy | str | os.PathLike[str],
     *,
     rows: int = 10_000,
-    epsilon: Loss = 1.0,
+    epsilon: EpsilonLike = 1.0,
     data: Any = None,
     seed: int = 0,
 ) -> PrivateQueryable:

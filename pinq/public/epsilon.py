@@ -23,8 +23,8 @@ __all__ = [
     "NANO",
     "ZERO",
     "Epsilon",
+    "EpsilonLike",
     "Exact",
-    "Loss",
     "figures",
     "is_exact",
     "laplace_interval",
@@ -63,7 +63,7 @@ class Epsilon:
     nano: int
 
     @classmethod
-    def of(cls, loss: Loss, *, name: str = "epsilon") -> Epsilon:
+    def of(cls, loss: EpsilonLike, *, name: str = "epsilon") -> Epsilon:
         """Reads a loss as a caller wrote it, rounded up.
 
         Args:
@@ -94,7 +94,7 @@ class Epsilon:
         return cls(math.ceil(value * NANO))
 
     @classmethod
-    def exactly(cls, loss: Loss, *, name: str = "epsilon") -> Epsilon:
+    def exactly(cls, loss: EpsilonLike, *, name: str = "epsilon") -> Epsilon:
         """Reads a loss that a provider allows; it is never rounded.
 
         Rounded up, it would be more than what was written.
@@ -166,16 +166,16 @@ class Epsilon:
 
 ZERO = Epsilon(0)
 
-Loss = int | float | str | Decimal | Fraction | Epsilon
+EpsilonLike = int | float | str | Decimal | Fraction | Epsilon
 """What a caller may write for a loss. ``0.1`` and ``"0.1"`` both mean one tenth exactly."""
 
 
-def is_exact(epsilon: Loss) -> bool:
+def is_exact(epsilon: EpsilonLike) -> bool:
     """Whether a loss, which ``Epsilon.of`` can read, is a whole number of nano-epsilons."""
     return (_fraction(epsilon) * NANO).denominator == 1
 
 
-def _too_fine(loss: Loss, name: str) -> QueryError:
+def _too_fine(loss: EpsilonLike, name: str) -> QueryError:
     step = f"the smallest step of a loss is {Epsilon(1)}, so write at most nine decimals."
     return QueryError(f"is {str(loss)[:40]}; {step}", parameter=name)
 

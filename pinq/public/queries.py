@@ -490,7 +490,7 @@ class Request(_Frozen):
 
     Attributes:
         id: Chosen by the asker; the same id is the same question and gets the same answer.
-        epsilon: Loss, a decimal number as text, in the policy's terms.
+        epsilon: The cost, a decimal number as text, in the policy's terms.
         column: For ``noisy_sum`` and ``noisy_avg``; a loss whose derivatives are added up for
             ``noisy_sum``.
         by: For ``noisy_sum`` of derivatives: the specs whose cells they are added up in, sharing

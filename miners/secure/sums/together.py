@@ -49,7 +49,7 @@ from miners.secure.sums.additions import Addition, OwnRows, Units, addition_of, 
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.derivatives import Derivatives
-from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import install_line, plugin
 from pinq.public.queries import Budget, Preview
@@ -74,7 +74,7 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
     Args:
         arithmetic: Among the parties, of at least ``noisy_sum_bits`` bits.
         histogram: This party's whole numbers, any shape, the same for all.
-        epsilon: Loss of the release for one row, which counts in one cell; exact.
+        epsilon: The cost of the release for one row, which counts in one cell; exact.
         colluding: How many parties may pool the noise that they drew.
 
     Returns:
@@ -104,7 +104,7 @@ def simulate_noisy_sum(
 
     Args:
         histograms: One for each party, of one shape.
-        epsilon: Loss of the release for one row.
+        epsilon: Privacy loss of the release for one row.
         rows: The maximal number of rows of all parties together.
         colluding: How many parties may pool their noise.
     """
@@ -228,7 +228,7 @@ class SecureFederation(CountSource):
         rows: OwnRows,
         add_up: AddUp,
         *,
-        epsilon: Loss,
+        epsilon: EpsilonLike,
         parties: int,
         colluding: int,
         say: Callable[[str], object] | None = None,
@@ -250,7 +250,7 @@ class SecureFederation(CountSource):
         tables: Sequence[Table],
         *,
         schema: Schema,
-        epsilon: Loss = 1,
+        epsilon: EpsilonLike = 1,
         rows: int | None = None,
         colluding: int | None = None,
         say: Callable[[str], object] | None = None,
@@ -356,7 +356,7 @@ class SecureFederation(CountSource):
             )
         self._odometer.charge(parts, epsilon)
 
-    def preview(self, verb: str, *, epsilon: Loss) -> Preview:
+    def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
         """Prices a question for counts of the whole table."""
         require_sums(verb)
         price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
@@ -369,14 +369,14 @@ class SecureFederation(CountSource):
         spent = self._odometer.spent
         return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
-    def variance(self, holder: str, epsilon: Loss) -> float:
+    def variance(self, holder: str, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one sum.
 
         It is wider than one holder's where parties may pool what they drew.
         """
         return self._variance_factor * count_variance(count_scale(self.schema, Epsilon.of(epsilon)))
 
-    def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one sum of derivatives, in natural units."""
         units = Units.of(loss, self.schema)
         scale = units.sensitivity * units.unit * count_scale(self.schema, Epsilon.of(epsilon))

@@ -92,7 +92,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
             only.
         counts: The rows of each, exact. A part above them has the rows of those below it.
         score: What is enough, and where the trees begin.
-        epsilon: Loss of the release for one row.
+        epsilon: Privacy loss of the release for one row.
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP in each of ``beginnings``, whatever the
