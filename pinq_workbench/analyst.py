@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib import pyplot
@@ -49,25 +49,14 @@ MODELS = {
     "DiffPC45": "Decision tree",
     "Scorecard": "Scorecard",
     "ScorecardRegressor": "Scorecard of a number",
+    "LinearRegression": "Linear regression",
+    "LinearDiscriminant": "Linear discriminant",
     "Synthesizer": "Synthetic rows",
 }
 BINS = 5  # of a number that the policy does not cut and for which nobody says where
 DRAWN_ROWS = 1000  # of a synthesizer, to look at; any number more is free
 LINKS = {"Columns": "/", "Tables": "/tables", "Models": "/models", "History": "/history"}
 _drawing = threading.Lock()  # matplotlib draws one picture at a time
-
-
-class Question(Protocol):
-    """Something that may be asked."""
-
-    def plan(self, handle: PrivateQueryable) -> Plan:
-        """Says what it would cost and how exact it would be; free."""
-
-    def ask(self, handle: PrivateQueryable) -> Result:
-        """Asks it."""
-
-    def lines(self) -> str:
-        """The lines of Python that do the same with a handle ``h``."""
 
 
 @dataclass(frozen=True)
@@ -90,78 +79,18 @@ class Result:
 
 
 @dataclass(frozen=True)
-class TableQuestion:
-    """A table of ``miners.tables``.
+class Question:
+    """Something that may be asked.
 
     Attributes:
-        kind: The function.
-        asked: Its arguments, by name.
-        conditions: Of the rows that it is about, by column.
+        plan: Says what it would cost and how exact it would be; free.
+        ask: Asks it.
+        lines: The lines of Python that do the same with a handle ``h``.
     """
 
-    kind: str
-    asked: dict[str, Any]
-    conditions: dict[str, Any]
-
-    def plan(self, handle: PrivateQueryable) -> Plan:
-        """As ``Question`` says."""
-        made: Plan = getattr(tables, self.kind).plan(tables.where(handle, **self.conditions), **self.asked)
-        return made
-
-    def ask(self, handle: PrivateQueryable) -> Result:
-        """As ``Question`` says."""
-        made = getattr(tables, self.kind)(tables.where(handle, **self.conditions), **self.asked, reuse=True)
-        csv = made.to_frame().to_csv(index=False)
-        return Result(made.title, _shown(made), _drawn(made.plot), {"table.csv": csv}, self.lines())
-
-    def lines(self) -> str:
-        """As ``Question`` says."""
-        words = ", ".join(f"{name}={value!r}" for name, value in self.asked.items())
-        rows = "h" if not self.conditions else f"where(h, **{self.conditions!r})"
-        specs = "from pinq import Calendar, Cuts, Values\n" if "(column=" in words else ""
-        return f"from miners.tables import {self.kind}, where\n{specs}table = {self.kind}({rows}, {words}, reuse=True)"
-
-
-@dataclass(frozen=True)
-class ModelQuestion:
-    """A model of ``miners``.
-
-    Attributes:
-        kind: The class.
-        target: What it predicts; of a synthesizer what matters most, or nothing.
-        epsilon: What it costs.
-    """
-
-    kind: str
-    target: str | None
-    epsilon: str
-
-    def plan(self, handle: PrivateQueryable) -> Plan:
-        """As ``Question`` says."""
-        made: Plan = self._miner().plan(handle.schema, self.target)
-        return made
-
-    def ask(self, handle: PrivateQueryable) -> Result:
-        """As ``Question`` says."""
-        made = self._miner().fit(handle, self.target, reuse=True)
-        files = {"model.json": made.to_json(), "model.txt": made.export_text()}
-        if self.kind == "Synthesizer":
-            files["rows.csv"] = made.model_.sample(DRAWN_ROWS, random_state=0).to_csv(index=False)
-        title = f"{MODELS[self.kind]} of {self.target or 'all columns'}"
-        return Result(title, made.card().to_html(), _drawn(made.plot), files, self.lines())
-
-    def lines(self) -> str:
-        """As ``Question`` says."""
-        fit = f"model = miners.{self.kind}({self._words()}).fit(h, {self.target!r}, reuse=True)"
-        return f"import miners\n{fit}\nmodel.plot()"
-
-    def _words(self) -> str:
-        steered = ", random_state=0" if self.kind == "Synthesizer" else ""
-        return f"epsilon={self.epsilon!r}{steered}"
-
-    def _miner(self) -> Any:
-        steered = {"random_state": 0} if self.kind == "Synthesizer" else {}
-        return getattr(miners, self.kind)(epsilon=self.epsilon, **steered)
+    plan: Callable[[], Plan]
+    ask: Callable[[], Result]
+    lines: str
 
 
 @dataclass
@@ -219,13 +148,16 @@ class Analyst:
         self._budget.refresh()
 
     async def _tables(self) -> None:
-        await self._asking("Tables", lambda draft: _table_asked(draft, self.handle.schema), self._table_fields)
+        await self._asking("Tables", _table_asked, self._table_fields)
 
     async def _models(self) -> None:
         await self._asking("Models", _model_asked, self._model_fields)
 
     async def _asking(
-        self, title: str, read: Callable[[Draft], Question], fields: Callable[[Draft, Callable[[], object]], None]
+        self,
+        title: str,
+        read: Callable[[Draft, PrivateQueryable], Question],
+        fields: Callable[[Draft, Callable[[], object]], None],
     ) -> None:
         """Makes a page: what to ask, its price, then what was answered."""
         draft = self.drafts.setdefault(title, {"epsilon": "0.1"})
@@ -233,16 +165,16 @@ class Analyst:
         @ui.refreshable
         def price() -> None:
             try:
-                question = read(draft)
-                plan = question.plan(self.handle)
+                question = read(draft, self.handle)
+                plan = question.plan()
             except PinqError as error:
                 tell(str(error), "quiet")
                 return
             ui.html(_shown(plan)).classes("notebook wide").props("tabindex=0")
-            command(question.lines(), "The same in Python")
+            command(question.lines, "The same in Python")
 
         async def ask(place: ui.label) -> None:
-            question = await attempt(place, read, draft)
+            question = await attempt(place, read, draft, self.handle)
             if question is not None and (result := await self._watched(place, question)) is not None:
                 self.results.insert(0, result)
                 self._results.refresh()
@@ -260,7 +192,7 @@ class Analyst:
 
     async def _watched(self, place: ui.label, question: Question) -> Result | None:
         """Asks, and shows meanwhile how much of the price is paid."""
-        plan = await attempt(place, question.plan, self.handle)
+        plan = await attempt(place, question.plan)
         before = await attempt(place, lambda: self.handle.budget.spent)
         if plan is None or before is None:
             return None
@@ -273,7 +205,7 @@ class Analyst:
 
         timer = ui.timer(1.0, look, immediate=False)
         try:
-            return await attempt(place, question.ask, self.handle)
+            return await attempt(place, question.ask)
         finally:
             timer.deactivate()
             said.delete()
@@ -348,9 +280,9 @@ class Analyst:
                 command("h.history()", "In Python")
 
 
-def _table_asked(draft: Draft, schema: Schema) -> TableQuestion:
+def _table_asked(draft: Draft, handle: PrivateQueryable) -> Question:
     """Reads the form of a table. ``QueryError`` where something is missing or wrong."""
-    kind, column, by = draft["kind"], draft.get("column"), draft.get("by")
+    kind, column, by, schema = draft["kind"], draft.get("column"), draft.get("by"), handle.schema
     if not column and kind != "summary":
         raise QueryError("Choose a column.")
     groups = None if not by else _parts(by, draft, schema)
@@ -363,7 +295,39 @@ def _table_asked(draft: Draft, schema: Schema) -> TableQuestion:
         asked |= {"columns": column or None, "by": groups}
     else:
         asked |= {"column": column, "by": groups}
-    return TableQuestion(kind, asked, _conditions(draft, schema))
+    conditions = _conditions(draft, schema)
+    words = ", ".join(f"{name}={value!r}" for name, value in asked.items())
+    rows = "h" if not conditions else f"where(h, **{conditions!r})"
+    specs = "from pinq import Calendar, Cuts, Values\n" if "(column=" in words else ""
+    lines = f"from miners.tables import {kind}, where\n{specs}table = {kind}({rows}, {words}, reuse=True)"
+    narrowed, function = tables.where(handle, **conditions), getattr(tables, kind)
+
+    def ask() -> Result:
+        made = function(narrowed, **asked, reuse=True)
+        csv = made.to_frame().to_csv(index=False)
+        return Result(made.title, _shown(made), _drawn(made.plot), {"table.csv": csv}, lines)
+
+    return Question(lambda: function.plan(narrowed, **asked), ask, lines)
+
+
+def _model_asked(draft: Draft, handle: PrivateQueryable) -> Question:
+    """Reads the form of a model. ``QueryError`` where something is missing."""
+    kind, target = draft["kind"], draft.get("target")
+    if not target and kind != "Synthesizer":
+        raise QueryError("Choose a target: the column to predict.")
+    words = {"epsilon": str(draft.get("epsilon") or "")} | ({"random_state": 0} if kind == "Synthesizer" else {})
+    miner = getattr(miners, kind)(**words)
+    lines = f"import miners\nmodel = miners.{kind}(**{words!r}).fit(h, {target!r}, reuse=True)"
+
+    def ask() -> Result:
+        made = miner.fit(handle, target, reuse=True)
+        files = {"model.json": made.to_json(), "card.md": made.card().to_markdown()}
+        if kind == "Synthesizer":
+            files["rows.csv"] = made.sample(DRAWN_ROWS, random_state=0).to_csv(index=False)
+        title = f"{MODELS[kind]} of {target or 'all columns'}"
+        return Result(title, _shown(made), _drawn(made.plot), files, lines)
+
+    return Question(lambda: miner.plan(handle.schema, target), ask, lines)
 
 
 def _parts(column: str, draft: Draft, schema: Schema) -> Any:
@@ -393,13 +357,6 @@ def _number(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def _model_asked(draft: Draft) -> ModelQuestion:
-    """Reads the form of a model. ``QueryError`` where something is missing."""
-    if not draft.get("target") and draft["kind"] != "Synthesizer":
-        raise QueryError("Choose a target: the column to predict.")
-    return ModelQuestion(draft["kind"], draft.get("target"), str(draft.get("epsilon") or ""))
 
 
 def _shown(value: Any) -> str:

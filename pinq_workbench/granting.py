@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from pinq.errors import PinqError, PolicyError
-from pinq.ledger.events import Signature, here
+from pinq.ledger.events import here
 from pinq.provider import grants, review
 from pinq.provider.arguments import make_terms
 from pinq.provider.policy_file import load_policy
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from pinq.public.schema import Schema
 
 __all__ = ["Granting"]
+
+EXTEND, LIMIT, REISSUE, REVOKE = "Extend", "Set these limits", "Issue another token", "Revoke"
+AT_ONCE = (REISSUE, REVOKE)
 
 
 class Granting:
@@ -112,11 +114,11 @@ class Granting:
         field("Because (of this change)", draft, "because now", "it stands in the log")
         token = ui.column().classes("full")
 
-        def make(text: str, act: Callable[[Path, str, Draft], grants.GrantReport]) -> None:
+        def make(act: str) -> None:
             async def do(place: ui.label) -> None:
-                if act in (_revoke, _reissue) and not await sure(f"{text} of {draft.get('whose')}? It counts at once."):
+                if act in AT_ONCE and not await sure(f"{act} of {draft.get('whose')}? It counts at once."):
                     return
-                account = await attempt(place, lambda: act(self.folder.file(name), _whose(draft), draft))
+                account = await attempt(place, lambda: _changed(act, self.folder.file(name), draft))
                 if account is not None and account.token:
                     token.clear()
                     with token:
@@ -124,11 +126,11 @@ class Granting:
                 elif account is not None:
                     self._accounts.refresh()
 
-            Act(text, do, main=False)
+            Act(act, do, main=False)
 
         with ui.row().classes("row-of"):
-            for text, act in CHANGES.items():
-                make(text, act)
+            for act in (EXTEND, LIMIT, *AT_ONCE):
+                make(act)
         acts = (
             "extend {} ANALYST --epsilon 0.5",
             "terms {} ANALYST --max-epsilon 0.1",
@@ -178,44 +180,20 @@ def _grant(file: Path, draft: Draft) -> grants.GrantReport:
     return grants.grant(file, str(draft.get("analyst", "")), said["epsilon"] or "", said["expires"], terms, by=because)
 
 
-def _whose(draft: Draft) -> str:
-    """The analyst that was chosen. ``PolicyError`` where none was."""
-    if not draft.get("whose"):
+def _changed(act: str, file: Path, draft: Draft) -> grants.GrantReport:
+    """Changes a grant as the form says. ``PolicyError`` where none was chosen; others as in ``grants``."""
+    analyst, by = str(draft.get("whose") or ""), here(str(draft.get("because now", "")))
+    if not analyst:
         raise PolicyError("Choose whose grant it is.")
-    return str(draft["whose"])
-
-
-def _extend(file: Path, analyst: str, draft: Draft) -> grants.GrantReport:
-    more, end = draft.get("more") or None, draft.get("end") or None
-    return grants.extend(file, analyst, more, end, by=_signed(draft))
-
-
-def _limit(file: Path, analyst: str, draft: Draft) -> grants.GrantReport:
-    asked = make_terms(
-        file,
-        max_epsilon_per_query=draft.get("new most") or None,
-        queries_per_minute=draft.get("new pace") or None,
-    )
+    if act == EXTEND:
+        return grants.extend(file, analyst, draft.get("more") or None, draft.get("end") or None, by=by)
+    if act in AT_ONCE:
+        return (grants.revoke if act == REVOKE else grants.reissue)(file, analyst, by=by)
+    most, pace = draft.get("new most") or None, draft.get("new pace") or None
+    said = make_terms(file, max_epsilon_per_query=most, queries_per_minute=pace)
     kept = next(one.terms for one in grants.show(file).accounts if one.analyst == analyst)
-    terms = replace(
-        kept, max_epsilon_per_query=asked.max_epsilon_per_query, queries_per_minute=asked.queries_per_minute
-    )
-    return grants.set_terms(file, analyst, terms, by=_signed(draft))
-
-
-def _reissue(file: Path, analyst: str, draft: Draft) -> grants.GrantReport:
-    return grants.reissue(file, analyst, by=_signed(draft))
-
-
-def _revoke(file: Path, analyst: str, draft: Draft) -> grants.GrantReport:
-    return grants.revoke(file, analyst, by=_signed(draft))
-
-
-def _signed(draft: Draft) -> Signature:
-    return here(str(draft.get("because now", "")))
-
-
-CHANGES = {"Extend": _extend, "Set these limits": _limit, "Issue another token": _reissue, "Revoke": _revoke}
+    terms = replace(kept, max_epsilon_per_query=said.max_epsilon_per_query, queries_per_minute=said.queries_per_minute)
+    return grants.set_terms(file, analyst, terms, by=by)
 
 
 def _show_token(account: grants.GrantReport, dataset: str) -> None:

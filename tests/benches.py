@@ -82,26 +82,23 @@ def faults_for_some(browser: Browser) -> list[str]:
     return list(browser.js(AXE))
 
 
-def look_at(browser: Browser, name: str, folder: Path) -> list[str]:
-    """Takes pictures of a page, on a desk and a phone, light and dark; returns what is wrong with it.
+def look_at(browser: Browser, name: str) -> list[str]:
+    """Returns what is wrong with a page, on a desk and a phone, light and dark.
 
-    They go to the documentation's folder where ``PINQ_PICTURES`` is set, as by ``make pictures``.
+    Where ``PINQ_PICTURES`` is set, as by ``make pictures``, it also takes the pictures of the docs.
     """
     wrong = []
-    kept = PICTURES if os.environ.get("PINQ_PICTURES") else folder
-    kept.mkdir(parents=True, exist_ok=True)
     for place, width, height in (("desk", 1100, 800), ("phone", 390, 844)):
         browser.resize(width, height, phone=place == "phone")
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
             dark = json.dumps(scheme == "dark")
             browser.wait(f"document.body.classList.contains('body--dark') === {dark}")
-            if (place == "desk") == (scheme == "light") or os.environ.get("PINQ_ASSURANCE"):  # two of the four tell all
+            if scheme == ("light" if place == "desk" else "dark") or os.environ.get("PINQ_ASSURANCE"):
                 wrong += [f"{name} {place} {scheme}: {one}" for one in faults_for_some(browser)]
-            if (place == "desk") == (scheme == "light"):
-                file = kept / f"{name}-{place}-{scheme}.png"
-                browser.picture(file)
-                _pack(file)
+                if os.environ.get("PINQ_PICTURES"):
+                    browser.picture(file := PICTURES / f"{name}-{place}-{scheme}.png")
+                    _pack(file)
         wrong += [f"{name} {place}: wider than the screen"] if browser.js(OVERFLOWS) else []
     browser.resize(1100, 800)
     browser.prefer("light")

@@ -54,7 +54,7 @@ def running(place: Path, server: Server, browser: Browser) -> Iterator[Bench]:
 def test_a_table_a_model_and_the_end_of_the_budget(place: Path, running: Bench, browser: Browser) -> None:
     browser.open(running.root + "/")
     browser.sees("Columns of people", "0 of epsilon 2 spent", "whole numbers 0 to 99")
-    wrong = look_at(browser, "analyst-columns", place)
+    wrong = look_at(browser, "analyst-columns")
     browser.push("Tables")
     browser.sees("Choose a column", "Answers will stand here")
     browser.choose("Column", "sex")
@@ -68,7 +68,7 @@ def test_a_table_a_model_and_the_end_of_the_budget(place: Path, running: Bench, 
         browser.sees("intervals of 95%", "0.5 of epsilon 2 spent")
     browser.sees("intervals of 95%", "0.5 of epsilon 2 spent")  # and this one what was answered there
     assert browser.js("[...document.images].every((one) => one.complete && one.naturalWidth > 50)")
-    wrong += look_at(browser, "analyst-table", place)
+    wrong += look_at(browser, "analyst-table")
     browser.open(running.root + "/tables")  # nor is it lost by a reload
     browser.sees("intervals of 95%")
     browser.push("Ask")  # again: the stored answer, free
@@ -91,10 +91,10 @@ def test_a_table_a_model_and_the_end_of_the_budget(place: Path, running: Bench, 
     browser.sees("DiffPC45 for `income`", "in all")
     browser.push("Ask")
     browser.sees("Decision tree of income", "Keep model.json", "1.75 of epsilon 2 spent")
-    wrong += look_at(browser, "analyst-model", place)
+    wrong += look_at(browser, "analyst-model")
     browser.push("History")
     browser.sees("miners.DiffPC45")
-    wrong += look_at(browser, "analyst-history", place)
+    wrong += look_at(browser, "analyst-history")
     assert not wrong, "\n".join(wrong)
     assert "pinq_" not in running.said
     assert not [text for text in browser.console if "Content Security Policy" in text]
