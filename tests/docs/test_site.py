@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 import miners
+import miners.fronts.sql
 import miners.tables
 import pinq
 from tests.checkout import ROOT
@@ -80,7 +81,9 @@ def test_every_public_name_is_in_the_reference_with_an_example() -> None:
     examples = "".join(re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE))
     for module in (pinq, miners, miners.tables):
         for name in {*module.__all__, "open"} if module is pinq else module.__all__:
-            assert f"::: {module.__name__}.{name}\n" in page, name
+            # What one package has of the other is found in its own module by readers of source, as the site is.
+            home = module.__name__ if (module, name) != (pinq, "sql") else miners.fronts.sql.__name__
+            assert f"::: {home}.{name}\n" in page, name
             assert re.search(rf"\b{name}\b", examples), name
 
 
