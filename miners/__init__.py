@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from miners.linear.regression import LinearRegression
     from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
     from miners.synthesizer.synthesizer import Synthesizer
-    from miners.trees.decision_forest import DPDecisionForest
     from miners.trees.diffp_c45 import DiffPC45
     from miners.trees.diffp_id3 import DiffPID3
     from miners.trees.diprime import (
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         DiPriMeTreeClassifier,
         DiPriMeTreeRegressor,
     )
-    from miners.trees.extra_trees import DPExtraTrees, DPExtraTreesRegressor
+    from miners.trees.forest_miner import DPDecisionForest, DPExtraTrees, DPExtraTreesRegressor
     from miners.trees.sulq_id3 import SuLQID3
     from miners.tuning.public_rows import PublicRows
     from miners.tuning.recommendation import recommend
@@ -71,10 +70,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DPDecisionForest": "miners.trees.decision_forest",
+    "DPDecisionForest": "miners.trees.forest_miner",
     "DPDilca": "miners.distances.dilca",
-    "DPExtraTrees": "miners.trees.extra_trees",
-    "DPExtraTreesRegressor": "miners.trees.extra_trees",
+    "DPExtraTrees": "miners.trees.forest_miner",
+    "DPExtraTreesRegressor": "miners.trees.forest_miner",
     "DPScorecard": "miners.federated.scorecard",
     "DPScorecardRegressor": "miners.federated.scorecard",
     "DPTopDown": "miners.federated.topdown",

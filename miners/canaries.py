@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import FitWarning
-from miners.handle_miner import ClassLearner
+from miners.estimator import ClassLearner
 from miners.scorecards.scorecard import Scorecard
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diffp_id3 import DiffPID3

@@ -115,7 +115,7 @@ _HOMES = {
     "provider.simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_FRONTS = {"sql": "fronts.sql", "load_ipython_extension": "fronts.notebook"}  # what the package miners has
+_FRONTS = {"sql": "fronts.sql", "load_ipython_extension": "fronts.sql"}  # what the package miners has
 
 __all__ = sorted({*_HOME, "sql"} - {"open"})  # a star import must not hide the built-in open
 

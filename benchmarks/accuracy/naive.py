@@ -16,8 +16,8 @@ import pandas as pd
 from miners.budget.plan import count_scale
 from miners.budget.recipe import spread
 from miners.fitted.route import encode, encode_rows
-from miners.growth.cells import Grid, attribute_cells
-from miners.scorecards.posterior import log_shares
+from miners.growth.candidates import Grid, attribute_cells
+from miners.scorecards.card import log_shares
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema

@@ -23,7 +23,7 @@ import pinq
 from benchmarks.accuracy.trees import table as data_set
 from benchmarks.harness.tables import markdown
 from miners import Synthesizer
-from miners.growth.cells import Grid, attribute_cells
+from miners.growth.candidates import Grid, attribute_cells
 from pinq.public.specs import bind
 from tests.checkout import ROOT
 

@@ -32,7 +32,7 @@ from benchmarks.harness.timing import quickest
 from benchmarks.speed.layer import beside_counting, handle_over
 from miners import DiffPC45, DiffPID3
 from miners.fitted.route import encode
-from miners.tuning.synthetic import made_up_rows, random_rule
+from miners.tuning.suggestion import made_up_rows, random_rule
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy

@@ -29,11 +29,10 @@ from miners.federated.federation import CountSource, FederatedParts, HolderTally
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, resumes
 from miners.federated.holders_miner import Participants as Holders
 from miners.federated.topdown import deal
-from miners.growth.cells import refined
+from miners.growth.candidates import refined
 from miners.scorecards.card import Card
-from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, choice_score
-from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
+from miners.scorecards.scorecard import CardFit, Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
 from pinq.errors import QueryError
 from pinq.public.derivatives import AnyDerivatives

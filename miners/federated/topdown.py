@@ -44,7 +44,18 @@ from miners.budget.plan import FitWarning, PlanLine, lost_votes
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
 from miners.estimator import TreeClassifier, require_varied, require_word, whole_number
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
-from miners.federated.growing import Answer, FederatedStrategy, GrowthTask, HeldNode, ask_leaves, branch, gather
+from miners.federated.growing import (
+    Answer,
+    FederatedStrategy,
+    GrowthTask,
+    HeldNode,
+    SplitsByColumn,
+    SplitSet,
+    ask_leaves,
+    branch,
+    gather,
+    splitting_functions,
+)
 from miners.federated.holders_miner import (
     DISJOINT,
     NEEDS,
@@ -54,7 +65,6 @@ from miners.federated.holders_miner import (
     StrategyName,
     resumes,
 )
-from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.fitted.node import Split
 from miners.fitted.tree import Tree, faint_of
 from miners.growth.candidates import attribute_names, default_depth_note, families, levels_carried

@@ -17,8 +17,7 @@ from html import escape
 
 import numpy as np
 
-from miners.fitted.node import Node
-from miners.fitted.target import Target
+from miners.fitted.node import Node, Target
 from miners.fitted.theme import INK, LABEL, LINE, PALE, colour, shorten
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole, text_of

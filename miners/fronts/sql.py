@@ -5,6 +5,8 @@ sqlglot reads the text, and no SQL reaches an engine. WHERE narrows the handle t
 splits, GROUP BY splits it (``conditions.py``), each number of the SELECT is a statistic of
 ``miners.tables``, and HAVING, ORDER BY and LIMIT choose among the answers (``select.py``).
 
+``%load_ext pinq`` makes the same known to a notebook, as ``%%pinq``.
+
 Privacy:
     Claim: a statement costs what its statistics cost. Why: it is compiled from its text and the
     public schema alone, and HAVING, ORDER BY and LIMIT look at answers.
@@ -13,7 +15,8 @@ Privacy:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from miners.tables.table import Table
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["sql"]
+__all__ = ["load_ipython_extension", "sql"]
 
 
 def sql(
@@ -83,3 +86,26 @@ def sql(
         if not reuse:
             require_budget(handle, Epsilon.of(draft.total), name="This statement")
     return draft.answer()
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Makes ``%%pinq`` known to a shell of IPython."""
+    magics: Any = import_module("IPython.core.magic_arguments")  # whoever calls this has it
+
+    def pinq(line: str, cell: str) -> Table | Plan:
+        """Answers the cell's SELECT with noise: ``%%pinq h --epsilon 0.1``."""
+        given = magics.parse_argstring(known, line)
+        handle = required_handle(shell.user_ns.get(given.handle))
+        return sql(handle, cell, epsilon=given.epsilon, level=given.level, reuse=given.reuse)
+
+    arguments = [
+        magics.argument("handle", help="The name of the handle that is asked."),
+        magics.argument("--epsilon", required=True, help="The cost of the statement."),
+        magics.argument("--level", type=float, default=0.95, help="Of the intervals."),
+        magics.argument("--reuse", action="store_true", help="Take stored answers where this was asked before, free."),
+    ]
+    known: Any = pinq
+    for argument in reversed(arguments):
+        known = argument(known)
+    known = magics.magic_arguments()(known)
+    shell.register_magic_function(known, "cell", "pinq")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miners.fitted.target import Ends
+from miners.fitted.node import Ends
 from pinq.errors import QueryError
 from pinq.public.checks import closest
 from pinq.public.epsilon import Epsilon

@@ -23,8 +23,7 @@ import numpy as np
 
 from miners.budget.plan import count_scale, count_variance
 from miners.budget.recipe import DESCRIBING, Recipe, Step, StepName
-from miners.fitted.node import Split
-from miners.fitted.target import Ends
+from miners.fitted.node import Ends, Split
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.schema import Schema

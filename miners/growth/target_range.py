@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from miners.growth.cells import Grid, public_cuts
+from miners.growth.candidates import Grid, public_cuts
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import standard_deviation
 from pinq.public.schema import Numeric, Schema

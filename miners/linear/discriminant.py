@@ -20,7 +20,7 @@ import numpy as np
 from miners.budget.plan import PlanLine, count_scale, many
 from miners.budget.recipe import spread
 from miners.estimator import Classifier, require_varied
-from miners.fitted.target import as_array
+from miners.fitted.node import as_array
 from miners.fitted.theme import INK, pyplot, shorten
 from miners.linear.linear_miner import LinearMiner, arrays_in, reading
 from miners.linear.moments import (

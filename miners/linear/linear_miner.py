@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
-from miners.estimator import Model
-from miners.handle_miner import HandleMiner
+from miners.estimator import HandleMiner, Model
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon, EpsilonLike
 

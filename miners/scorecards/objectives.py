@@ -2,7 +2,7 @@
 """What a scorecard is fitted to: two classes, many classes, or a mean. One class each.
 
 An objective says where scores start, which loss's derivatives a step sums, and what points follow
-from the sums. It asks nothing but noisy counts; the steps are in ``fitting.py``.
+from the sums. It asks nothing but noisy counts; the steps are in ``scorecard.py``.
 
 ``Asking`` is how a card's questions reach rows. Here they are one handle's, elsewhere those of
 several holders. A fit asks for the rows that say where scores start, perhaps for tables of classes,
@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, Self,
 import numpy as np
 
 from miners.budget.plan import count_scale, rare_classes
-from miners.growth.cells import Grid
+from miners.growth.candidates import Grid
 from miners.growth.target_range import TargetRange
-from miners.scorecards.card import Card
-from miners.scorecards.posterior import Estimate, log_shares, newton, reliable_share
+from miners.scorecards.card import Card, Estimate, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
     STEPS_FOR_MEANS,
     TABLES,

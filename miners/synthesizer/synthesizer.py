@@ -16,8 +16,7 @@ import numpy as np
 from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import Plan, PlanLine, count_scale, many, remember_fit, rows_text
 from miners.estimator import Learned, public_schema
-from miners.growth.candidates import attribute_names
-from miners.growth.cells import Grid, attribute_cells
+from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured, tree_cells
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq.errors import QueryError, unspent

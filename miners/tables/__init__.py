@@ -7,9 +7,8 @@ handle's verbs stay five. Read ``table.py`` first, then ``counts.py``.
 """
 
 from miners.tables.columns import where
-from miners.tables.correlations import correlation
 from miners.tables.counts import crosstab, histogram, top_k
-from miners.tables.groups import grouped, quantiles, std, summary, variance
+from miners.tables.groups import correlation, grouped, quantiles, std, summary, variance
 from miners.tables.table import Table
 
 __all__ = [

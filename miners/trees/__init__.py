@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees and forests that learn from one handle, one file for each algorithm.
+"""Trees and forests that learn from one handle, a file for each algorithm, the baselines in one.
 
 What they share of ``fit`` and ``plan`` is in ``tree_miner.py``; what an algorithm does its own way
 is a strategy (``strategy.py``), and how a tree grows is in ``growth``. Read ``tree_miner.py`` first,

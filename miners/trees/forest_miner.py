@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners of forests share: which rows each tree learns from, and when paths end.
+"""What all miners of forests share, and the two forests that serve as baselines.
 
-Forests are trees on shards: see ``tree_miner.py``, which grows them.
+The shared part says which rows each tree learns from, and when paths end. Forests are trees on
+shards: see ``tree_miner.py``, which grows them. The baselines are DP-DF, multiway splits that a
+noisy Gini index chooses (Fletcher & Islam 2015), and DP-ERT, random splits whose leaves get the
+whole budget (Bojarski et al. 2014).
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -18,17 +21,29 @@ import numpy as np
 
 from miners.budget.plan import count_scale, lost_votes
 from miners.budget.recipe import Recipe, StepName, StepQuestion, spread
-from miners.estimator import require_word, whole_number
-from miners.growth.candidates import attribute_names, families
-from miners.growth.frontier import OpenNode
+from miners.estimator import Classifier, ForestFaces, Regressor, require_word, whole_number
+from miners.fitted.node import Split
+from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, families, multiway_splits, random_split
+from miners.growth.frontier import Level, OpenNode
 from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
-from miners.trees.tree_miner import TreeMiner
+from miners.trees.tree_miner import MAX_DEPTH, TreeMiner
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.scores import PATH_LOSS
+from pinq.public.specs import Cuts, Values
 
-__all__ = ["MAX_TREES", "ForestMiner", "ForestStrategy", "Rows", "share"]
+__all__ = [
+    "MAX_TREES",
+    "DPDecisionForest",
+    "DPExtraTrees",
+    "DPExtraTreesRegressor",
+    "ForestMiner",
+    "ForestStrategy",
+    "Rows",
+    "share",
+]
+
 
 MAX_TREES = 1000
 Rows = Literal["shards", "all"]
@@ -187,3 +202,252 @@ def share(name: str, value: object) -> Fraction:
     if not is_number(value, 0.001, 0.999):
         raise QueryError(f"is {value!r}", parameter=name, allowed="a number between 0 and 1, from 0.001 to 0.999")
     return Fraction(value).limit_denominator(1000)
+
+
+BINS = 5  # Consul & Williamson 2020, sec. 4.2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomFew(ForestStrategy):
+    """Splits into all values of an attribute, chosen by a noisy Gini index among a random few.
+
+    Attributes:
+        splits: The split of each attribute.
+    """
+
+    splits: tuple[Values | Cuts, ...]
+
+    @cached_property
+    def _split_by(self) -> dict[str, Values | Cuts]:
+        return {split.column: split for split in self.splits}
+
+    def node_questions(self, level: int) -> list[StepQuestion]:
+        """Returns one choice, among the attributes that a path of this length has left."""
+        offered = min(self.features, len(self.names) - level)
+        return [self.choice_question(StepName.SPLIT, f"best of {many(offered, 'split')}")]
+
+    def leaf_weight(self) -> int:
+        """Returns half of all weights."""
+        return max(1, self.depth)
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Chooses among a random few of the attributes that no node above has used up."""
+        unused = [[name for name in self.names if name not in node.used] for node in level.nodes]
+        offered = [[self._split_by[name] for name in names] for names in self.drawn(unused)]
+        return self.ask_choices(level.parts, offered, self.recipe.step(StepName.SPLIT, level.number))
+
+    def max_parts(self, node: OpenNode) -> int:
+        """Returns the most parts that one of the splits makes."""
+        return max(split.max_parts(self.schema) for split in self.splits)
+
+    def uses_up(self, split: Split) -> bool:
+        """Returns True: a path splits each attribute once."""
+        return True
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
+    """A forest of multiway splits by attributes that a noisy Gini index chooses: a baseline.
+
+    Each node chooses among a random few of the attributes.
+
+    Args:
+        epsilon: What ``fit`` costs in all, half of it for splits and half for leaves.
+        n_estimators: Trees, 1 to 1,000.
+        max_depth: Levels of splits, 0 to 60; no more than there are attributes.
+        max_features: Attributes that each node chooses from; None for the square root of their
+            number, rounded up.
+        bins: Intervals of equal width into which numeric attributes are cut; a number for all, or
+            as ``cuts`` of ``DiffPID3`` for each.
+        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
+            in every tree, and the trees share epsilon.
+        attributes: The columns to split by. None for all but the target.
+        random_state: Steers which attributes a node chooses from, which is public; never the noise.
+
+    Attributes:
+        forest_: The fitted ``Forest``.
+        classes_: The declared values of the target, shape (classes,).
+        schema_: The public schema under which it was grown.
+        cost_: What the last ``fit`` spent, exact.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: each node of d levels is asked one choice at epsilon / 2d, each leaf one histogram at
+        epsilon / 2 (a leaf that is reached early, at all that its path has left); nodes of a level
+        are disjoint, and so are the trees of shards, while trees on the same rows share epsilon.
+        Exact: nano-epsilons.
+        Held by: tests/unit/trees/test_forests.py.
+
+    Notes:
+        The paper calibrates its choices to the *local* sensitivity of the Gini index, which follows
+        the rows and so is not private itself; here it is the global one of the layer's score.
+
+    References:
+        Fletcher & Islam 2015, "A Differentially Private Decision Forest".
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners import DPDecisionForest
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DPDecisionForest(epsilon=1, n_estimators=2, attributes=["sex", "relationship"])
+        >>> forest.fit(handle, "income").predict(rows.head(5)).shape
+        (5,)
+    """
+
+    epsilon: EpsilonLike = 1.0
+    n_estimators: int = 10
+    max_depth: int = 5
+    max_features: int | None = None
+    bins: int | CutsByColumn = BINS
+    rows: Rows = "shards"
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
+
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomFew:
+        numeric = [name for name in names if name in problem.schema.numeric_columns]
+        if isinstance(self.bins, Mapping):
+            cuts = self.bins
+        else:
+            cuts = dict.fromkeys(numeric, whole_number("bins", self.bins, 2, MAX_BINS))
+        features = math.ceil(math.sqrt(len(names)))
+        if self.max_features is not None:
+            features = whole_number("max_features", self.max_features, 1, len(names))
+        return RandomFew(
+            problem=problem,
+            epsilon=problem.epsilon,
+            splits=multiway_splits(problem.schema, problem.target, attributes=names, cuts=cuts),
+            trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
+            depth=min(whole_number("max_depth", self.max_depth, 0, MAX_DEPTH), len(names)),
+            criterion="gini",
+            names=names,
+            features=features,
+            stopping=None,
+            random=self._generator(),
+        )
+
+
+class RandomSplits(ForestStrategy):
+    """Splits that are drawn blindly, and cost nothing."""
+
+    def node_questions(self, level: int) -> list[StepQuestion]:
+        """Returns nothing: a node is asked nothing."""
+        return []
+
+    def leaf_weight(self) -> int:
+        """Returns the weight of a leaf, which gets everything."""
+        return 1
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Draws a split for each node of a level."""
+        return [random_split(self.schema, self.names, node.part, self.random) for node in level.nodes]
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class RandomForest(ForestMiner):
+    """What classifier and regressor share."""
+
+    epsilon: EpsilonLike = 1.0
+    n_estimators: int = 10
+    max_depth: int = 5
+    rows: Rows = "shards"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
+
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomSplits:
+        return RandomSplits(
+            problem=problem,
+            epsilon=problem.epsilon,
+            trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
+            depth=whole_number("max_depth", self.max_depth, 0, MAX_DEPTH),
+            criterion="",
+            names=names,
+            features=len(names),
+            stopping=self._stop_share(),
+            random=self._generator(),
+        )
+
+    def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
+        if self._numeric_target:
+            return super()._notes(strategies)
+        return (
+            *super()._notes(strategies),
+            "splits are drawn blindly: where one class is much more frequent, expect that class for all rows; "
+            "DiffPC45 looks.",
+        )
+
+
+class DPExtraTrees(Classifier, ForestFaces, RandomForest):
+    """A forest of random splits with noisy class counts in its leaves: a baseline.
+
+    Args:
+        epsilon: The cost of ``fit``, in the policy's own terms.
+        n_estimators: Trees, 1 to 1,000.
+        max_depth: Levels of splits, 0 to 60.
+        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
+            in every tree, and the trees share epsilon.
+        stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of
+            all grown trees: which nodes have too few rows to stay split. It costs the same at any
+            depth. None to keep all splits.
+        attributes: The columns to split by. None for all but the target.
+        random_state: Steers the splits, which are public; never the noise.
+
+    Attributes:
+        forest_: The fitted ``Forest``.
+        classes_: The declared values of the target, shape (classes,).
+        schema_: The public schema under which it was grown.
+        cost_: What the last ``fit`` spent, exact.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: splits are drawn from the public schema alone. The leaves of all trees are disjoint
+        parts ("shards"), one histogram each at epsilon; or each tree's leaves are, at epsilon over
+        the number of trees ("all"), which adds up. ``stopping`` has its share of that (privacy.md
+        3.4). Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py.
+
+    Notes:
+        A random cut of a declared range that is wide beside the data leaves most leaves empty;
+        ``DiPriMeForestClassifier`` looks where rows are. Where one class is much more frequent,
+        random splits rarely make a leaf in which another one leads, and the forest predicts the
+        frequent class for all rows, whatever epsilon, depth and number of trees; its probabilities
+        still order rows (docs/forests.md has figures). The plan says so.
+
+    References:
+        Bojarski, Choromanska, Choromanski & LeCun 2014, "Differentially- and
+        non-differentially-private random decision trees"; Geurts, Ernst & Wehenkel 2006, "Extremely
+        randomized trees".
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners import DPExtraTrees
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DPExtraTrees(epsilon=1, n_estimators=3, random_state=0).fit(handle, "income")
+        >>> forest.predict_proba(rows.head(5)).shape  # rows, classes
+        (5, 2)
+    """
+
+
+class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
+    """A forest of random splits with noisy averages in its leaves: a baseline.
+
+    See ``DPExtraTrees``, whose arguments it has.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram, and
+        two histograms of all rows that find the target's range first, at their share of epsilon.
+        Held by: tests/unit/trees/test_forests.py, tests/unit/growth/test_target_range.py.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners import DPExtraTreesRegressor
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DPExtraTreesRegressor(epsilon=1, n_estimators=2, max_depth=2, random_state=0)
+        >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape
+        (5,)
+    """
+
+    _numeric_target = True

@@ -18,8 +18,7 @@ import numpy as np
 
 from miners.budget.plan import count_scale, many
 from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
-from miners.fitted.node import Node, Split
-from miners.fitted.target import Ends
+from miners.fitted.node import Ends, Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.growth.frontier import Level, OpenNode, ask_classes, ask_ends

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from miners.handle_miner import Learner
+from miners.estimator import Learner
 from miners.parameters import Kind, Parameterised, cloned
 from pinq.errors import QueryError
 from pinq.public.epsilon import EpsilonLike

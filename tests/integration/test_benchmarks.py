@@ -40,7 +40,7 @@ from benchmarks.papers.friedman_schuster.synthetic import FIGURES
 from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
 from benchmarks.speed.verbs import VERBS, Worker, in_turn
-from miners.tuning.synthetic import made_up_rows
+from miners.tuning.suggestion import made_up_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.pauses import Pause
 

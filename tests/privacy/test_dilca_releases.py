@@ -19,7 +19,7 @@ from scipy import stats
 
 import pinq.curator.mechanisms
 from miners import DPDilca
-from miners.distances.task import ask_tables
+from miners.distances.dilca import ask_tables
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Adjacency, Schema
 from tests.handles import simulated

@@ -26,7 +26,7 @@ from typing import Self
 import numpy as np
 
 from miners.federated.federation import HolderQuestion, Sums
-from miners.federated.splitting import first_codes
+from miners.federated.growing import first_codes
 from miners.fitted.route import encode
 from miners.secure.id3.task import Table, Task
 from miners.secure.mpc.noise import Below

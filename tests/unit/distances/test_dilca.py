@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from benchmarks.papers.dilca.oracle import Oracle, object_distances
 from miners import DPDilca
 from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
-from miners.distances.task import METHODS, NoisyTable, mean_context, predominant_context
+from miners.distances.dilca import METHODS, NoisyTable, mean_context, predominant_context
 from pinq.errors import QueryError
 from pinq.provider.simulation import made_up
 from pinq.public.epsilon import Epsilon

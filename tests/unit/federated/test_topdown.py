@@ -12,7 +12,7 @@ import pytest
 
 from miners import DPTopDown, Federation
 from miners.federated.federation import HolderTally
-from miners.federated.splitting import splitting_functions
+from miners.federated.growing import splitting_functions
 from miners.growth.criteria import impurity_reduction
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema

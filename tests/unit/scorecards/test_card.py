@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from miners.fitted.route import UndeclaredValueWarning
-from miners.scorecards.card import Card, Term
-from miners.scorecards.posterior import Estimate
+from miners.scorecards.card import Card, Estimate, Term
 from miners.scorecards.view import explained, html, plot, text
 from pinq.errors import QueryError
 from pinq.public.points import POINTS

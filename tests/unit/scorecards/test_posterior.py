@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from miners.scorecards.card import Card
+from miners.scorecards.card import Card, log_shares, newton, reliable_share
 from miners.scorecards.objectives import ManyClasses, TwoClasses
-from miners.scorecards.posterior import log_shares, newton, reliable_share
 from pinq.public.schema import Categorical, Schema
 from pinq.public.specs import Values
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.growth.cells import Grid, attribute_cells, public_cuts
+from miners.growth.candidates import Grid, attribute_cells, public_cuts
 from miners.scorecards.shares import (
     MAX_STEPS,
     STEPS_FOR_MEANS,

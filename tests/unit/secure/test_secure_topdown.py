@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import miners.secure.sums.together
 from miners import DPTopDown, Federation
 from miners.federated.federation import CountSource
+from miners.federated.growing import splitting_functions
 from miners.federated.holders_miner import NEEDS, STRATEGIES
-from miners.federated.splitting import splitting_functions
 from miners.secure import SecureFederation
 from miners.secure.id3.task import hold
 from miners.secure.session.party import run_simulation

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from miners.fitted.route import encode
 from miners.fitted.tree import Node, Tree
-from miners.tuning.synthetic import made_up_rows, random_rule
+from miners.tuning.suggestion import made_up_rows, random_rule
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
