@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 __all__ = ["Gaussians", "LinearDiscriminant", "QuadraticDiscriminant", "Separating"]
 
 # Shares of epsilon and rules of eigenvalues, chosen on made-up classes of rank 12 in 49 columns (docs/linear.md).
-POOLED, OWN = (15, 25, 60), (15, 85)
+POOLED, OWN = (5, 60, 35), (15, 85)
 LIFTED_POOLED, LIFTED_OWN = 0.5, 0.35  # of the noise's largest eigenvalue: eigenvalues are no smaller
-CLEAR = 2.4  # variances of a column: where noise in a class's shape is larger, all classes share one
+CLEAR = 2.0  # variances of a column: where noise in a class's shape is larger, all classes share one
 HIDDEN = 1.0  # variances of a column: where noise in the common shape is larger, a plan warns
 LEAST_SIZE = 0.1  # of the mean size of a class
 
