@@ -109,8 +109,8 @@ class Granting:
         with ui.row().classes("row-of"):
             field("Epsilon more", draft, "more")
             field("New end", draft, "end", "2030-01-31")
-            field("Now: most that one query may ask", draft, "new most")
-            field("Now: queries a minute", draft, "new pace")
+            field("Now: most that one query may ask", draft, "new most", "left empty: no limit")
+            field("Now: queries a minute", draft, "new pace", "left empty: no limit")
         field("Because (of this change)", draft, "because now", "it stands in the log")
         token = ui.column().classes("full")
 

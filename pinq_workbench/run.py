@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
+from uvicorn import Config, Server
 
 from pinq.errors import QueryError
 from pinq_workbench.guard import LINK, Guard
@@ -76,8 +76,8 @@ def open_workbench(
         raise QueryError(f"port {port} of this machine cannot be used: {error.strerror}.") from None
     root = origin or f"http://{HOST}:{bound.getsockname()[1]}"
     say(f"Open {root}{LINK}?key={guard.key}\nThe link works once, in one browser on this machine. Stop with Ctrl-C.")
-    settings = uvicorn.Config(guard, access_log=False, log_level="warning", ws="websockets-sansio", lifespan="on")
-    uvicorn.Server(settings).run([bound])
+    settings = Config(guard, access_log=False, log_level="warning", ws="websockets-sansio", lifespan="on")
+    Server(settings).run([bound])
 
 
 def _way(target: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Way:

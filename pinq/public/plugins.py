@@ -73,7 +73,7 @@ EXTRAS = {
     "postgresql": ("psycopg",),
     "plot": ("matplotlib", "scipy"),
     "arrow": ("pyarrow",),
-    "workbench": ("nicegui",),
+    "workbench": ("fastapi", "nicegui"),
     "sklearn": ("sklearn",),
     "excel": ("python_calamine",),
     "oidc": ("joserfc",),

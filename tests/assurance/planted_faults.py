@@ -24,6 +24,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "planted-faults.md"
 COPIED = (
     "pinq",
     "miners",
+    "pinq_workbench",
     "tests",
     "policies",
     "data",
@@ -79,6 +80,7 @@ UNITS = "tests/unit/secure/test_secure_scorecard.py"
 SHARED_NOISE = "tests/privacy/test_secure_noise.py"
 JOINING = "tests/integration/test_secure_provider.py"
 PARTIES = "tests/integration/test_secure_network.py"
+WORKBENCH = "tests/integration/test_workbench_guard.py"
 
 FAULTS = (
     Fault(
@@ -451,6 +453,27 @@ FAULTS = (
         "if len(kept) > len(self._kept) + 1:",
         "if len(kept) > len(self._kept) + 9:",
         (PARTIES,),
+    ),
+    Fault(
+        "the workbench's link works again and again",
+        "pinq_workbench/guard.py",
+        '            self.key = ""\n',
+        "",
+        (WORKBENCH,),
+    ),
+    Fault(
+        "a page of another site may use the workbench",
+        "pinq_workbench/guard.py",
+        'return origin in (proxied or [f"http://{host}"])',
+        "return True",
+        (WORKBENCH,),
+    ),
+    Fault(
+        "the workbench answers under any host's name",
+        "pinq_workbench/guard.py",
+        "if not proxied and not LOOPBACK.fullmatch(host):",
+        "if not host:",
+        (WORKBENCH,),
     ),
 )
 
