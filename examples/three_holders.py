@@ -24,7 +24,7 @@ import trustme
 import yaml
 
 import pinq
-from miners import DPTopDown, Federation
+from miners import FederatedTopDown, Federation
 
 HERE = Path(__file__).resolve().parent.parent
 FOLDER = HERE / "build" / "three-holders"
@@ -54,7 +54,7 @@ def main() -> None:
 
         title("2. The coordinator grows one tree")
         together = Federation(handles, on_failure="fail")
-        miner = DPTopDown(epsilon=1.0)
+        miner = FederatedTopDown(epsilon=1.0)
         print(miner.plan(together.schema, TARGET, holders=len(handles)))
         started = time.perf_counter()
         miner.fit(together, TARGET)
@@ -63,7 +63,7 @@ def main() -> None:
         (FOLDER / "tree.json").write_text(miner.to_json(), encoding="utf-8")
 
         title("3. What it is worth")
-        alone = DPTopDown(epsilon=1.0).fit(handles["west"], TARGET)
+        alone = FederatedTopDown(epsilon=1.0).fit(handles["west"], TARGET)
         print(f"Accuracy on {len(held_out):,} held-out rows:")
         print(f"  three holders together     {miner.score(held_out):.3f}")
         print(f"  west alone, epsilon 1 too  {alone.score(held_out):.3f}")

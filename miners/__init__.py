@@ -6,6 +6,7 @@ Names are imported when they are first used: pandas alone takes a third of a sec
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from miners.budget.plan import FitWarning
     from miners.distances.dilca import DPDilca
     from miners.federated.federation import Federation
-    from miners.federated.scorecard import DPScorecard, DPScorecardRegressor
-    from miners.federated.topdown import DPTopDown
+    from miners.federated.scorecard import FederatedScorecard, FederatedScorecardRegressor
+    from miners.federated.topdown import FederatedTopDown
     from miners.fitted.forest import Forest
     from miners.fitted.route import UndeclaredValueWarning
     from miners.fitted.tree import Tree
@@ -43,15 +44,15 @@ __all__ = [
     "DPDilca",
     "DPExtraTrees",
     "DPExtraTreesRegressor",
-    "DPScorecard",
-    "DPScorecardRegressor",
-    "DPTopDown",
     "DiPriMeForestClassifier",
     "DiPriMeForestRegressor",
     "DiPriMeTreeClassifier",
     "DiPriMeTreeRegressor",
     "DiffPC45",
     "DiffPID3",
+    "FederatedScorecard",
+    "FederatedScorecardRegressor",
+    "FederatedTopDown",
     "Federation",
     "FitWarning",
     "Forest",
@@ -74,9 +75,9 @@ _HOMES = {
     "DPDilca": "miners.distances.dilca",
     "DPExtraTrees": "miners.trees.forest_miner",
     "DPExtraTreesRegressor": "miners.trees.forest_miner",
-    "DPScorecard": "miners.federated.scorecard",
-    "DPScorecardRegressor": "miners.federated.scorecard",
-    "DPTopDown": "miners.federated.topdown",
+    "FederatedScorecard": "miners.federated.scorecard",
+    "FederatedScorecardRegressor": "miners.federated.scorecard",
+    "FederatedTopDown": "miners.federated.topdown",
     "DiPriMeForestClassifier": "miners.trees.diprime",
     "DiPriMeForestRegressor": "miners.trees.diprime",
     "DiPriMeTreeClassifier": "miners.trees.diprime",
@@ -102,7 +103,18 @@ _HOMES = {
 }
 
 
+# Names of earlier states, which are still read and imported.
+_FORMER = {
+    "DPScorecard": "FederatedScorecard",
+    "DPScorecardRegressor": "FederatedScorecardRegressor",
+    "DPTopDown": "FederatedTopDown",
+}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FORMER:
+        warnings.warn(f"miners.{name} is called {_FORMER[name]} now.", DeprecationWarning, stacklevel=2)
+        name = _FORMER[name]
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'miners' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -202,7 +202,7 @@ class Learned(Parameterised):
         """The fitted miner as text: its parameters, what it cost, what it learned."""
         stored = self._stored()
         params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
-        head = {"format": f"pinq-{type(self).__name__}", "version": VERSION, "params": params}
+        head = {"format": f"pinq-{self.kept_name()}", "version": VERSION, "params": params}
         return json.dumps({**head, "cost": loss_text(self.cost_), **stored}, allow_nan=False)
 
     @abstractmethod

@@ -51,6 +51,13 @@ class Parameterised:
 
     _estimator_type: ClassVar[Kind] = None
 
+    _former: ClassVar[str] = ""  # the name under which it is stored, where the class had another once
+
+    @classmethod
+    def kept_name(cls) -> str:
+        """Returns the name under which a fitted one is stored."""
+        return cls._former or cls.__name__
+
     @classmethod
     def param_names(cls) -> list[str]:
         """Returns the names of the constructor's parameters, sorted."""

@@ -27,7 +27,7 @@ from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.measure import Experiment
 from benchmarks.harness.pictures import over_epsilon
 from benchmarks.harness.tables import markdown, replace_section
-from miners import DPScorecard, DPScorecardRegressor, Federation, Scorecard, ScorecardRegressor
+from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.scorecard import CardStrategyName
 from miners.secure import SecureFederation
 from pinq.public.schema import Schema
@@ -106,8 +106,8 @@ class FourHolders(Experiment):
 
 
 KINDS: dict[bool, tuple[Any, Any]] = {
-    False: (Scorecard, DPScorecard),
-    True: (ScorecardRegressor, DPScorecardRegressor),
+    False: (Scorecard, FederatedScorecard),
+    True: (ScorecardRegressor, FederatedScorecardRegressor),
 }  # by whether the target is a number: for one handle, and for several
 ADULT = FourHolders(
     "adult",

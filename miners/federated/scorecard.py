@@ -40,7 +40,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, bind
 
-__all__ = ["CardStrategyName", "DPScorecard", "DPScorecardRegressor", "HoldersCardMiner"]
+__all__ = ["CardStrategyName", "FederatedScorecard", "FederatedScorecardRegressor", "HoldersCardMiner"]
 
 
 class HoldersAsking(Asking[FederatedParts]):
@@ -296,7 +296,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class DPScorecard(HoldersCardMiner, Scorecard):
+class FederatedScorecard(HoldersCardMiner, Scorecard):
     """A scorecard for classes from the tables of several data owners.
 
     A coordinator learns it, whom no data owner has to trust. ``fit`` takes a ``Federation`` of
@@ -342,31 +342,32 @@ class DPScorecard(HoldersCardMiner, Scorecard):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners import Federation, DPScorecard
+        >>> from miners import Federation, FederatedScorecard
         >>> rows = pd.read_parquet("data/adult.parquet")
         >>> handles = {
         ...     name: pinq.simulate("policies/adult.yaml", data=rows[start::3], epsilon=1)
         ...     for start, name in enumerate(["north", "south", "west"])
         ... }
-        >>> card = DPScorecard(epsilon=1, attributes=["education_num", "age"]).fit(Federation(handles), "income")
+        >>> card = FederatedScorecard(epsilon=1, attributes=["education_num", "age"]).fit(Federation(handles), "income")
         >>> {name: float(spent) for name, spent in card.holders_.spent.items()}
         {'north': 1.0, 'south': 1.0, 'west': 1.0}
         >>> card.predict_proba(rows.head(5)).shape
         (5, 2)
     """
 
-    _other = "DPScorecardRegressor"
+    _former = "DPScorecard"
+    _other = "FederatedScorecardRegressor"
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class DPScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
+class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
     """A scorecard for the mean of a numeric column, from the tables of several data owners.
 
-    ``fit`` asks whom ``DPScorecard`` asks, for sums of clamped residuals in place of gradients.
+    ``fit`` asks whom ``FederatedScorecard`` asks, for sums of clamped residuals in place of gradients.
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: How attributes are chosen; see ``DPScorecard``. Where nobody chooses, the order
+        strategy: How attributes are chosen; see ``FederatedScorecard``. Where nobody chooses, the order
             follows from noisy tables of the target's two halves.
         steps: How many attributes are mended, 0 to 200; None for a number that follows from
             public facts.
@@ -379,12 +380,12 @@ class DPScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
         holders_: The participants, their costs, and who was dropped.
         feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
-        cost_: The largest of what the holders charged, exact; see ``DPScorecard``.
+        cost_: The largest of what the holders charged, exact; see ``FederatedScorecard``.
 
     Privacy:
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
         its own policy's terms, whatever the coordinator and the other holders do.
-        Why: as for ``DPScorecard``: the questions are of the same kinds, at shares that add up to
+        Why: as for ``FederatedScorecard``: the questions are of the same kinds, at shares that add up to
         ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of all
         holders; it and the row's count are two bins that cost that bound together (privacy.md 8.5).
         Of parties that add up, units follow from that bound, so a row moves as many as
@@ -393,19 +394,20 @@ class DPScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
         tests/unit/secure/test_secure_scorecard.py, tests/contract/test_every_miner.py.
 
     References:
-        See ``DPScorecard``.
+        See ``FederatedScorecard``.
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners import Federation, DPScorecardRegressor
+        >>> from miners import Federation, FederatedScorecardRegressor
         >>> rows = pd.read_parquet("data/adult.parquet")
         >>> handles = {
         ...     name: pinq.simulate("policies/adult.yaml", data=rows[start::3], epsilon=1)
         ...     for start, name in enumerate(["north", "south", "west"])
         ... }
-        >>> hours = DPScorecardRegressor(epsilon=1, attributes=["age", "sex"])
+        >>> hours = FederatedScorecardRegressor(epsilon=1, attributes=["age", "sex"])
         >>> hours.fit(Federation(handles), "hours_per_week").predict(rows.head(5)).shape
         (5,)
     """
 
-    _other = "DPScorecard"
+    _former = "DPScorecardRegressor"
+    _other = "FederatedScorecard"

@@ -78,7 +78,7 @@ from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind
 
-__all__ = ["MAX_DECAYS", "MOVED", "SMALLEST", "BestFirst", "DPTopDown", "FoundSplit", "InTurns", "deal"]
+__all__ = ["MAX_DECAYS", "MOVED", "SMALLEST", "BestFirst", "FederatedTopDown", "FoundSplit", "InTurns", "deal"]
 
 SMALLEST = Epsilon(1)
 MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
@@ -474,7 +474,7 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class DPTopDown(HoldersTreeMiner):
+class FederatedTopDown(HoldersTreeMiner):
     """A decision tree from the tables of several data owners.
 
     A coordinator learns it, whom no data owner has to trust. ``fit`` takes a ``Federation`` of
@@ -539,19 +539,20 @@ class DPTopDown(HoldersTreeMiner):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners import Federation, DPTopDown
+        >>> from miners import Federation, FederatedTopDown
         >>> rows = pd.read_parquet("data/adult.parquet")
         >>> handles = {
         ...     name: pinq.simulate("policies/adult.yaml", data=rows[start::3], epsilon=1)
         ...     for start, name in enumerate(["north", "south", "west"])
         ... }
-        >>> tree = DPTopDown(epsilon=1, max_depth=2).fit(Federation(handles), "income")
+        >>> tree = FederatedTopDown(epsilon=1, max_depth=2).fit(Federation(handles), "income")
         >>> {name: float(spent) for name, spent in tree.card_.spent.items()}
         {'north': 1.0, 'south': 1.0, 'west': 1.0}
         >>> bool(tree.score(rows) > 0.75)
         True
     """
 
+    _former = "DPTopDown"
     epsilon: EpsilonLike = 1.0
     strategy: StrategyName = "turns"
     criterion: str = "gini"

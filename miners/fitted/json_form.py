@@ -46,7 +46,7 @@ def read_stored(
     Raises:
         QueryError: The text is something else.
     """
-    stored, name, known = read_json(text), kind.__name__, kind.param_names()
+    stored, name, known = read_json(text), kind.kept_name(), kind.param_names()
     if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
         raise QueryError(
             f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."

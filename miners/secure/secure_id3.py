@@ -189,7 +189,7 @@ class SecureID3(TreeClassifier):
     def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
         """Makes the session that the parameters describe. ``QueryError`` where it cannot be."""
         if self.protocol == "scorecard":
-            raise QueryError("protocol 'scorecard' learns no tree; use DPScorecard(strategy='secure').")
+            raise QueryError("protocol 'scorecard' learns no tree; use FederatedScorecard(strategy='secure').")
         asked = list(lookups) or [0] * len(rows)
         members = [
             Member(name=f"party{number}", host="127.0.0.1", port=number + 1, rows=max_rows, lookups=count)

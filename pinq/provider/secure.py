@@ -78,8 +78,8 @@ class Result:
     Attributes:
         run: The name of this run of the session in the ledger of each party.
         tree: The public tree as JSON (``miners.Tree.from_json``); None where it stays secret.
-        scorecard: The fitted scorecard as JSON (``miners.DPScorecard.from_json``, of a numeric
-            target ``DPScorecardRegressor``); None of trees.
+        scorecard: The fitted scorecard as JSON (``miners.FederatedScorecard.from_json``, of a numeric
+            target ``FederatedScorecardRegressor``); None of trees.
         depths: SID3T: the lengths of paths.
         classes: The classes of the rows that this party looked up.
         traffic: What it sent, and how long the protocol took.

@@ -82,7 +82,7 @@ def learned(miner: Any) -> Any:
 def test_all_miners_are_here() -> None:
     """The list is found by introspection; it must not become empty by a change of names."""
     assert len(MINERS) >= 12
-    assert {str(form) for form in FORMS} >= {"DiffPC45 variant=paper", "DPTopDown strategy=noisy_counts"}
+    assert {str(form) for form in FORMS} >= {"DiffPC45 variant=paper", "FederatedTopDown strategy=noisy_counts"}
     assert {form.learns for form in FORMS} == set(TARGETS)
 
 

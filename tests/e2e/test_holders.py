@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pinq
-from miners import DPTopDown, Federation
+from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderFailed
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 COORDINATOR = """
 import sys, time, pinq
-from miners import DPTopDown, Federation
+from miners import FederatedTopDown, Federation
 
 def say(line):
     if line.startswith("round 2") and stops == "stops":
@@ -33,7 +33,7 @@ def say(line):
 
 place, stops, *others = sys.argv[1:]
 handles = [pinq.connect(url, token=token, insecure_http=True) for url, token in zip(others[::2], others[1::2])]
-fitted = DPTopDown(epsilon=1, strategy="noisy_counts", max_nodes=7, at_once=1, resume=True).fit(Federation(handles, say=say), "income")
+fitted = FederatedTopDown(epsilon=1, strategy="noisy_counts", max_nodes=7, at_once=1, resume=True).fit(Federation(handles, say=say), "income")
 open(place, "w").write(fitted.to_json())
 """
 
@@ -80,7 +80,7 @@ def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path:
             for name, server, secret in asked
         }
         federation = StopsBefore(handles, 2, shaky, sign, on_failure="drop")
-        fitted = DPTopDown(epsilon="0.5").fit(federation, "income")
+        fitted = FederatedTopDown(epsilon="0.5").fit(federation, "income")
         assert federation.holders == ["north", "south"]
         assert [one.holder for one in fitted.card_.dropped] == ["west"]
         assert fitted.card_.spent == {"north": fitted.cost_, "south": fitted.cost_, "west": None}
@@ -108,5 +108,5 @@ def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) 
         assert all(ZERO < one < Epsilon.of(1) for one in paid)
         subprocess.run([*words, "goes on", *others], check=True, timeout=120)
     assert [spent(policy) for policy in (north, south)] == [Epsilon.of(1)] * 2
-    card = DPTopDown.from_json((tmp_path / "tree.json").read_text()).card_
+    card = FederatedTopDown.from_json((tmp_path / "tree.json").read_text()).card_
     assert list(card.spent.values()) == [(Epsilon.of(1) - one).exact for one in paid]

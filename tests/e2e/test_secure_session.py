@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from miners import DPScorecard, DPScorecardRegressor, Tree
+from miners import FederatedScorecard, FederatedScorecardRegressor, Tree
 from miners.secure.id3.task import Holding, hold, to_tree
 from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
@@ -70,8 +70,8 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
     [
         ({"protocol": "sid3p", "depth": 2}, "level 1:", Tree),
         ({"protocol": "topdown", "depth": 2}, "noisy sums opened in", Tree),
-        ({"protocol": "scorecard", "steps": 2}, "round 4:", DPScorecard),
-        ({"protocol": "scorecard", "steps": 2, "target": "age"}, "round 4:", DPScorecardRegressor),
+        ({"protocol": "scorecard", "steps": 2}, "round 4:", FederatedScorecard),
+        ({"protocol": "scorecard", "steps": 2, "target": "age"}, "round 4:", FederatedScorecardRegressor),
     ],
     ids=["sid3p", "topdown", "scorecard", "scorecard of a mean"],
 )

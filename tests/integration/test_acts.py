@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import pinq
-from miners import DiffPC45, DPDilca, DPScorecard, Federation
+from miners import DiffPC45, DPDilca, FederatedScorecard, Federation
 from miners.tables import crosstab, grouped, quantiles, summary, where
 from pinq.errors import BudgetExceeded, LedgerError, QueryError
 from pinq.provider.report.audit import Audit, audit, replay
@@ -67,10 +67,10 @@ def test_a_fit_over_holders_is_an_act_of_each() -> None:
     """In every holder's log, and only while the fit lasts."""
     handles = [simulated(SCHEMA, rows=200, epsilon=10, seed=seed) for seed in range(2)]
     both = Federation(handles)
-    DPScorecard(epsilon=1, steps=1).fit(both, "income")
+    FederatedScorecard(epsilon=1, steps=1).fit(both, "income")
     both.parts().noisy_count(epsilon=1)
     for handle in handles:
-        assert acts(handle) == ["miners.DPScorecard.fit of income", ""]
+        assert acts(handle) == ["miners.FederatedScorecard.fit of income", ""]
 
 
 def test_a_name_of_the_analysts_stands_before_them(in_memory: Callable[..., Any]) -> None:

@@ -13,7 +13,16 @@ from sklearn.base import clone, is_regressor
 
 import miners
 import pinq
-from miners import DiffPC45, DPDilca, DPExtraTrees, DPTopDown, Federation, FitWarning, Scorecard, UndeclaredValueWarning
+from miners import (
+    DiffPC45,
+    DPDilca,
+    DPExtraTrees,
+    FederatedTopDown,
+    Federation,
+    FitWarning,
+    Scorecard,
+    UndeclaredValueWarning,
+)
 from miners.estimator import Fitted
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.catalogue import MINERS
@@ -82,7 +91,7 @@ def test_a_fit_that_was_refused_is_not_one() -> None:
 def test_a_federation_is_a_handle_too() -> None:
     """Fitted again it costs again, unless a fit that was broken off is resumed."""
     both = Federation([handle(50_000), handle(50_000)])
-    miner = DPTopDown(epsilon=1, max_depth=2).fit(both, "ill")
+    miner = FederatedTopDown(epsilon=1, max_depth=2).fit(both, "ill")
     with pytest.raises(FitWarning, match="costs an epsilon of 1 again"):
         miner.fit(both, "ill")
     assert miner.set_params(resume=True).fit(both, "ill").cost_ < 1

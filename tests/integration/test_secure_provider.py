@@ -356,7 +356,7 @@ def test_the_commands_of_a_scorecard(parties: Consortium) -> None:
     shown = shell.invoke(app, ["secure", "show", str(file)])
     assert "  to all: in each step noisy sums of derivatives in the cells of one attribute" in shown.output
     assert re.search(r"Each party sends at most \d+ kB, and takes at most about 0\.\d s", shown.output)
-    assert "DPScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
+    assert "FederatedScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
     assert re.search(r"in all +2$", shown.output, flags=re.MULTILINE)
     assert "Scorecard for `ill` (no, yes): 3 attributes" in tried_on_three(parties, file)
 
@@ -413,7 +413,7 @@ def test_trying_a_secret_tree(parties: Consortium) -> None:
         ({"attributes": "ward"}, "attributes: Input should be a valid tuple"),
         ({"alpha": 0}, "alpha: Input should be greater than or equal to 1"),
         ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t', 'sid3p', 'topdown' or 'scorecard'"),
-        ({"protocol": "scorecard", "epsilon": 1, "depth": 2}, "learns no tree; use DPScorecard"),
+        ({"protocol": "scorecard", "epsilon": 1, "depth": 2}, "learns no tree; use FederatedScorecard"),
     ],
 )
 def test_wrong_parameters(params: dict[str, Any], message: str) -> None:

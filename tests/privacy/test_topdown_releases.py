@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DPTopDown's releases against their law and its claim.
+"""FederatedTopDown's releases against their law and its claim.
 
 A holder without rows answers with pure noise, so what it sends is compared with its law directly: |noise| less its mean, over its standard deviation, has mean 0 and variance 1.
 Over n > 1,500 counts the sum over sqrt(n) passes 6 with probability below 1e-6; noise 30 % too small puts it below -9, with a standard deviation of 0.7.
@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import pinq.curator.mechanisms
-from miners import DPTopDown, Federation
+from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderQuestion
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Column, Numeric, Schema
@@ -62,7 +62,7 @@ def deviation(strategy: Any) -> float:
                 for one in ("add-remove", "substitute")
             ]
         ) as empty:
-            DPTopDown(epsilon=1, strategy=strategy, max_depth=2).fit(empty, "y")
+            FederatedTopDown(epsilon=1, strategy=strategy, max_depth=2).fit(empty, "y")
             assert set(empty.spent().values()) == {1}
             heard += empty.heard
     sizes = np.concatenate(heard)
@@ -101,7 +101,9 @@ def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
         seen = []
         for _ in range(count):
             tree = (
-                DPTopDown(epsilon=epsilon, strategy=strategy, max_depth=1).fit(Federation([handle, other]), "y").tree_
+                FederatedTopDown(epsilon=epsilon, strategy=strategy, max_depth=1)
+                .fit(Federation([handle, other]), "y")
+                .tree_
             )
             split = tree.nodes[0].split
             seen.append((split and split.column, *(round(node.counts[0]) > 0 for node in tree.nodes)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Wang, Dick & Balcan 2020 propose beside ``DPTopDown``: LocalRNM, SingleMachine, decaying levels in turns.
+"""What Wang, Dick & Balcan 2020 propose beside ``FederatedTopDown``: LocalRNM, SingleMachine, decaying levels in turns.
 
-They are measured against ``DPTopDown``'s own strategies, which are above them; each costs what its
+They are measured against ``FederatedTopDown``'s own strategies, which are above them; each costs what its
 plan says, as every fit does.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from miners import DPTopDown
+from miners import FederatedTopDown
 from miners.budget.recipe import Step, StepName, StepQuestion, spread
 from miners.federated.federation import FederatedParts, HolderTally
 from miners.federated.growing import Answer, FederatedStrategy, GrowthTask
@@ -28,8 +28,8 @@ __all__ = ["PaperTopDown"]
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class PaperTopDown(DPTopDown):
-    """``DPTopDown`` with the paper's strategies too.
+class PaperTopDown(FederatedTopDown):
+    """``FederatedTopDown`` with the paper's strategies too.
 
     ``strategy="local_rnm"``: each holder proposes a split for a node, and histograms from all
     decide among the proposals; ``"single"``: the same of one holder. ``budget="decay"``: each level

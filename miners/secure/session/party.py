@@ -34,7 +34,7 @@ from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
 if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
-    from miners.federated.topdown import DPTopDown
+    from miners.federated.topdown import FederatedTopDown
 
 __all__ = ["Growth", "Outcome", "Role", "run_party", "run_simulation"]
 
@@ -104,7 +104,7 @@ class Role:
                 progress=self.progress,
             )
             if session.protocol == "topdown":
-                return Outcome(cast("DPTopDown", fitted).tree_, opened=tuple(asked.opened))
+                return Outcome(cast("FederatedTopDown", fitted).tree_, opened=tuple(asked.opened))
             return Outcome(scorecard=cast("HoldersCardMiner", fitted), opened=tuple(asked.opened))
         lookups = [member.lookups for member in session.parties]
         if self.plays > 1:  # all rows are one party's, and so is all that is looked up

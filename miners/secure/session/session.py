@@ -31,7 +31,7 @@ from pinq.public.specs import Cuts, Values
 
 if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
-    from miners.federated.topdown import DPTopDown
+    from miners.federated.topdown import FederatedTopDown
 
 __all__ = ["MAX_ROWS", "Member", "Session", "first_certificate", "json_object", "load_session"]
 
@@ -302,7 +302,7 @@ class Session(Declared):
         budget = Budget.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
         return Noisy(self.task, share, budget, self.colluding_parties)
 
-    def miner(self) -> DPTopDown | HoldersCardMiner | None:
+    def miner(self) -> FederatedTopDown | HoldersCardMiner | None:
         """Makes the miner that asks for sums; None of ID3, which computes on shares."""
         # Miners import scikit-learn's manners and pandas, which no other protocol needs.
         named: dict[str, Any] = {
@@ -311,13 +311,13 @@ class Session(Declared):
             "attributes": self.attributes,
         }
         if self.protocol == "topdown":
-            from miners.federated.topdown import DPTopDown
+            from miners.federated.topdown import FederatedTopDown
 
-            return DPTopDown(max_depth=self.depth, splits=self.cuts, **named)
+            return FederatedTopDown(max_depth=self.depth, splits=self.cuts, **named)
         if self.protocol == "scorecard":
-            from miners.federated.scorecard import DPScorecard, DPScorecardRegressor
+            from miners.federated.scorecard import FederatedScorecard, FederatedScorecardRegressor
 
-            kind = DPScorecardRegressor if self.target in self.schema_.numeric_columns else DPScorecard
+            kind = FederatedScorecardRegressor if self.target in self.schema_.numeric_columns else FederatedScorecard
             return kind(steps=self.steps, cuts=self.cuts, **named)
         return None
 

@@ -35,11 +35,11 @@ from pinq.secure_computation import Holding
 
 if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs
     from miners.federated.scorecard import HoldersCardMiner
-    from miners.federated.topdown import DPTopDown
+    from miners.federated.topdown import FederatedTopDown
 
 __all__ = ["Miner", "fit_jointly", "sum_bits"]
 
-Miner = Union["DPTopDown", "HoldersCardMiner"]
+Miner = Union["FederatedTopDown", "HoldersCardMiner"]
 """A miner whose fit asks for counts and sums alone."""
 M = TypeVar("M", bound=Miner)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DPScorecard: what it spends at each holder, also when one is gone, and that it learns what one table would tell."""
+"""FederatedScorecard: what it spends at each holder, also when one is gone, and that it learns what one table would tell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from miners import DPScorecard, DPScorecardRegressor, Federation, Scorecard, ScorecardRegressor
+from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.federation import HolderFailed
 from miners.scorecards.shares import Shares, with_turns
 from miners.secure import SecureFederation
@@ -24,7 +24,7 @@ from tests.handles import simulated
 from tests.holders import Noted
 
 STRATEGIES = ("turns", "noisy_counts")
-KINDS: dict[str, Any] = {"y": DPScorecard, "z": DPScorecard, "amount": DPScorecardRegressor}
+KINDS: dict[str, Any] = {"y": FederatedScorecard, "z": FederatedScorecard, "amount": FederatedScorecardRegressor}
 SCHEMA = Schema(
     columns={
         "x": Numeric(lower=0, upper=99, integer=True),
@@ -108,7 +108,7 @@ def test_turns_go_by_the_rows_that_tables_tell() -> None:
     for _ in range(3):
         handles = [simulated(SCHEMA, data=rows(size, size), epsilon=1) for size in (1500, 30, 20)]
         holders = Noted(handles)
-        DPScorecard(epsilon=0.5, steps=3).fit(holders, "z")
+        FederatedScorecard(epsilon=0.5, steps=3).fit(holders, "z")
         assert [name for name, _ in holders.chosen] == ["holder 1"] * 3
 
 
@@ -172,19 +172,19 @@ def test_whoever_is_left_pays_what_was_claimed(strategy: Any, before: int) -> No
     """A holder's budget is gone in the middle: the others take its turns and pay epsilon, or the fit fails and says what they paid."""
     handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
     with UsedUp(handles, before=before, on_failure="drop") as holders:
-        fitted = DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+        fitted = FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
         assert [dropped.holder for dropped in fitted.holders_.dropped] == ["holder 3"]
         assert [fitted.holders_.spent[f"holder {number}"] for number in (1, 2)] == [1, 1]
     handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
     with UsedUp(handles, before=before) as holders, pytest.raises(HolderFailed, match="holder 1: "):
-        DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+        FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
 
 
 def test_a_fit_that_was_broken_off_is_resumed_without_paying_again() -> None:
     """The same questions are answered from the ledgers."""
     with federation(300, 300, epsilon=2) as holders:
-        first = DPScorecard(epsilon=1, strategy="noisy_counts").fit(holders, "y")
-        again = DPScorecard(epsilon=1, strategy="noisy_counts", resume=True).fit(holders, "y")
+        first = FederatedScorecard(epsilon=1, strategy="noisy_counts").fit(holders, "y")
+        again = FederatedScorecard(epsilon=1, strategy="noisy_counts", resume=True).fit(holders, "y")
         assert again.cost_ == 0
         assert [term.points.tolist() for term in again.card_.terms] == [
             term.points.tolist() for term in first.card_.terms
@@ -195,7 +195,7 @@ def test_strategies_ask_whom_they_can_ask() -> None:
     """Parties that add up do not choose, handles do not add up; and words are checked."""
     parties = SecureFederation.simulated([rows(20, seed) for seed in range(3)], schema=SCHEMA, epsilon=1)
     with pytest.raises(QueryError, match="use 'secure'"):
-        DPScorecard(epsilon=1).fit(parties, "y")
+        FederatedScorecard(epsilon=1).fit(parties, "y")
     with federation(20, 20) as holders:
         strategies: tuple[tuple[Any, str], ...] = (
             ("secure", "needs parties that add up"),
@@ -203,13 +203,13 @@ def test_strategies_ask_whom_they_can_ask() -> None:
         )
         for strategy, match in strategies:
             with pytest.raises(QueryError, match=match):
-                DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
-        with pytest.raises(QueryError, match="take DPScorecardRegressor"):
-            DPScorecard(epsilon=1).fit(holders, "x")
-        with pytest.raises(QueryError, match="is categorical; take DPScorecard,"):
-            DPScorecardRegressor(epsilon=1).fit(holders, "y")
+                FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+        with pytest.raises(QueryError, match="take FederatedScorecardRegressor"):
+            FederatedScorecard(epsilon=1).fit(holders, "x")
+        with pytest.raises(QueryError, match="is categorical; take FederatedScorecard,"):
+            FederatedScorecardRegressor(epsilon=1).fit(holders, "y")
         with pytest.raises(QueryError, match="from a list; wrap several"):
-            DPScorecard(epsilon=1).fit([simulate(SCHEMA, rows=1, epsilon=1)], "y")  # type: ignore[arg-type]
+            FederatedScorecard(epsilon=1).fit([simulate(SCHEMA, rows=1, epsilon=1)], "y")  # type: ignore[arg-type]
         with pytest.raises(QueryError, match="goes with holders that keep"):
-            DPScorecard(epsilon=1, strategy="secure", resume=True).plan(SCHEMA, "y")
+            FederatedScorecard(epsilon=1, strategy="secure", resume=True).plan(SCHEMA, "y")
         assert set(holders.spent().values()) == {0}

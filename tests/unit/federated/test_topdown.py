@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DPTopDown: that it learns, what its splits are made of, and what it refuses."""
+"""FederatedTopDown: that it learns, what its splits are made of, and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miners import DPTopDown, Federation
+from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderTally
 from miners.federated.growing import splitting_functions
 from miners.growth.criteria import impurity_reduction
@@ -36,13 +36,13 @@ ONE, ALIKE, UNLIKE = (4000,), (1000, 1000, 1000, 1000), (3960, 30, 10, 0)
 )
 def test_it_learns(strategy: Any, sizes: Any) -> None:
     with federation(*sizes, epsilon=20) as holders:
-        fitted = DPTopDown(epsilon=20, strategy=strategy).fit(holders, "y")
+        fitted = FederatedTopDown(epsilon=20, strategy=strategy).fit(holders, "y")
         assert fitted.score(rows(1000, 99)) > 0.95
 
 
 def test_one_handle_needs_no_federation() -> None:
     handle = simulated(SCHEMA, data=rows(2000), epsilon=20)
-    fitted = DPTopDown(epsilon=20).fit(handle, "y")
+    fitted = FederatedTopDown(epsilon=20).fit(handle, "y")
     assert fitted.score(rows(1000, 99)) > 0.95
     assert repr(fitted.card_).startswith("Tree of 1 holder, strategy 'turns'")
 
@@ -54,15 +54,15 @@ def test_a_holder_may_lack_a_class(strategy: Any) -> None:
         simulated(SCHEMA, data=table[table["y"] == label], epsilon=20) for table, label in zip(some, "np", strict=True)
     ]
     with Federation([*handles, simulated(SCHEMA, data=rows(1500, 3), epsilon=20)]) as holders:
-        assert DPTopDown(epsilon=20, strategy=strategy).fit(holders, "y").score(rows(1000, 99)) > 0.9
+        assert FederatedTopDown(epsilon=20, strategy=strategy).fit(holders, "y").score(rows(1000, 99)) > 0.9
 
 
 def test_splitting_functions_of_the_callers_own() -> None:
     with federation(2000, 2000, epsilon=20) as holders:
         for strategy in STRATEGIES:
-            fitted = DPTopDown(epsilon=6, strategy=strategy, splits={"x": [50], "job": [["a", "b"]]}, max_depth=2).fit(
-                holders, "y"
-            )
+            fitted = FederatedTopDown(
+                epsilon=6, strategy=strategy, splits={"x": [50], "job": [["a", "b"]]}, max_depth=2
+            ).fit(holders, "y")
             assert {node.split for node in fitted.tree_.nodes if node.split} == {
                 Cuts("x", (50,)),
                 next(iter(splitting_functions(SCHEMA, "y", attributes=["job"], splits={"job": [["a", "b"]]}))).splits[
@@ -83,7 +83,7 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
 
     for strategy in STRATEGIES:
         with Summed([simulated(SCHEMA, data=rows(800, seed), epsilon=10**4) for seed in range(2)]) as holders:
-            fitted = DPTopDown(epsilon=10**4, strategy=strategy).fit(holders, "y")
+            fitted = FederatedTopDown(epsilon=10**4, strategy=strategy).fit(holders, "y")
             assert fitted.tree_.nodes[0].rows == pytest.approx(1600, abs=1)
             assert fitted.score(rows(1000, 99)) > 0.95
 
@@ -135,7 +135,7 @@ def test_a_split_promises_what_it_takes_away(criterion: str) -> None:
 @pytest.mark.parametrize("decay", [True, False])
 def test_shares_add_up(decay: bool) -> None:
     """With decay a level gets half of the one above."""
-    miner = DPTopDown(
+    miner = FederatedTopDown(
         strategy="noisy_counts", leaf_fraction=Fraction(1, 3), max_depth=6, budget=None if decay else "uniform"
     )
     levels = [line for line in miner.plan(SCHEMA, "y").lines if line.level < 6]
@@ -177,7 +177,7 @@ def test_shares_add_up(decay: bool) -> None:
 def test_what_is_wrong_is_said_and_nothing_spent(strategy: Any, params: Any, said: str) -> None:
     both = federation(10, 10)
     with pytest.raises(QueryError, match=said):
-        DPTopDown(**{"strategy": strategy, **params}).fit(both, "y")
+        FederatedTopDown(**{"strategy": strategy, **params}).fit(both, "y")
     assert set(both.spent().values()) == {0}
 
 
@@ -191,23 +191,23 @@ def test_a_column_of_very_many_values_needs_declared_groups() -> None:
 @pytest.mark.parametrize("several", [[], {}, ()], ids=["list", "dict", "tuple"])
 def test_several_handles_are_to_be_a_federation(several: Any) -> None:
     with pytest.raises(QueryError, match=r"wrap several handles: Federation\(\[...\]\)"):
-        DPTopDown().fit(several, "y")
+        FederatedTopDown().fit(several, "y")
     with pytest.raises(QueryError, match=r"not from DataFrame; open one with pinq\.open"):
-        DPTopDown().fit(rows(3), "y")  # type: ignore[arg-type]
+        FederatedTopDown().fit(rows(3), "y")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("target", "said"), [("x", "numeric"), ("z", "no column")])
 def test_a_wrong_target_is_said(target: str, said: str) -> None:
     with pytest.raises(QueryError, match=said):
-        DPTopDown().fit(federation(10), target)
+        FederatedTopDown().fit(federation(10), target)
 
 
 def test_it_can_be_stored_with_its_card() -> None:
-    fitted = DPTopDown(epsilon=1, splits={"x": (20, 50)}, max_depth=2, leaf_fraction=0.25).fit(
+    fitted = FederatedTopDown(epsilon=1, splits={"x": (20, 50)}, max_depth=2, leaf_fraction=0.25).fit(
         federation(200, 300), "y"
     )
-    again = DPTopDown.from_json(fitted.to_json())
+    again = FederatedTopDown.from_json(fitted.to_json())
     assert again.get_params() == {**fitted.get_params(), "splits": {"x": [20, 50]}}
     assert (again.tree_, again.cost_, again.card_) == (fitted.tree_, fitted.cost_, fitted.card_)
     with pytest.raises(QueryError, match="`card`"):
-        DPTopDown.from_json(fitted.to_json().replace('"rounds"', '"turns"'))
+        FederatedTopDown.from_json(fitted.to_json().replace('"rounds"', '"turns"'))

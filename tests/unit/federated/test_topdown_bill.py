@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DPTopDown's bill: what it asks and spends at each holder, also when something goes wrong or comes back."""
+"""FederatedTopDown's bill: what it asks and spends at each holder, also when something goes wrong or comes back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from miners import DPTopDown, Federation
+from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderFailed
 from miners.federated.topdown import deal
 from pinq.errors import BudgetExceeded
@@ -73,7 +73,7 @@ def test_every_ledger_equals_the_claim(
         for size, one in zip(sizes, adjacencies, strict=False)
     ]
     with Federation(handles) as holders:
-        fitted = DPTopDown(epsilon=epsilon, **params).fit(holders, "y")
+        fitted = FederatedTopDown(epsilon=epsilon, **params).fit(holders, "y")
         assert {handle.budget.spent for handle in handles} == {epsilon}
         assert fitted.cost_ == epsilon
         assert set(fitted.card_.spent.values()) == {epsilon}
@@ -100,7 +100,7 @@ def test_a_holder_that_fails_in_the_middle_costs_nobody_more(strategy: Any, befo
 
     with Interrupted(handles, before=before, happens=use_up, on_failure=rule) as holders:
         try:
-            fitted = DPTopDown(epsilon=1, strategy=strategy, max_nodes=7, at_once=2).fit(holders, "y")
+            fitted = FederatedTopDown(epsilon=1, strategy=strategy, max_nodes=7, at_once=2).fit(holders, "y")
         except HolderFailed as error:
             assert rule == "fail"
             assert list(error.spent.values()) == [handle.budget.spent for handle in handles]
@@ -124,7 +124,7 @@ def test_counts_are_of_those_who_stayed() -> None:
             last.noisy_count(epsilon=last.budget.remaining)
 
         with Interrupted(handles, before=3, happens=use_up, on_failure="drop") as holders:
-            fitted = DPTopDown(epsilon=10**4, strategy=strategy).fit(holders, "y")
+            fitted = FederatedTopDown(epsilon=10**4, strategy=strategy).fit(holders, "y")
             assert [one.holder for one in fitted.card_.dropped] == ["holder 3"]
             assert fitted.tree_.nodes[0].rows == pytest.approx(1200, abs=1)
 
@@ -133,13 +133,13 @@ def test_counts_are_of_those_who_stayed() -> None:
 def test_too_little_budget_is_known_before_anything_is_spent(strategy: Any) -> None:
     rich, poor = (simulated(SCHEMA, rows=50, epsilon=epsilon) for epsilon in (2, "0.5"))
     both = Federation([rich, poor])
-    with pytest.raises(HolderFailed, match="'holder 2' failed: DPTopDown"):
-        DPTopDown(epsilon=1, strategy=strategy).fit(both, "y")
+    with pytest.raises(HolderFailed, match="'holder 2' failed: FederatedTopDown"):
+        FederatedTopDown(epsilon=1, strategy=strategy).fit(both, "y")
     assert both.spent() == {"holder 1": 0, "holder 2": 0}
     with pytest.raises(BudgetExceeded):
-        DPTopDown(epsilon=1, strategy=strategy).fit(poor, "y")
+        FederatedTopDown(epsilon=1, strategy=strategy).fit(poor, "y")
     either = Federation([rich, poor], on_failure="drop")
-    fitted = DPTopDown(epsilon=1, strategy=strategy).fit(either, "y")
+    fitted = FederatedTopDown(epsilon=1, strategy=strategy).fit(either, "y")
     assert fitted.card_.spent == {"holder 1": 1, "holder 2": 0}
 
 
@@ -148,7 +148,7 @@ def test_too_little_budget_is_known_before_anything_is_spent(strategy: Any) -> N
 def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
     """Free; its total is what every ledger says afterwards, and its depth is kept."""
     holders = federation(*[300] * count, epsilon="0.7")
-    miner = DPTopDown(epsilon="0.7", strategy=strategy, max_nodes=15)
+    miner = FederatedTopDown(epsilon="0.7", strategy=strategy, max_nodes=15)
     plan = miner.plan(holders.schema, "y", holders=count)
     assert set(holders.spent().values()) == {0}
     assert plan.total == Fraction("0.7")
@@ -169,7 +169,7 @@ def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
 
 def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
     """Level by level: whose it is, and at which loss. (At this epsilon their noisy sizes are equal.)"""
-    miner = DPTopDown(epsilon=10**5, max_depth=5)
+    miner = FederatedTopDown(epsilon=10**5, max_depth=5)
     with Noted([simulated(SCHEMA, data=rows(300, 1), epsilon=10**5) for _ in range(3)]) as holders:
         plan = miner.plan(holders.schema, "y", holders=3)
         miner.fit(holders, "y")
@@ -188,7 +188,7 @@ def test_no_more_nodes_are_split_than_may_be(strategy: Any, monkeypatch: pytest.
     )
     table = rows(900).assign(x=lambda frame: frame["x"].where(frame["x"] % 5 > 0)).drop(columns="job")
     with Federation([simulated(schema, data=table, epsilon=1000)]) as holders:
-        miner = DPTopDown(epsilon=1000, strategy=strategy, max_nodes=7, max_depth=3, at_once=1)
+        miner = FederatedTopDown(epsilon=1000, strategy=strategy, max_nodes=7, max_depth=3, at_once=1)
         nodes = miner.fit(holders, "y").tree_.nodes
         assert miner.cost_ == 1000
         assert 3 <= sum(node.split is not None for node in nodes) <= 7
@@ -199,11 +199,11 @@ def test_no_more_nodes_are_split_than_may_be(strategy: Any, monkeypatch: pytest.
 
 def test_a_plan_says_where_it_stops_short() -> None:
     for strategy in STRATEGIES:
-        plan = DPTopDown(strategy=strategy, max_nodes=7, max_depth=9).plan(SCHEMA, "y")
+        plan = FederatedTopDown(strategy=strategy, max_nodes=7, max_depth=9).plan(SCHEMA, "y")
         assert plan.lines[-1].parts == 2 * 8
         assert ("no more than 3 levels" in repr(plan)) == (strategy == "turns")
-    assert DPTopDown(strategy="noisy_counts", max_depth=0).plan(SCHEMA, "y").lines[-1].parts == 2
-    assert DPTopDown(epsilon="0.000000001").plan(SCHEMA, "y", holders=4).total == Fraction(1, 10**9)
+    assert FederatedTopDown(strategy="noisy_counts", max_depth=0).plan(SCHEMA, "y").lines[-1].parts == 2
+    assert FederatedTopDown(epsilon="0.000000001").plan(SCHEMA, "y", holders=4).total == Fraction(1, 10**9)
 
 
 def test_a_fit_that_ends_early_says_what_it_spent() -> None:
@@ -214,7 +214,7 @@ def test_a_fit_that_ends_early_says_what_it_spent() -> None:
         handle.noisy_count(epsilon=handle.budget.remaining)
 
     with pytest.raises(BudgetExceeded) as error:
-        DPTopDown(epsilon=20, strategy="noisy_counts", budget="uniform", max_depth=4, leaf_fraction=0.5).fit(
+        FederatedTopDown(epsilon=20, strategy="noisy_counts", budget="uniform", max_depth=4, leaf_fraction=0.5).fit(
             Interrupted([handle], before=1, happens=use_up), "y"
         )
     assert error.value.__notes__ == ["Spent by the whole fit until then: holder 1: 20."]
@@ -227,7 +227,7 @@ def test_who_does_not_say_what_it_charged_counts_as_the_claim() -> None:
         def spent(self) -> Any:
             return dict.fromkeys(super().spent())
 
-    fitted = DPTopDown(epsilon=1, max_depth=1).fit(Forgetful([simulated(SCHEMA, data=rows(30), epsilon=1)]), "y")
+    fitted = FederatedTopDown(epsilon=1, max_depth=1).fit(Forgetful([simulated(SCHEMA, data=rows(30), epsilon=1)]), "y")
     assert fitted.card_.spent == {"holder 1": None}
     assert fitted.cost_ == 1
     assert "holder 1: does not say what it charged, 2 requests" in repr(fitted.card_)
@@ -245,7 +245,7 @@ def test_a_fit_that_was_broken_off_is_resumed_without_paying_again(strategy: Any
         def gone(_: Federation) -> None:
             raise KeyboardInterrupt
 
-        miner = DPTopDown(epsilon=20, strategy=strategy, max_nodes=7, at_once=2, resume=True)
+        miner = FederatedTopDown(epsilon=20, strategy=strategy, max_nodes=7, at_once=2, resume=True)
         with pytest.raises(KeyboardInterrupt):
             miner.fit(Interrupted(handles, before=before, happens=gone), "y")
         paid = {f"holder {place}": handle.budget.spent for place, handle in enumerate(handles, start=1)}
@@ -270,7 +270,7 @@ def test_a_fit_that_was_broken_off_is_resumed_without_paying_again(strategy: Any
 def test_round_trips_are_few(strategy: Any, at_once: int) -> None:
     """Best-first at most one round a split and two more; in turns one a level and two more."""
     four = federation(500, 500, 500, 500, epsilon=100)
-    fitted = DPTopDown(epsilon=100, strategy=strategy, max_nodes=15, at_once=at_once).fit(four, "y")
+    fitted = FederatedTopDown(epsilon=100, strategy=strategy, max_nodes=15, at_once=at_once).fit(four, "y")
     splits = 15
     assert fitted.card_.rounds == four.rounds <= {"turns": 4 + 2}.get(strategy, splits + 2)
     # NoisyCounts asks one histogram for each attribute; then the leaves, those of one depth together.
@@ -283,7 +283,7 @@ def test_no_more_nodes_are_split_than_one_request_may_name(strategy: Any, monkey
     """Of few parts to a request a small tree is grown, which is paid for like any other: no limit ends a fit."""
     monkeypatch.setattr("miners.federated.topdown.MAX_PARTS", 3 * 2 * 3)  # three splits of two classes
     with federation(800, 700, epsilon=10**5) as holders:
-        fitted = DPTopDown(epsilon=10**5, strategy=strategy, max_depth=3).fit(holders, "y")
+        fitted = FederatedTopDown(epsilon=10**5, strategy=strategy, max_depth=3).fit(holders, "y")
     assert set(fitted.card_.spent.values()) == {10**5}
     assert 1 <= sum(node.split is not None for node in fitted.tree_.nodes) <= 3
 
@@ -292,7 +292,7 @@ def test_turns_are_dealt_by_what_a_choice_sees() -> None:
     """Of two tables of one size the one whose neighbours differ by two rows has noise of twice the size, and gets half as many turns."""
     schemas = (SCHEMA, SCHEMA.model_copy(update={"adjacency": "substitute"}))
     with Noted([simulated(one, data=rows(600, 1), epsilon=10**4) for one in schemas]) as holders:
-        DPTopDown(epsilon=10**4, max_depth=3).fit(holders, "y")
+        FederatedTopDown(epsilon=10**4, max_depth=3).fit(holders, "y")
         assert [name for name, _ in holders.chosen] == ["holder 1", "holder 1", "holder 2"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.papers.topdown.paper import PaperTopDown
-from miners import DPTopDown
+from miners import FederatedTopDown
 from pinq.errors import QueryError
 from tests.holders import SCHEMA, federation, rows
 
@@ -43,8 +43,8 @@ def test_a_stored_model_of_such_a_strategy_predicts_without_them() -> None:
     """The package does not fit it again, and says where the strategy is."""
     with federation(1500, epsilon=20) as holders:
         fitted = PaperTopDown(epsilon=20, strategy="local_rnm").fit(holders, "y")
-    text = fitted.to_json().replace("pinq-PaperTopDown", "pinq-DPTopDown")
-    stored = DPTopDown.from_json(text)
+    text = fitted.to_json().replace("pinq-PaperTopDown", "pinq-FederatedTopDown")
+    stored = FederatedTopDown.from_json(text)
     assert stored.tree_ == fitted.tree_
     assert stored.card_ == fitted.card_
     with pytest.raises(QueryError, match=r"benchmarks/papers/topdown/paper\.py; it must be 'turns'"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from miners import DPScorecard, DPScorecardRegressor
+from miners import FederatedScorecard, FederatedScorecardRegressor
 from miners.federated.federation import Sums
 from miners.secure import SecureFederation
 from miners.secure.id3.task import hold
@@ -43,7 +43,7 @@ def drafted(rows: list[int], **fields: Any) -> Session:
 
 
 def miner_for(target: str, **params: Any) -> Any:
-    return (DPScorecardRegressor if target == "age" else DPScorecard)(strategy="secure", **params)
+    return (FederatedScorecardRegressor if target == "age" else FederatedScorecard)(strategy="secure", **params)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -91,7 +91,7 @@ def test_the_parties_own_recursion_says_what_was_claimed(
 def test_the_field_holds_every_sum() -> None:
     """Its bits follow from the smallest loss of a unit; no loss of that width has more units, whatever its bound."""
     session = drafted([900] * 3, epsilon="1", steps=8, adjacency="substitute", target="age")
-    needed = DPScorecardRegressor(epsilon=1, steps=8, strategy="secure").sums_needed(session.schema_, "age")
+    needed = FederatedScorecardRegressor(epsilon=1, steps=8, strategy="secure").sums_needed(session.schema_, "age")
     assert needed.sums is not None
     units = most_units(2)
     assert session.bits == noisy_sum_bits(2700 * units, 3, needed.sums.exact / 2 / units) > 20
@@ -102,7 +102,7 @@ def test_the_field_holds_every_sum() -> None:
         *(Residuals("age", Points(), limit) for limit in (1 / 256, 0.3, 1, 31, 32, 33, 63.99, 64, 100)),
     ):
         assert Units.of(loss, SCHEMA).sensitivity <= most_units(loss.width(SCHEMA)), loss
-    assert DPScorecard(strategy="noisy_counts").sums_needed(SCHEMA, "ward").width == 8
+    assert FederatedScorecard(strategy="noisy_counts").sums_needed(SCHEMA, "ward").width == 8
 
 
 @pytest.mark.parametrize(("target", "classes", "starts"), [("ill", 2, 1), ("age", 3, 3)])
@@ -166,7 +166,7 @@ def test_what_cannot_be_a_session(fields: dict[str, Any], message: str) -> None:
 def test_only_strategies_without_choices_say_what_sums_they_need() -> None:
     """A holder's choice is no sum."""
     with pytest.raises(QueryError, match="'turns' asks for choices too"):
-        DPScorecard().sums_needed(SCHEMA, "ill")
+        FederatedScorecard().sums_needed(SCHEMA, "ill")
 
 
 def test_sessions_of_trees_keep_their_hash() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from miners import DPScorecard, DPScorecardRegressor
+from miners import FederatedScorecard, FederatedScorecardRegressor
 from miners.secure import SecureFederation
 from miners.secure.mpc import noise
 from miners.secure.sums.additions import Units, most_units
@@ -97,16 +97,17 @@ def test_a_sum_has_the_noise_of_its_sensitivity(monkeypatch: pytest.MonkeyPatch)
 def test_each_party_is_charged_the_claim() -> None:
     """To the nano-epsilon; and beyond its limit it refuses before anything is shared."""
     parties = together(30)
-    fitted = DPScorecard(epsilon=30, strategy="secure", steps=2).fit(parties, "ill")
+    fitted = FederatedScorecard(epsilon=30, strategy="secure", steps=2).fit(parties, "ill")
     assert parties.spent() == fitted.holders_.spent == {"all parties": Fraction(30)}
     assert fitted.score(patients(1000, 9)) > 0.7
-    assert DPScorecard(epsilon=30, strategy="secure").plan(SCHEMA, "ill").total == 30
+    assert FederatedScorecard(epsilon=30, strategy="secure").plan(SCHEMA, "ill").total == 30
     with pytest.raises(BudgetExceeded, match="0 remains"):
-        DPScorecard(epsilon=1, strategy="secure").fit(parties, "ill")
+        FederatedScorecard(epsilon=1, strategy="secure").fit(parties, "ill")
 
 
 @pytest.mark.parametrize(
-    ("target", "miner"), [("ward", DPScorecard), ("ill", DPScorecard), ("age", DPScorecardRegressor)]
+    ("target", "miner"),
+    [("ward", FederatedScorecard), ("ill", FederatedScorecard), ("age", FederatedScorecardRegressor)],
 )
 def test_rows_without_a_target_are_passed_over(target: str, miner: Any) -> None:
     """Wherever they are, in some parties' tables or in all, each kind of fit costs what it claims and learns from the others."""

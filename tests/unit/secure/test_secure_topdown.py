@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import miners.secure.sums.together
-from miners import DPTopDown, Federation
+from miners import FederatedTopDown, Federation
 from miners.federated.federation import CountSource
 from miners.federated.growing import splitting_functions
 from miners.federated.holders_miner import NEEDS, STRATEGIES
@@ -69,7 +69,7 @@ def test_the_parties_own_recursion_says_what_was_claimed(
         epsilon=epsilon,
         colluding=colluding,
     )
-    fitted = DPTopDown(epsilon=epsilon, **params).fit(together, "ill")
+    fitted = FederatedTopDown(epsilon=epsilon, **params).fit(together, "ill")
     assert together.spent() == fitted.card_.spent == {"all parties": epsilon}
     assert fitted.cost_ == epsilon
 
@@ -77,7 +77,7 @@ def test_the_parties_own_recursion_says_what_was_claimed(
 def test_more_than_the_limit_is_refused_before_anything_is_shared() -> None:
     together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1)
     with pytest.raises(BudgetExceeded, match=r"fit needs an epsilon of 2; 1 remains"):
-        DPTopDown(epsilon=2, strategy="secure").fit(together, "ill")
+        FederatedTopDown(epsilon=2, strategy="secure").fit(together, "ill")
     together.parts().noisy_count(epsilon="0.75")
     with pytest.raises(BudgetExceeded, match=r"cost each party epsilon 0\.5; 0\.25 remains"):
         together.parts().noisy_count(epsilon="0.5")
@@ -86,12 +86,12 @@ def test_more_than_the_limit_is_refused_before_anything_is_shared() -> None:
 
 def test_a_plan_says_what_a_fit_costs() -> None:
     """And of whose noise it speaks; the card survives JSON."""
-    miner = DPTopDown(epsilon=2, strategy="secure")
+    miner = FederatedTopDown(epsilon=2, strategy="secure")
     plan = miner.plan(SCHEMA, "ill", holders=3)
     assert plan.total == sum(line.epsilon for line in plan.lines) == 2
     assert "noise is that of one holder; where c of m parties may pool" in repr(plan)
     fitted = miner.fit(SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=2), "ill")
-    again = DPTopDown.from_json(fitted.to_json())
+    again = FederatedTopDown.from_json(fitted.to_json())
     assert (again.tree_, again.card_) == (fitted.tree_, fitted.card_)
 
 
@@ -125,7 +125,7 @@ def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_
         return ask(questions)
 
     together.ask = noted  # type: ignore[method-assign]
-    miner = DPTopDown(
+    miner = FederatedTopDown(
         epsilon=Fraction(nano, 10**9),
         strategy="secure",
         leaf_fraction=leaf and Fraction(leaf),
@@ -144,10 +144,10 @@ def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_
 
 def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan is for people: what it prints decides nothing. The smallest loss does, at the schema's distance."""
-    monkeypatch.setattr(DPTopDown, "plan", None)
+    monkeypatch.setattr(FederatedTopDown, "plan", None)
     for adjacency, distance in (("add-remove", 1), ("substitute", 2)):
         session = drafted([900] * 3, epsilon="0.5", adjacency=adjacency)
-        smallest = DPTopDown(epsilon="0.5", strategy="secure").smallest_count_loss(session.schema_, "ill")
+        smallest = FederatedTopDown(epsilon="0.5", strategy="secure").smallest_count_loss(session.schema_, "ill")
         assert smallest < Fraction(1, 10)
         assert session.bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
 
@@ -155,7 +155,7 @@ def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("strategy", ["turns"])
 def test_choices_have_no_smallest_count(strategy: Any) -> None:
     with pytest.raises(QueryError, match="asks for choices too"):
-        DPTopDown(strategy=strategy).smallest_count_loss(SCHEMA, "ill")
+        FederatedTopDown(strategy=strategy).smallest_count_loss(SCHEMA, "ill")
 
 
 # What it opens
@@ -188,7 +188,7 @@ def test_what_is_opened_is_what_was_promised() -> None:
 def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str) -> None:
     together = SecureFederation.simulated(TABLES, schema=SCHEMA)
     with pytest.raises(QueryError, match=message):
-        DPTopDown(**params).fit(together, "ill")
+        FederatedTopDown(**params).fit(together, "ill")
     with pytest.raises(QueryError, match="cannot answer exp_mech"):
         together.parts().exp_mech([Values("ward")], score=Gini("ill"), epsilon=1)
     assert together.spent() == {"all parties": 0}
@@ -209,7 +209,7 @@ def test_every_strategy_says_what_it_needs(strategy: Any) -> None:
     together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1)
     with Federation([simulated(SCHEMA, rows=200, epsilon=1)]) as holders:
         for source in (together, holders):
-            miner = DPTopDown(epsilon=1, strategy=strategy, max_depth=1)
+            miner = FederatedTopDown(epsilon=1, strategy=strategy, max_depth=1)
             if NEEDS[strategy] in (None, *source.abilities):
                 assert miner.fit(source, "ill").cost_ == 1
             else:
@@ -259,7 +259,7 @@ def test_handles_that_answer_for_themselves_are_refused() -> None:
             QueryError,
             match=r"with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`.*Nothing was spent",
         ):
-            DPTopDown(strategy="secure").fit(holders, "ill")
+            FederatedTopDown(strategy="secure").fit(holders, "ill")
         assert set(holders.spent().values()) == {0}
 
 
@@ -319,8 +319,8 @@ def test_it_learns_what_one_holder_of_all_rows_would() -> None:
     """With hardly any noise the same tree as NoisyCounts on one table with everybody's rows."""
     whole = pd.concat(TABLES)
     together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1000)
-    fitted = DPTopDown(epsilon=1000, strategy="secure", max_depth=4).fit(together, "ill")
+    fitted = FederatedTopDown(epsilon=1000, strategy="secure", max_depth=4).fit(together, "ill")
     with simulated(SCHEMA.model_copy(update={"max_rows": len(whole)}), data=whole, epsilon=1000) as handle:
-        alone = DPTopDown(epsilon=1000, strategy="noisy_counts", max_depth=4).fit(handle, "ill")
+        alone = FederatedTopDown(epsilon=1000, strategy="noisy_counts", max_depth=4).fit(handle, "ill")
     assert [node.split for node in fitted.tree_.nodes] == [node.split for node in alone.tree_.nodes]
     assert fitted.tree_.n_leaves > 1
