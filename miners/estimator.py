@@ -19,8 +19,8 @@ import numpy as np
 from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import FitWarning, Plan, PlanLine, loss_text, remember_fit
 from miners.fitted.forest import Forest
-from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.model_card import ModelCard, model_card
+from miners.fitted.node import param_out, read_stored
 from miners.fitted.reliability import Reliability, determination
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import count_scale
-from miners.budget.recipe import spread
+from miners.budget.plan import count_scale, spread
 from miners.fitted.route import encode, encode_rows
 from miners.growth.candidates import Grid, attribute_cells
 from miners.scorecards.card import log_shares

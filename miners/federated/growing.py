@@ -23,14 +23,19 @@ from typing import Self
 
 import numpy as np
 
-from miners.budget.plan import PlanLine
-from miners.budget.recipe import Step, StepName, StepQuestion
+from miners.budget.plan import PlanLine, Step, StepName, StepQuestion
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, pooled
 from miners.fitted.node import Split
-from miners.growth.candidates import attribute_names, by_column, equal_width, families, require_attributes
-from miners.growth.criteria import choice_noise_scale
-from miners.growth.frontier import OpenNode
-from miners.trees.strategy import Problem, noise_of
+from miners.growth.candidates import (
+    attribute_names,
+    by_column,
+    choice_noise_scale,
+    equal_width,
+    families,
+    require_attributes,
+)
+from miners.growth.fitted_nodes import OpenNode
+from miners.growth.frontier import Problem, noise_of
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, is_whole
 from pinq.public.columns import CutPoint

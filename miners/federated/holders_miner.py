@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 from warnings import catch_warnings, simplefilter
 
 from miners.budget.payment import require_budget
-from miners.budget.plan import FitWarning, Plan, loss_text, remember_fit, warn_before_fit
+from miners.budget.plan import FitWarning, Plan, loss_text, many, remember_fit, warn_before_fit
 from miners.estimator import Miner, Model, public_schema, whole_number
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
-from miners.trees.strategy import many
 from pinq.analyst.reuse import reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent

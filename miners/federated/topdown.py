@@ -40,8 +40,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from miners.budget.plan import FitWarning, PlanLine, lost_votes
-from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
+from miners.budget.plan import FitWarning, PlanLine, Recipe, Step, StepName, StepQuestion, lost_votes, many, spread
 from miners.estimator import TreeClassifier, require_varied, require_word, whole_number
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
 from miners.federated.growing import (
@@ -67,11 +66,18 @@ from miners.federated.holders_miner import (
 )
 from miners.fitted.node import Split
 from miners.fitted.tree import Tree, faint_of
-from miners.growth.candidates import attribute_names, default_depth_note, families, levels_carried
-from miners.growth.criteria import impurity_reduction, require_criterion, score_of
+from miners.growth.candidates import (
+    attribute_names,
+    default_depth_note,
+    families,
+    impurity_reduction,
+    levels_carried,
+    require_criterion,
+    score_of,
+)
 from miners.growth.fitted_nodes import estimated_nodes
+from miners.growth.frontier import Problem, SplitCandidate
 from miners.trees.diffp_c45 import LEAF_SHARE
-from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from miners.fitted.json_form import read_json
-from miners.fitted.node import as_array, target_of
+from miners.fitted.node import as_array, read_json, target_of
 from miners.fitted.route import encode_rows, length
 from miners.fitted.tree import Tree, mean_importances, stacked
 from pinq.errors import QueryError

@@ -24,8 +24,21 @@ import numpy as np
 
 from miners.budget.plan import rare_classes
 from miners.fitted.estimates import class_shares, counted_shares, drowned, moment_shares, open_shares
-from miners.fitted.json_form import node_in, node_out, read_json
-from miners.fitted.node import ENDS, Ends, MeanTarget, Node, Split, Target, as_array, checked_depths, summed, target_of
+from miners.fitted.node import (
+    ENDS,
+    Ends,
+    MeanTarget,
+    Node,
+    Split,
+    Target,
+    as_array,
+    checked_depths,
+    node_in,
+    node_out,
+    read_json,
+    summed,
+    target_of,
+)
 from miners.fitted.plot import MAX_LINES, plot
 from miners.fitted.route import Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text

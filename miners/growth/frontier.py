@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frontier loop: how every tree of this package grows, alone or as one of a forest.
 
-Each step is one question to a whole level at once.
+Each step is one question to a whole level at once. A ``TreeStrategy`` is everything that one
+algorithm does its own way: its questions, how those read in a plan, how splits are chosen. Where an
+algorithm has the variants "best" and "paper", its file has the strategies ``Best`` and ``Paper``.
 
 Privacy:
     Claim: growing costs at most ``recipe.total``, in the policy's terms; exactly that unless a leaf
@@ -15,25 +17,28 @@ Privacy:
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from miners.budget.plan import count_scale, count_variance
-from miners.budget.recipe import DESCRIBING, Recipe, Step, StepName
-from miners.fitted.node import Ends, Split
-from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Part
+from miners.budget.plan import DESCRIBING, Recipe, Step, StepName, StepQuestion, count_scale, count_variance
+from miners.fitted.node import Ends, Node, Split
+from miners.growth.candidates import choice_noise_scale, score_of
+from miners.growth.fitted_nodes import OpenNode, estimated_nodes
+from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
-from pinq.public.specs import MAX_PARTS, Partition, Values, bind
+from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Values, bind
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts
 
-__all__ = ["Level", "OpenNode", "ask_classes", "ask_ends", "grow"]
+__all__ = ["Level", "Problem", "SplitCandidate", "TreeStrategy", "ask_classes", "ask_ends", "grow", "noise_of"]
 
 
 def ask_classes(parts: Parts, target: str, epsilon: Epsilon) -> np.ndarray:
@@ -59,71 +64,6 @@ def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within
     shares = ((answer.numbers - low) / (high - low)).ravel()
     rows = np.asarray(answer.facts.rows).reshape(-1, 1)
     return np.asarray(rows * np.column_stack([1 - shares, shares]))
-
-
-@dataclass(eq=False)
-class OpenNode:
-    """A node while its tree grows.
-
-    Attributes:
-        part: Where it is, by the splits above it.
-        used: Columns that its path does not split again.
-        size: Noisy number of rows, None where it was not asked.
-        size_scale: Scale of the noise in ``size``.
-        cells: Noisy rows of each class, the missing class last where there is one, or of the two
-            ends of a numeric target; None where they were not asked.
-        variance: Of the noise in each of ``cells``.
-        left: What its path has left, where leaves are described only once all trees have grown.
-        path_end: How many splits are kept on the longest path through it, once that was asked.
-    """
-
-    part: Part = field(default_factory=Part)
-    used: frozenset[str] = frozenset()
-    split: Split | None = None
-    children: tuple[int, ...] = ()
-    size: float | None = None
-    size_scale: float | None = None
-    cells: np.ndarray | None = None
-    variance: float = float("inf")
-    cells_scale: float | None = None
-    left: Epsilon | None = None
-    path_end: int = 0
-
-    @property
-    def rows(self) -> float:
-        """The noisy number of rows as far as it is known yet; infinite where nothing was asked."""
-        if self.size is not None:
-            return self.size
-        return float("inf") if self.cells is None else float(self.cells.sum())
-
-    def observe(self, cells: np.ndarray, variance: float, scale: float | None = None) -> None:
-        """Averages one more set of noisy class counts in, the surer one weighing more."""
-        if self.cells is None:
-            self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
-            return
-        # 10 of variance 4, then 20 of variance 1: the second weighs 4/5, so 18 of variance 4/5.
-        weight = self.variance / (self.variance + variance)
-        self.cells = self.cells + weight * (cells - self.cells)
-        self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
-
-    def branch(self, split: Split, partition: Partition, first: int, used: frozenset[str]) -> list[Self]:
-        """Splits the node.
-
-        Args:
-            split: By what.
-            partition: The same, bound to the schema.
-            first: The number of the first child among the nodes of the tree.
-            used: Columns that the paths below do not split again.
-
-        Returns:
-            The children, in the order of the parts.
-        """
-        self.split, self.children = split, tuple(range(first, first + partition.size))
-        return [self.child(Part(self.part, partition, index), used) for index in range(partition.size)]
-
-    def child(self, part: Part, used: frozenset[str]) -> Self:
-        """Returns an open node below, of which nothing is known yet."""
-        return type(self)(part, used)
 
 
 FEW_PARTS = 4096  # that many may be asked of a small table too
@@ -158,45 +98,191 @@ class Level:
         return Level(self.number, self.parts[chosen], nodes, below, self.below_scale)
 
 
-class Strategy(Protocol):
-    """How one algorithm divides its epsilon, chooses splits and ends paths."""
+SplitCandidate = Values | Cuts | Groups | AnyCut | AnyGrouping
+Offer = Sequence[SplitCandidate] | Sequence[Sequence[SplitCandidate]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned: all public, all checked.
+
+    Attributes:
+        schema: The public schema.
+        target: The column to predict; None in a plan that is asked for without one.
+        cells: Numbers that a node is described by: parts of the histogram of classes, one for a
+            missing class included, or the two ends of a numeric target.
+        classes: How many of them are predicted, the first ones: all but a missing class.
+        epsilon: What learning it may cost in all, beside ``looks``.
+        numeric: Whether the target is numeric.
+        looks: What each question for the range of a numeric target costs.
+        within: The range, once it is known.
+    """
+
+    schema: Schema
+    target: str | None
+    cells: int
+    classes: int
+    epsilon: Epsilon
+    numeric: bool = False
+    looks: tuple[Epsilon, ...] = ()
+    within: Ends = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TreeStrategy(ABC):
+    """How one algorithm divides its epsilon, chooses splits and ends paths.
+
+    Attributes:
+        problem: What is to be learned.
+        epsilon: What growing costs.
+        depth: Levels of splits that are asked for.
+        criterion: By what a split is judged.
+        trees: How many trees grow together, each from a shard of its own; 1 for one tree on all
+            rows.
+        certainty: C4.5's certainty factor; None where nothing is pruned.
+        textbook: Whether splits are chosen by the exponential mechanism with its factor 2.
+        spends_rest: See ``Recipe``.
+    """
+
+    problem: Problem
+    epsilon: Epsilon
+    depth: int
+    criterion: str
+    trees: int = 1
+    certainty: float | None = None
+
+    textbook: ClassVar[bool] = False
+    spends_rest: ClassVar[bool] = True
+
+    @abstractmethod
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+
+    @abstractmethod
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Returns a split for each node of a level; None for a node that cannot be split."""
+
+    @abstractmethod
+    def max_parts(self, node: OpenNode) -> int:
+        """Returns the most parts that a node's split can have."""
+
+    def fan_out(self, level: int) -> int:
+        """Returns the most parts that a split of this level makes."""
+        return self.max_parts(OpenNode())
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The steps, at their losses."""
+        levels, leaf = self.questions()
+        return Recipe.by_weights(self.epsilon, levels, leaf, spends_rest=self.spends_rest)
 
     @property
     def schema(self) -> Schema:
         """The public schema."""
+        return self.problem.schema
 
     @property
-    def recipe(self) -> Recipe:
-        """The steps, at their losses."""
+    def target(self) -> str:
+        """The column to predict."""
+        return str(self.problem.target)
 
     @property
     def cells(self) -> int:
         """How many numbers describe a node."""
+        return self.problem.cells
 
     @property
     def stop_rows(self) -> int:
         """The rows from which a tree's first node is worth splitting, where the recipe stops."""
+        return self.stop_rows_at(self.recipe.leaf_step(StepName.CLASSES).epsilon)
+
+    def stop_rows_at(self, epsilon: Epsilon) -> int:
+        """Returns as many rows as there is noise in all that describes two leaves at this loss."""
+        # Two classes at epsilon .1: counts deviate by 14.1, so 2 * 2 * 14.1 rows, 57.
+        return math.ceil(2 * self.cells * noise_of(self.schema, epsilon))
 
     def describe(self, parts: Parts, epsilon: Epsilon) -> np.ndarray:
         """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
-
-    def choose(self, level: Level) -> Sequence[Split | None]:
-        """Returns a split for each node of a level; None for a node that cannot be split."""
+        if self.problem.numeric:
+            return ask_ends(parts, self.schema, self.target, epsilon, self.problem.within)
+        return ask_classes(parts, self.target, epsilon)
 
     def without_split(self, level: int) -> Sequence[Step]:
         """Returns the steps that a node has been asked for which ``choose`` returns None."""
+        return self.recipe.levels[level]
 
     def threshold(self, node: OpenNode) -> float:
-        """Returns the noisy size from which a node is split."""
-
-    def max_parts(self, node: OpenNode) -> int:
-        """Returns the most parts that a node's split can have."""
+        """Returns the noisy size from which a node is split; without a rule all are."""
+        return -math.inf
 
     def uses_up(self, split: Split) -> bool:
         """Returns whether a path that has used this split does not use its column again."""
+        return split.is_finest
+
+    def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
+        """Returns the nodes of each fitted tree."""
+        return estimated_nodes(trees, self.cells, self.problem.classes, self.certainty)
+
+    # Questions
+
+    def size_question(self, of: str, weight: int = 1) -> StepQuestion:
+        """Returns the question for the rows of nodes."""
+        return StepQuestion(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
+
+    def classes_question(self, of: str, weight: int = 1) -> StepQuestion:
+        """Returns the question that describes nodes."""
+        if self.problem.numeric:
+            asked = f"mean of `{self.target}` in {of}"
+            return StepQuestion(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
+        asked = f"classes of {of}"
+        return StepQuestion(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
+
+    def choice_question(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuestion:
+        """Returns the question for splits that the criterion judges."""
+        return StepQuestion(name, "exp_mech", asked, self.choice_noise, weight, times)
+
+    def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
+        """Returns the standard deviation of a count's noise."""
+        return noise_of(self.schema, epsilon), "rows"
+
+    def choice_noise(self, epsilon: Epsilon) -> tuple[float, str]:
+        """Returns the scale of the noise in a choice."""
+        return choice_noise_scale(self.schema, self.criterion, epsilon, textbook=self.textbook, target=self.target)
+
+    # Choices
+
+    def ask_choices(self, parts: Parts, offered: Offer, step: Step) -> list[Split | None]:
+        """Returns what the mechanism chooses for each part among the candidates that it is offered.
+
+        Args:
+            parts: Who is asked.
+            offered: The candidates: one list for all parts, or a list for each.
+            step: At which loss.
+        """
+        within = [self.problem.within] if self.problem.numeric else []
+        score = score_of(self.criterion, self.target, *within)
+        splits = parts.exp_mech(offered, score=score, epsilon=step.epsilon, textbook=self.textbook)
+        return cast(list[Split | None], splits)  # what was offered
+
+    def ask_where_offered(
+        self, level: Level, offered: Sequence[Sequence[SplitCandidate]], step: Step
+    ) -> list[Split | None]:
+        """Returns the same where some nodes are offered nothing: not asked, they get None."""
+        splits: list[Split | None] = [None] * len(offered)
+        rows = [row for row, candidates in enumerate(offered) if candidates]
+        if rows:
+            answers = self.ask_choices(level.parts[rows], [offered[row] for row in rows], step)
+            for row, split in zip(rows, answers, strict=True):
+                splits[row] = split
+        return splits
 
 
-def grow(roots: Parts, strategy: Strategy) -> list[list[OpenNode]]:
+def noise_of(schema: Schema, epsilon: Epsilon) -> float:
+    """Returns the standard deviation of a count's noise, in rows."""
+    return standard_deviation(count_scale(schema, epsilon))
+
+
+def grow(roots: Parts, strategy: TreeStrategy) -> list[list[OpenNode]]:
     """Grows a tree below each of these disjoint parts, all together.
 
     Returns:
@@ -209,7 +295,7 @@ def grow(roots: Parts, strategy: Strategy) -> list[list[OpenNode]]:
     return [_tree_below(nodes, root) for root in range(len(roots))]
 
 
-def _grow(level: Level, nodes: list[OpenNode], strategy: Strategy) -> list[Level]:
+def _grow(level: Level, nodes: list[OpenNode], strategy: TreeStrategy) -> list[Level]:
     """Adds all that grows below a level to ``nodes``; returns all levels, this one first."""
     levels = [level]
     for steps in strategy.recipe.levels:
@@ -239,7 +325,7 @@ def _grow(level: Level, nodes: list[OpenNode], strategy: Strategy) -> list[Level
     return levels
 
 
-def _end_early(level: Level, asked: Sequence[Step], strategy: Strategy) -> None:
+def _end_early(level: Level, asked: Sequence[Step], strategy: TreeStrategy) -> None:
     """Asks the last question to nodes that are not split, after these steps of their level.
 
     Where one question of all leaves is going to say which of them stay, they only note what their
@@ -254,7 +340,7 @@ def _end_early(level: Level, asked: Sequence[Step], strategy: Strategy) -> None:
         _describe(level, recipe.early_leaf(level.number, asked), strategy)
 
 
-def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strategy: Strategy) -> None:
+def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strategy: TreeStrategy) -> None:
     """Ends paths where rows become too few, then describes the leaves that stay.
 
     One question of the leaves of all trees says how many splits are kept on the path to each. A
@@ -309,7 +395,7 @@ def _tree_below(nodes: Sequence[OpenNode], root: int) -> list[OpenNode]:
     return tree
 
 
-def _describe(level: Level, step: Step, strategy: Strategy) -> None:
+def _describe(level: Level, step: Step, strategy: TreeStrategy) -> None:
     """Runs a step that describes nodes."""
     if step.name is not StepName.SIZE:
         _ask_classes(level, step.epsilon, strategy)
@@ -320,14 +406,14 @@ def _describe(level: Level, step: Step, strategy: Strategy) -> None:
         node.size, node.size_scale = float(size), scale
 
 
-def _ask_classes(level: Level, epsilon: Epsilon, strategy: Strategy) -> None:
+def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None:
     """Asks one request for the cells of all these nodes."""
     scale = count_scale(strategy.schema, epsilon)
     for node, cells in zip(level.nodes, strategy.describe(level.parts, epsilon), strict=True):
         node.observe(cells, count_variance(scale), scale)
 
 
-def _worth_splitting(level: Level, strategy: Strategy) -> np.ndarray:
+def _worth_splitting(level: Level, strategy: TreeStrategy) -> np.ndarray:
     """Which nodes of a level are split, shape (nodes,): the large ones, the largest first.
 
     More leaves than the table can have rows are of no use, and a depth that a caller took from
@@ -345,7 +431,7 @@ def _worth_splitting(level: Level, strategy: Strategy) -> np.ndarray:
     return large
 
 
-def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strategy: Strategy) -> Level:
+def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strategy: TreeStrategy) -> Level:
     """Adds the children of each node, in the order of the parts of its split."""
     children: list[OpenNode] = []
     for parent, split in zip(level.nodes, splits, strict=True):

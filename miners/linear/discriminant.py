@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, many
-from miners.budget.recipe import spread
+from miners.budget.plan import PlanLine, count_scale, many, spread
 from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
 from miners.fitted.theme import INK, pyplot, shorten

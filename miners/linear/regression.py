@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, many
-from miners.budget.recipe import spread
+from miners.budget.plan import PlanLine, count_scale, many, spread
 from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
 from miners.linear.linear_miner import LinearMiner, arrays_in, reading

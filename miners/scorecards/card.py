@@ -26,8 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from miners.fitted.json_form import split_in, split_out
-from miners.fitted.node import Split, Target, as_array, target_of
+from miners.fitted.node import Split, Target, as_array, split_in, split_out, target_of
 from miners.fitted.route import encode_rows, length
 from miners.growth.candidates import refined
 from pinq.errors import QueryError

@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from miners.budget.recipe import spread
+from miners.budget.plan import spread
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 

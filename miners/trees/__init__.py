@@ -2,6 +2,6 @@
 """Trees and forests that learn from one handle, a file for each algorithm, the baselines in one.
 
 What they share of ``fit`` and ``plan`` is in ``tree_miner.py``; what an algorithm does its own way
-is a strategy (``strategy.py``), and how a tree grows is in ``growth``. Read ``tree_miner.py`` first,
+is a strategy, and how a tree grows is in ``growth``, both in ``frontier.py`` there. Read ``tree_miner.py`` first,
 then ``diffp_c45.py``.
 """

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from miners.budget.recipe import StepName, StepQuestion
+from miners.budget.plan import StepName, StepQuestion, many
 from miners.fitted.node import Split
 from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
-from miners.growth.frontier import Level
+from miners.growth.frontier import Level, Problem, SplitCandidate
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
-from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import Variant
 from pinq.errors import QueryError
 from pinq.public.checks import is_number

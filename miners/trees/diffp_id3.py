@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from miners.budget.recipe import StepName, StepQuestion
+from miners.budget.plan import StepName, StepQuestion, many
 from miners.fitted.node import Split
 from miners.growth.candidates import CutsByColumn
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
-from miners.trees.strategy import many
 from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import EpsilonLike
 

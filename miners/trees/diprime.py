@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, cast
 
-from miners.budget.recipe import Step, StepName, StepQuestion
+from miners.budget.plan import Step, StepName, StepQuestion, many
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word, whole_number
 from miners.fitted.node import Node, Split
-from miners.growth.candidates import default_depth_note, default_levels, families, levels_carried
-from miners.growth.criteria import REGRESSION_CRITERIA, require_criterion
-from miners.growth.fitted_nodes import released_nodes
-from miners.growth.frontier import Level, OpenNode
+from miners.growth.candidates import (
+    REGRESSION_CRITERIA,
+    default_depth_note,
+    default_levels,
+    families,
+    levels_carried,
+    require_criterion,
+)
+from miners.growth.fitted_nodes import OpenNode, released_nodes
+from miners.growth.frontier import Level, Problem, SplitCandidate
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
-from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.scores import Balance

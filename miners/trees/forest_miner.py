@@ -19,13 +19,12 @@ from typing import Literal
 
 import numpy as np
 
-from miners.budget.plan import count_scale, lost_votes
-from miners.budget.recipe import Recipe, StepName, StepQuestion, spread
+from miners.budget.plan import Recipe, StepName, StepQuestion, count_scale, lost_votes, many, spread
 from miners.estimator import Classifier, ForestFaces, Regressor, require_word, whole_number
 from miners.fitted.node import Split
 from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, families, multiway_splits, random_split
-from miners.growth.frontier import Level, OpenNode
-from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
+from miners.growth.fitted_nodes import OpenNode
+from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, TreeMiner
 from pinq.errors import QueryError
 from pinq.public.checks import is_number

@@ -9,15 +9,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from miners.budget.plan import Plan, count_scale, lost_votes, rows_text
-from miners.budget.recipe import StepName
+from miners.budget.plan import Plan, StepName, count_scale, lost_votes, many, rows_text
 from miners.estimator import TreeClassifier, require_word, whole_number
 from miners.fitted.node import Node, Split
-from miners.growth.candidates import MAX_LEVELS, CutsByColumn, default_depth_note, multiway_splits
-from miners.growth.criteria import CRITERIA, require_criterion
-from miners.growth.fitted_nodes import calibrated_nodes, released_nodes
-from miners.growth.frontier import OpenNode
-from miners.trees.strategy import Problem, SplitCandidate, TreeStrategy, many, noise_of
+from miners.growth.candidates import (
+    CRITERIA,
+    MAX_LEVELS,
+    CutsByColumn,
+    default_depth_note,
+    multiway_splits,
+    require_criterion,
+)
+from miners.growth.fitted_nodes import OpenNode, calibrated_nodes, released_nodes
+from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from miners.budget.plan import count_scale, count_variance
-from miners.budget.recipe import StepName, StepQuestion
+from miners.budget.plan import StepName, StepQuestion, count_scale, count_variance, many
 from miners.fitted.node import Split
-from miners.growth.candidates import CutsByColumn
-from miners.growth.criteria import CRITERIA, gain
+from miners.growth.candidates import CRITERIA, CutsByColumn, gain
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
-from miners.trees.strategy import many
 from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.specs import Values

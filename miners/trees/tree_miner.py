@@ -24,14 +24,12 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import numpy as np
 
-from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale
-from miners.budget.recipe import DESCRIBING, Step, spread
+from miners.budget.plan import DESCRIBING, FitWarning, PlanLine, Step, count_line, count_scale, spread
 from miners.estimator import HandleMiner, require_varied
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree, faint_of
-from miners.growth.frontier import grow
+from miners.growth.frontier import Problem, TreeStrategy, grow
 from miners.growth.target_range import PLAIN, TargetRange
-from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema

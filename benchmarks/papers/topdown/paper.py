@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from miners import FederatedTopDown
-from miners.budget.recipe import Step, StepName, StepQuestion, spread
+from miners.budget.plan import Step, StepName, StepQuestion, many, spread
 from miners.federated.federation import FederatedParts, HolderTally
 from miners.federated.growing import Answer, FederatedStrategy, GrowthTask
 from miners.federated.topdown import MAX_DECAYS, MOVED, SMALLEST, BestFirst, FoundSplit, InTurns
 from miners.fitted.node import Split
-from miners.growth.criteria import score_of
-from miners.trees.strategy import Problem, many
+from miners.growth.candidates import score_of
+from miners.growth.frontier import Problem
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema

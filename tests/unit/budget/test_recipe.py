@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import dlaplace
 
-from miners.budget.plan import count_scale
-from miners.budget.recipe import Recipe, Step, StepName, StepQuestion, spread
+from miners.budget.plan import Recipe, Step, StepName, StepQuestion, count_scale, spread
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema

@@ -13,7 +13,7 @@ import pytest
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderTally
 from miners.federated.growing import splitting_functions
-from miners.growth.criteria import impurity_reduction
+from miners.growth.candidates import impurity_reduction
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.growth.criteria import CRITERIA, gain, impurity_reduction, require_criterion, score_of
+from miners.growth.candidates import CRITERIA, gain, impurity_reduction, require_criterion, score_of
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 

@@ -12,7 +12,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.synthetic_table import SyntheticTable
+from miners.synthesizer.synthesizer import SyntheticTable
 from pinq import Cuts, Misfit, QueryError, Values
 
 ROWS = 4000
