@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from miners.federated.federation import Federation
     from miners.federated.scorecard import FederatedScorecard, FederatedScorecardRegressor
     from miners.federated.topdown import FederatedTopDown
-    from miners.fitted.forest import Forest
     from miners.fitted.route import UndeclaredValueWarning
-    from miners.fitted.tree import Tree
+    from miners.fitted.tree import Forest, Tree
     from miners.linear.components import PCA
     from miners.linear.discriminant import LinearDiscriminant, QuadraticDiscriminant
     from miners.linear.regression import LinearRegression
@@ -86,7 +85,7 @@ _HOMES = {
     "DiffPID3": "miners.trees.diffp_id3",
     "Federation": "miners.federated.federation",
     "FitWarning": "miners.budget.plan",
-    "Forest": "miners.fitted.forest",
+    "Forest": "miners.fitted.tree",
     "LinearDiscriminant": "miners.linear.discriminant",
     "LinearRegression": "miners.linear.regression",
     "PCA": "miners.linear.components",

@@ -16,14 +16,11 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
-from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import FitWarning, Plan, PlanLine, loss_text, remember_fit
-from miners.fitted.forest import Forest
-from miners.fitted.model_card import ModelCard, model_card
+from miners.budget.plan import Bill, FitWarning, Plan, PlanLine, begin_fit, loss_text, remember_fit
+from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
 from miners.fitted.node import param_out, read_stored
-from miners.fitted.reliability import Reliability, determination
 from miners.fitted.route import encode, encode_values
-from miners.fitted.tree import Tree, as_array
+from miners.fitted.tree import Forest, Tree, as_array
 from miners.parameters import HasParams, Parameterised
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, is_whole

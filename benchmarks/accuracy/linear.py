@@ -37,7 +37,7 @@ from miners import (
     Scorecard,
     ScorecardRegressor,
 )
-from miners.fitted.reliability import determination
+from miners.fitted.model_card import determination
 from miners.fitted.route import encode
 from miners.linear.moments import Norm
 from pinq.public.products import Products

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import Plan, PlanLine, count_scale, loss_text, remember_fit, rows_text, spread
+from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, remember_fit, rows_text, spread
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html
 from miners.estimator import Learned, public_schema, require_word, whole_number

@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 from warnings import catch_warnings, simplefilter
 
-from miners.budget.payment import require_budget
-from miners.budget.plan import FitWarning, Plan, loss_text, many, remember_fit, warn_before_fit
+from miners.budget.plan import FitWarning, Plan, loss_text, many, remember_fit, require_budget, warn_before_fit
 from miners.estimator import Miner, Model, public_schema, whole_number
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from pinq.analyst.reuse import reusing

@@ -24,8 +24,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from miners import tables
-from miners.budget.payment import require_budget
-from miners.budget.plan import loss_text
+from miners.budget.plan import loss_text, require_budget
 from miners.fronts.sql import sql
 from miners.tables.columns import required_handle
 from pinq.errors import PinqError, QueryError, unspent

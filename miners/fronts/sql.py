@@ -2,7 +2,7 @@
 """``sql``: a SELECT over one table, answered by the tables and verbs of a handle.
 
 sqlglot reads the text, and no SQL reaches an engine. WHERE narrows the handle to parts of declared
-splits, GROUP BY splits it (``conditions.py``), each number of the SELECT is a statistic of
+splits, GROUP BY splits it, each number of the SELECT is a statistic of
 ``miners.tables``, and HAVING, ORDER BY and LIMIT choose among the answers (``select.py``).
 
 ``%load_ext pinq`` makes the same known to a notebook, as ``%%pinq``.
@@ -18,8 +18,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from miners.budget.payment import require_budget
-from miners.budget.plan import Plan
+from miners.budget.plan import Plan, require_budget
 from miners.tables.columns import require_level, required_handle
 from pinq.errors import unspent
 from pinq.public.epsilon import Epsilon, EpsilonLike
@@ -74,8 +73,7 @@ def sql(
         ['F', 'M']
     """
     optional("sqlglot", "sql", "SQL needs sqlglot")
-    from miners.fronts.conditions import Text
-    from miners.fronts.select import Select
+    from miners.fronts.select import Select, Text
 
     with unspent():
         text = Text(query, required_handle(handle).schema)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import Plan, count_scale, many, remember_fit, spread
+from miners.budget.plan import Bill, Plan, begin_fit, count_scale, many, remember_fit, spread
 from miners.estimator import Learned, public_schema, whole_number
 from miners.fitted.theme import BLUE, INK, panels, shorten
 from miners.linear.linear_miner import arrays_in, reading, text_html

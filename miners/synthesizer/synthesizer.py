@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import pandas as pd
 
-from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import Plan, PlanLine, count_scale, loss_text, many, remember_fit, rows_text
+from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, many, remember_fit, rows_text
 from miners.estimator import Learned, public_schema
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, pyplot

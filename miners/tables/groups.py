@@ -11,8 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from miners.budget.payment import require_budget
-from miners.budget.plan import spread
+from miners.budget.plan import require_budget, spread
 from miners.linear.moments import ROOT, Coordinates, Moments, Norm, asked_columns, product_line, scale_line
 from miners.tables.columns import Columns, divided, is_categorical, require_level, specs_by
 from miners.tables.quantile_search import Median, Quantile, Quartiles, shares_of

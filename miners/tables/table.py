@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
 import numpy as np
 import pandas as pd
 
-from miners.budget.payment import patient, require_budget
-from miners.budget.plan import Plan, PlanLine
+from miners.budget.plan import Plan, PlanLine, patient, require_budget
 from miners.fitted.theme import BLUE, INK, RED, colour, panels, pyplot, shorten, write_cells
 from miners.tables.columns import ALL, columns_named, required_handle
 from pinq.analyst.queryable import PrivateQueryable

@@ -11,8 +11,7 @@ from miners.budget.plan import StepName, StepQuestion, many
 from miners.fitted.node import Split
 from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
 from miners.growth.frontier import Level, Problem, SplitCandidate
-from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
-from miners.trees.tree_miner import Variant
+from miners.trees.tree_miner import GreedyStrategy, GreedyTree, Published, Variant
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
 from pinq.public.epsilon import EpsilonLike

@@ -11,8 +11,7 @@ from miners.budget.plan import StepName, StepQuestion, many
 from miners.fitted.node import Split
 from miners.growth.candidates import CutsByColumn
 from miners.growth.frontier import Level
-from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
-from miners.trees.tree_miner import Variant
+from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published, Variant
 from pinq.public.epsilon import EpsilonLike
 
 __all__ = ["DiffPID3"]

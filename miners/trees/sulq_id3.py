@@ -15,8 +15,7 @@ from miners.budget.plan import StepName, StepQuestion, count_scale, count_varian
 from miners.fitted.node import Split
 from miners.growth.candidates import CRITERIA, CutsByColumn, gain
 from miners.growth.frontier import Level
-from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
-from miners.trees.tree_miner import Variant
+from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published, Variant
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.specs import Values
 

@@ -286,7 +286,7 @@ def test_a_fit_waits_for_the_pace_of_its_grant(
 
     for module in ("ledger.state", "ledger.log"):
         monkeypatch.setattr(f"pinq.{module}.now", lambda: moment[0])
-    monkeypatch.setattr("miners.budget.payment.time", SimpleNamespace(sleep=sleep))  # no other thread's pauses
+    monkeypatch.setattr("miners.budget.plan.time", SimpleNamespace(sleep=sleep))  # no other thread's pauses
     with caplog.at_level("WARNING", logger="miners"):  # whatever another test of this process made of logging
         tree = DiffPC45(epsilon=0.5, max_depth=4).fit(handle, "sex")
     assert tree.cost_ <= Fraction(1, 2)

@@ -14,7 +14,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 
 from miners import DiffPC45, DiffPID3, PublicRows
-from miners.fitted.reliability import determination
+from miners.fitted.model_card import determination
 from miners.parameters import NotLearnedError, Parameterised, cloned
 from miners.tuning.suggestion import _monotone
 from pinq.errors import QueryError

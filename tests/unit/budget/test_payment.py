@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from miners import DiffPC45
-from miners.budget import payment
+from miners.budget import plan
 from pinq.public.schema import Categorical, Schema
 from tests.handles import simulated
 
@@ -18,7 +18,7 @@ SCHEMA = Schema(columns={name: Categorical(values=("a", "b")) for name in ("x", 
 
 def test_a_long_fit_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """In a terminal or a notebook; elsewhere it says nothing."""
-    monkeypatch.setattr(payment, "QUIET", 0.0)
+    monkeypatch.setattr(plan, "QUIET", 0.0)
     with simulated(SCHEMA, rows=20, epsilon=10) as handle:
         DiffPC45(epsilon=1, max_depth=1).fit(handle, "y")
         assert capsys.readouterr().err == ""

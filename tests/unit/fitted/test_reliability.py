@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from miners import DiffPC45, Scorecard
-from miners.fitted.reliability import Reliability
+from miners.fitted.model_card import Reliability
 from pinq.errors import QueryError
 from pinq.provider.simulation import simulate
 from pinq.public.schema import Schema

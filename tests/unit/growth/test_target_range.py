@@ -13,8 +13,7 @@ import pytest
 import pinq
 from miners import DiPriMeForestRegressor, DiPriMeTreeRegressor, DPExtraTreesRegressor
 from miners.budget.plan import FitWarning
-from miners.fitted.forest import Forest
-from miners.fitted.tree import Tree
+from miners.fitted.tree import Forest, Tree
 from miners.growth.target_range import TargetRange
 from pinq.public.epsilon import Epsilon
 from pinq.public.specs import bind
