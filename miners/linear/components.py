@@ -137,8 +137,13 @@ class PCA(Learned):
         tests/contract/test_every_miner.py.
 
     Examples:
-        >>> PCA(epsilon=0.5, n_components=2)
-        PCA(epsilon=0.5, n_components=2)
+        >>> import pandas as pd, pinq
+        >>> from miners import PCA
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
+        >>> components = PCA(epsilon=1, n_components=2).fit(handle)
+        >>> components.transform(rows.head(5)).shape
+        (5, 2)
     """
 
     epsilon: EpsilonLike = 1.0

@@ -293,8 +293,13 @@ class LinearDiscriminant(Classifier, LinearMiner[Separating]):
         tests/contract/test_every_miner.py.
 
     Examples:
-        >>> LinearDiscriminant(epsilon=0.5)
-        LinearDiscriminant(epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import LinearDiscriminant
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
+        >>> line = LinearDiscriminant(epsilon=1).fit(handle, "income")
+        >>> line.predict_proba(rows.head(5)).shape  # rows, classes
+        (5, 2)
     """
 
     _state = Gaussians
@@ -367,8 +372,13 @@ class QuadraticDiscriminant(LinearDiscriminant):
     ``LinearDiscriminant``; the plan says which it is. Parameters, attributes and privacy as there.
 
     Examples:
-        >>> QuadraticDiscriminant(epsilon=2)
-        QuadraticDiscriminant(epsilon=2)
+        >>> import pandas as pd, pinq
+        >>> from miners import QuadraticDiscriminant
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
+        >>> curve = QuadraticDiscriminant(epsilon=1).fit(handle, "income")
+        >>> curve.predict(rows.head(5)).shape
+        (5,)
     """
 
     def _decided(self, schema: Schema, target: str, columns: tuple[str, ...], epsilon: Epsilon) -> Separating:

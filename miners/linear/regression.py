@@ -282,8 +282,16 @@ class LinearRegression(Regressor, LinearMiner[Regressing]):
         (docs/linear.md); a ``FitWarning`` says where they do not.
 
     Examples:
-        >>> LinearRegression(epsilon=0.5)
-        LinearRegression(epsilon=0.5)
+        >>> import pandas as pd, pinq
+        >>> from miners import LinearRegression
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
+        >>> some = ["age", "education_num", "sex"]
+        >>> hours = LinearRegression(epsilon=4, attributes=some).fit(handle, "hours_per_week")
+        >>> hours.predict(rows.head(5)).shape
+        (5,)
+        >>> bool(hours.score(rows) > 0), float(hours.cost_)  # R^2
+        (True, 4.0)
     """
 
     _state = RegressionLine
