@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pinq.errors import TooManyRequests as TooManyRequests
     from pinq.errors import Unavailable as Unavailable
     from pinq.provider.local import open as open
+    from pinq.provider.local import simulate as simulate
     from pinq.provider.policy_file import load_policy as load_policy
     from pinq.provider.proposal import propose as propose
-    from pinq.provider.simulation import simulate as simulate
     from pinq.public.derivatives import Logistic as Logistic
     from pinq.public.derivatives import Residuals as Residuals
     from pinq.public.derivatives import Softmax as Softmax
@@ -88,7 +88,7 @@ _HOMES = {
         "TooManyRequests",
         "Unavailable",
     ),
-    "provider.local": ("open",),
+    "provider.local": ("open", "simulate"),
     "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Calendar", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "provider.policy_file": ("load_policy",),
     "provider.proposal": ("propose",),
@@ -112,7 +112,6 @@ _HOMES = {
         "MutualInformation",
         "SquaredError",
     ),
-    "provider.simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 _FRONTS = {"sql": "fronts.sql", "load_ipython_extension": "fronts.sql"}  # what the package miners has

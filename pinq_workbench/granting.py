@@ -13,7 +13,7 @@ from nicegui import ui
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.events import here
 from pinq.provider import grants, review
-from pinq.provider.arguments import make_terms
+from pinq.provider.grants import make_terms
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq_workbench.folder import Folder

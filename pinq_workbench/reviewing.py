@@ -15,8 +15,8 @@ from nicegui import ui
 from nicegui.events import ValueChangeEventArguments
 
 from pinq.errors import PolicyError
-from pinq.provider import look, review
-from pinq.provider.check import CheckReport, check
+from pinq.provider import review
+from pinq.provider.check import CheckReport, Example, Groups, check, examples, groups, raw_columns
 from pinq.provider.policy_file import load_policy
 from pinq_workbench.folder import Folder
 from pinq_workbench.parts import Act, Draft, attempt, choice, command, field, frame, page, section, table, tell
@@ -42,7 +42,7 @@ class Seen:
 
     policy: Policy
     waiting: list[review.Waiting]
-    examples: Mapping[str, list[look.Example]]
+    examples: Mapping[str, list[Example]]
     raw: list[str]
 
     def of(self, column: str) -> list[review.Waiting]:
@@ -71,7 +71,7 @@ class Reviewing:
         key = file, file.stat().st_mtime_ns
         if key not in self._seen:
             policy = load_policy(file)
-            shown = look.examples(file, SHOWN_ROWS), look.raw_columns(file)
+            shown = examples(file, SHOWN_ROWS), raw_columns(file)
             self._seen = {key: Seen(policy, review.waiting(file), *shown)}
         return self._seen[key]
 
@@ -186,7 +186,7 @@ class Reviewing:
             shown = ui.column().classes("full")
 
             async def look_at(place: ui.label) -> None:
-                found = await attempt(place, look.groups, self.folder.file(name), str(draft.get("person") or ""))
+                found = await attempt(place, groups, self.folder.file(name), str(draft.get("person") or ""))
                 shown.clear()
                 if found is not None:
                     with shown:
@@ -240,7 +240,7 @@ def _set_unit(file: Path, draft: Draft) -> None:
     review.confirm(file, ["privacy_unit"], because, unit)
 
 
-def _show_groups(column: str, found: look.Groups) -> None:
+def _show_groups(column: str, found: Groups) -> None:
     ui.label(f"{found.values:,} different values of {column}; the commonest stands in {found.largest:,} rows.")
     rows = [[f"{size:,}", f"{values:,}"] for size, values in found.sizes]
     table("Largest groups, read off the rows: for your review alone", ["rows each >", "how many have so many >"], rows)

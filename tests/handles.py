@@ -14,8 +14,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import ArrayEngine, open_engine
 from pinq.engine.codes import Codes
 from pinq.ledger.ledger import Ledger
-from pinq.provider.local import LocalSession
-from pinq.provider.simulation import made_up
+from pinq.provider.local import LocalSession, made_up
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema

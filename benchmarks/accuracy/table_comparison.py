@@ -29,7 +29,7 @@ import pandas as pd
 from benchmarks.harness.datasets import load
 from miners.tables import Table, crosstab, histogram, quantiles, std
 from miners.tables.columns import even_cuts
-from pinq.provider.simulation import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Schema
 from pinq.public.specs import Values
 

@@ -40,7 +40,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from pinq.analyst.reuse import recording, reusing
+from pinq.analyst.queryable import recording, reusing
 from pinq.analyst.session import Session
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
 from pinq.public.derivatives import Derivatives

@@ -15,7 +15,7 @@ from warnings import catch_warnings, simplefilter
 from miners.budget.plan import FitWarning, Plan, loss_text, many, remember_fit, require_budget, warn_before_fit
 from miners.estimator import Miner, Model, public_schema, whole_number
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
-from pinq.analyst.reuse import reusing
+from pinq.analyst.queryable import reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import Epsilon, EpsilonLike

@@ -27,8 +27,7 @@ from miners.tables.statistics import (
     Variance,
 )
 from miners.tables.table import Draft, Picture, Table, TableFunction
-from pinq.analyst.queryable import Parts, PrivateQueryable
-from pinq.analyst.reuse import reusing
+from pinq.analyst.queryable import Parts, PrivateQueryable, reusing
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike

@@ -226,7 +226,7 @@ def _terms_of(
     What no option says stays as it was before, by default unlimited.
     """
     from pinq.ledger.events import FREE, Terms
-    from pinq.provider.arguments import make_terms
+    from pinq.provider.grants import make_terms
     from pinq.provider.policy_file import load_policy
 
     loaded, kept = load_policy(policy), before or FREE

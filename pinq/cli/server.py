@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``pinq serve``."""
+"""The commands ``pinq serve``, for analysts elsewhere, and ``pinq workbench``, for people at this machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pinq.cli import ask
 from pinq.cli.base import argument, guarded, option
 from pinq.errors import printable
 
@@ -96,3 +97,51 @@ def serve(
         say=lambda text: typer.echo(printable(text), err=True),
     )
     raise typer.Exit(start.run())
+
+
+Target = Annotated[str, argument("FOLDER|URL|LEDGER", "Of a provider, an analyst, or an auditor.")]
+TokenFile = Annotated[
+    Path | None, option("--token-file", metavar="FILE", help="For a URL: the file with the token, of mode 0600.")
+]
+LocalPort = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="On this machine; 0 for any free one.")]
+Origin = Annotated[
+    str | None,
+    option("--origin", metavar="URL", help="Where a proxy of the house shows it: https://bench.example.org."),
+]
+
+
+@commands.command(rich_help_panel="In a browser")
+@guarded
+def workbench(
+    target: Target,
+    token_file: TokenFile = None,
+    verify: ask.Verify = None,
+    insecure_http: ask.InsecureHttp = False,
+    port: LocalPort = 0,
+    origin: Origin = None,
+) -> None:
+    """Do the same in a browser on this machine: review, grant, ask, audit.
+
+    It prints a link that works once. A provider opens a folder, an analyst a served dataset, an
+    auditor a ledger:
+
+    [cyan]pinq workbench policies/[/cyan]
+
+    [cyan]pinq workbench https://host:8443/adult --token-file adult.token[/cyan]
+
+    [cyan]pinq workbench data.parquet.ledger[/cyan]
+    """
+    from pinq.public.plugins import plugin
+
+    opened = plugin(
+        "pinq.workbench", "open", "The workbench needs its own extra: pip install 'pinq-miners[workbench]'."
+    )
+    opened(
+        target,
+        token_file=token_file,
+        verify=verify,
+        insecure_http=insecure_http,
+        port=port,
+        origin=origin,
+        say=lambda text: typer.echo(text),
+    )

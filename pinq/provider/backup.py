@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pinq.engine.sources import state_folder
 from pinq.errors import LedgerError, PolicyError
-from pinq.ledger.copies import copy, set_aside
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.log import copy, set_aside
 from pinq.ledger.state import Account
 from pinq.provider.claim import ledger_url
 from pinq.provider.local import read_ledger

@@ -1,33 +1,184 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles in the provider's own process: ``pinq.open``, and the ledger of a policy."""
+"""Handles in the provider's own process: ``pinq.open``, the ledger of a policy, and ``pinq.simulate``.
+
+Order: what an analyst sees of the log, page by page; the handle on a policy's rows, and its ledger; a free
+handle on made-up rows, with the same face, noise and refusals, and no log. The cursor of a page is the
+number of lines before it. The log only grows, so a line keeps its number for ever, and a page costs
+the same wherever it is: nothing before it is read or priced again.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
 from pinq.curator.monitor import Curator
-from pinq.curator.work import MAX_WORK, Meter
+from pinq.curator.work import MAX_WORK, Meter, units
 from pinq.engine import Engine, open_engine
-from pinq.errors import LedgerError, QueryError, unspent
+from pinq.errors import InternalError, LedgerError, QueryError, unspent
 from pinq.ledger.database import NoLedger
-from pinq.ledger.events import Signature, here
+from pinq.ledger.events import FREE, Charged, LoggedQuestion, Refused, Signature, Terms, here, now
 from pinq.ledger.ledger import Ledger
-from pinq.provider.arguments import require_name
+from pinq.ledger.log import LogLine
 from pinq.provider.claim import claims, ledger_url, masked
-from pinq.provider.history import history
 from pinq.provider.policy_file import load_policy
-from pinq.public.checks import first_of
-from pinq.public.epsilon import Epsilon
+from pinq.public.checks import first_of, is_whole
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.policy import Policy
-from pinq.public.queries import Answer, Asked, Budget, Preview, Request
+from pinq.public.queries import Act, Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
+from pinq.public.wire import HistoryPage
 
-__all__ = ["LocalSession", "budget", "curator_of", "declare", "guarding_ledger", "open", "open_ledger", "read_ledger"]
+__all__ = [
+    "PAGE_CHARACTERS",
+    "PAGE_LINES",
+    "LocalSession",
+    "budget",
+    "curator_of",
+    "declare",
+    "guarding_ledger",
+    "history",
+    "made_up",
+    "open",
+    "open_ledger",
+    "page",
+    "read_ledger",
+    "require_name",
+    "simulate",
+]
+
+PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
+# Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:
+# so a full page is a heavy request, and readers of whole histories wait for each other, not others for them.
+LINE, LOGGED, CHARACTER = 150_000, 100, 40
+
+
+def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
+    """Yields an analyst's charges and refusals, oldest first; arguments as for ``page``."""
+    more = True
+    while more:
+        read = page(ledger, analyst, start, bucket=bucket)
+        yield from read.lines
+        start, more = start + len(read.lines), read.more
+
+
+def page(
+    ledger: Ledger,
+    analyst: str,
+    start: int = 0,
+    *,
+    bucket: float = 0.0,
+    admit: Callable[[int], None] = lambda work: None,
+    most: int = PAGE_LINES,
+    characters: int = PAGE_CHARACTERS,
+    logged: int = PAGE_CHARACTERS,
+) -> HistoryPage:
+    """Reads a page of an analyst's history; ``spent`` of a line is the total after it.
+
+    Args:
+        ledger: Whose log.
+        analyst: Whose lines.
+        start: How many lines to leave out.
+        bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
+            found: how long it took follows the rows.
+        admit: Called with units of work: of so many lines, of what they are in the log, of their
+            answers; each before it is read.
+        most: How many lines.
+        characters: Once their answers are so long together, no further line is taken.
+        logged: The same of the lines as they are in the log, where a question about 20,000 parts
+            takes half a megabyte.
+    """
+    account = ledger.accounts().get(analyst)
+    admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
+    # One line more than a page says whether another page follows.
+    known = ledger.lengths(analyst, start, most + 1)
+    fitting = _fitting(known[:most], logged)
+    admit(units(LOGGED * sum(fitting)))
+    lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, len(fitting))]
+    lengths = _fitting(map(_length, lines), characters)
+    admit(units(CHARACTER * sum(lengths)))
+    taken = lines[: len(lengths)]
+    answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
+    listed = tuple(_asked(line, None if line.answer is None else answers[line.event.request].payload) for line in taken)
+    return HistoryPage(lines=listed, more=len(taken) < len(known))
+
+
+def _fitting(lengths: Iterable[int], room: int) -> list[int]:
+    """The first of some lengths, until there is no room."""
+    # Of 10, 900,000 and 50 and room for 500,000 two are taken, so one of any length still comes.
+    taken, length = list[int](), 0
+    for own in lengths:
+        if length >= room:
+            break
+        taken.append(own)
+        length += own
+    return taken
+
+
+def _shown(line: LogLine, bucket: float) -> LogLine:
+    """Leaves out an answer whose time bucket is not over: nothing may follow from it yet."""
+    if line.answer is None or not bucket or _bucket_ended(line.event.at, line.answer.at, bucket):
+        return line
+    return line._replace(answer=None)
+
+
+def _length(line: LogLine) -> int:
+    return 0 if line.answer is None else line.answer.length
+
+
+def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
+    """Whether the time bucket of an answer is over.
+
+    Buckets are counted from the charge; every server reads the same moment in the log.
+    """
+    begin, width = datetime.fromisoformat(charged), timedelta(seconds=bucket)
+    # Charged at 10:00:00, answered at 10:00:03, buckets of 2 s: two of them, so it shows from
+    # 10:00:04 on.
+    buckets = max(1, -(-(datetime.fromisoformat(answered) - begin) // width))  # rounded up
+    return now() >= begin + buckets * width
+
+
+def _asked(line: LogLine, given: str | None) -> Asked:
+    """Makes a line of the history."""
+    at, spent = line.event.at, str(line.spent)
+    match line.event.record:
+        case Charged() as charge:
+            return Asked(
+                act=_act(charge.question),
+                at=at,
+                about=charge.question.about,
+                epsilon=str(charge.epsilon),
+                spent=spent,
+                outcome=_outcome(charge, given),
+                answer=None if given is None else Answer.from_json(given),
+                classes=charge.question.classes or None,
+            )
+        case Refused() as refusal:
+            outcome = f"refused ({refusal.reason})"
+            act = _act(refusal.question)
+            return Asked(at=at, about=refusal.question.about, spent=spent, outcome=outcome, act=act)
+    raise InternalError(f"An event of kind {line.event.kind} is no request. Please report it.")
+
+
+def _act(question: LoggedQuestion) -> Act | None:
+    return Act(name=question.act, run=question.run) if question.act else None
+
+
+def _outcome(charge: Charged, given: str | None) -> str:
+    if given:
+        return "answered"
+    return "computed among several parties" if charge.question.session else "charged, not answered"
+
 
 LOOKS, LOOK_SECONDS = 10, 0.1  # for a ledger that another process is just making
 
@@ -79,6 +230,20 @@ class LocalSession:
         raise TypeError(
             "A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open "
             "it again where it is needed."
+        )
+
+
+MAX_NAME = 128  # characters of an analyst's name
+
+
+def require_name(analyst: object) -> None:
+    """Raises ``QueryError`` unless this can be an analyst's name."""
+    name = analyst if isinstance(analyst, str) else ""
+    if not name or name != name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise QueryError(
+            f"is {repr(analyst)[:60]}",
+            parameter="analyst",
+            allowed=f"1 to {MAX_NAME} printable characters without blanks around them",
         )
 
 
@@ -214,3 +379,82 @@ def budget(ledger: Ledger, analyst: str) -> Budget:
     """Returns an analyst's budget; what the cap over all analysts leaves bounds what remains."""
     account = ledger.accounts()[analyst]
     return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
+
+
+MAX_ROWS = 10**8
+UNLIMITED = 2**63
+
+
+def simulate(
+    schema: Schema | Policy | str | os.PathLike[str],
+    *,
+    rows: int = 10_000,
+    epsilon: EpsilonLike = 1.0,
+    data: Any = None,
+    seed: int = 0,
+) -> PrivateQueryable:
+    """Opens a handle for trying a script before it spends anything.
+
+    Args:
+        schema: A handle's ``schema``, a policy, or a policy file.
+        rows: How many rows to make up.
+        epsilon: The budget, enforced like a real one.
+        data: Rows of your own that fit the schema (public ones, say) instead of made-up ones.
+        seed: Steers the made-up rows, never the noise.
+
+    Returns:
+        A handle named ``simulated``. Its answers say nothing about any real table.
+    """
+    if not isinstance(schema, Schema):
+        schema = load_policy(schema).schema_
+    if not is_whole(rows, 0, MAX_ROWS):
+        raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {MAX_ROWS:,}")
+    budget = Epsilon.of(epsilon)
+    ledger = Ledger("sqlite://", "simulated")
+    ledger.declare(schema.digest, budget, {})
+    ledger.grant("simulated", budget, terms=Terms(stored_bytes=UNLIMITED))  # it is gone with the handle
+    # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
+    # the schema says.
+    given = {name: column.as_given for name, column in schema.columns.items()}
+    policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=given, folder=Path())
+    table = made_up(schema, int(rows), seed) if data is None else data
+    engine, _ = open_engine(policy, data=table, salt=ledger.salt)
+    return PrivateQueryable(_Simulated("simulated", "simulated", Curator(schema, ledger, engine)))
+
+
+class _Simulated(LocalSession):
+    def terms(self) -> str:
+        """None: the bound of what a ledger keeps does not matter to one that is gone soon."""
+        _ = self.budget()  # a closed one refuses
+        return str(FREE)
+
+
+def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
+    """Makes up random rows.
+
+    Each column is skewed its own way and leans on one hidden number, so that there is something to
+    learn.
+
+    Returns:
+        An Arrow table of ``rows`` rows; with a privacy unit also its column, each unit having the
+        most rows it may.
+    """
+    random = np.random.default_rng(seed)
+    hidden = random.random(rows)
+    columns: dict[str, pa.Array] = {}
+    for name, column in schema.columns.items():
+        leaning = np.clip(hidden + random.normal(0, random.uniform(0.1, 0.6), rows), 0, 1 - 1e-9)
+        codes = (leaning ** random.uniform(0.7, 2.5) * column.cells).astype(np.int64)
+        missing = random.random(rows) < 0.05 if column.nullable else np.zeros(rows, dtype=bool)
+        if column.type != "categorical":
+            within = 0 if column.integer else random.random(rows)  # where in its cell a number lies
+            lower, upper = float(column.lower), float(column.upper)
+            values = np.clip(lower + (codes + within) * float(column.width), lower, upper)
+            columns[name] = pa.array(column.shown(values), mask=missing)
+        else:
+            texts = np.array(list(column.texts), dtype=object)
+            columns[name] = pa.array(texts[codes], pa.string(), mask=missing)
+    if schema.bounded_unit is not None:
+        # Of at most three rows each: rows 0 to 2 are unit 0, rows 3 to 5 unit 1.
+        columns[schema.bounded_unit.column] = pa.array(np.arange(rows) // schema.bounded_unit.max_rows)
+    return pa.table(columns)

@@ -24,8 +24,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from pinq.errors import QueryError
-from pinq.public.columns import CutPoint, Numeric, Value
-from pinq.public.declared import FiniteDecimal
+from pinq.public.columns import CutPoint, FiniteDecimal, Numeric, Value
 
 __all__ = [
     "CLOCK_FORM",

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from pinq.public.declared import Declared
+from pinq.public.columns import Declared
 
 __all__ = ["Dialect", "is_delimited", "is_text", "is_workbook"]
 

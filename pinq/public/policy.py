@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from pinq.errors import PolicyError
 from pinq.public.checks import first_of
-from pinq.public.declared import Declared, FiniteDecimal
+from pinq.public.columns import Declared, FiniteDecimal
 from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon, is_exact
 from pinq.public.plain_yaml import plain_number, write_yaml

@@ -13,9 +13,8 @@ from pydantic import Field, field_validator
 
 from pinq.errors import QueryError
 from pinq.public.checks import closest, require_text
-from pinq.public.columns import Categorical, Numeric, Value
+from pinq.public.columns import Categorical, Declared, Numeric, Value
 from pinq.public.dates import Date, DateTime
-from pinq.public.declared import Declared
 from pinq.public.kept import Kept
 
 __all__ = [

@@ -17,7 +17,7 @@ from pinq.curator.work import Deadline, Stopped
 from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
 from pinq.ledger.state import Account
 from pinq.provider import local
-from pinq.provider.history import page
+from pinq.provider.local import page
 from pinq.public.queries import Request
 from pinq.public.schema import Date
 from pinq.public.wire import CHANGED, DATED, NAMED, REVISION, Description, HistoryPage, WireBudget, WirePreview

@@ -13,7 +13,7 @@ from miners import DPExtraTrees, FitWarning
 from miners.budget.plan import loss_text
 from miners.parameters import cloned
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.provider.simulation import simulate
+from pinq.provider.local import simulate
 from pinq.public.epsilon import Epsilon
 from tests.catalogue import Form
 from tests.contract.test_every_miner import (

@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 from miners import FitWarning
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
-from pinq.provider.simulation import made_up
+from pinq.provider.local import made_up
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
 from tests.catalogue import FORMS, MINERS, Form

@@ -22,7 +22,7 @@ import pytest
 import pinq
 from miners import DiffPID3
 from pinq import ClassCount, Gini, Groups, Values
-from pinq.provider.arguments import make_terms
+from pinq.provider.grants import make_terms
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Question, Request
 from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER

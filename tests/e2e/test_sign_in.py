@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 import pinq
-from pinq.analyst import sign_in
+from pinq.analyst import client
 from pinq.provider.grants import grant, reissue, revoke
 from pinq.provider.report.audit import audit
 from tests import oidc
@@ -165,7 +165,7 @@ def test_a_provider_without_the_device_flow_is_said(server: Server, issuer: str)
 @pytest.mark.skipif(not oidc.HAS_DEVICE_FLOW, reason=oidc.NO_DEVICE_FLOW)
 def test_the_device_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A person enters a code elsewhere; an expired token is renewed without them; a member of a group needs no grant."""
-    monkeypatch.setattr(sign_in, "INTERVAL", 0.05)
+    monkeypatch.setattr(client, "INTERVAL", 0.05)
     browsers = list[threading.Thread]()
 
     def shown(text: str) -> None:

@@ -17,7 +17,7 @@ from pinq import NotAllowed, QueryError, TooManyRequests, Values
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import FREE, VERBS, Terms, now
 from pinq.ledger.ledger import Ledger
-from pinq.provider.arguments import make_terms
+from pinq.provider.grants import make_terms
 from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import audit, replay
 from pinq.public.epsilon import Epsilon

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import PolicyError
-from pinq.provider.look import Example, Groups, examples, groups, raw_columns
+from pinq.provider.check import Example, Groups, examples, groups, raw_columns
 from pinq.provider.policy_file import load_policy
 from pinq.provider.review import change, leave_out, waiting
 

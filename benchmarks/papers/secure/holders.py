@@ -19,7 +19,7 @@ from miners.fitted.tree import Tree
 from miners.secure import SecureID3
 from miners.secure.id3.rules import Budget
 from miners.secure.id3.task import Branch, Holding, Task, hold, to_tree
-from pinq.provider.simulation import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Categorical, Schema
 from tests.plain_id3 import plain_id3
 

@@ -17,7 +17,7 @@ from benchmarks.harness.measure import Experiment, accuracies
 from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import DiffPC45, Federation
 from miners.secure import SecureFederation
-from pinq.provider.simulation import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Schema
 
 __all__ = ["ALPHAS", "EXACT", "HOLDERS", "Figure", "figures"]

@@ -24,7 +24,7 @@ from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.sums.joint import sum_bits
 from pinq.errors import QueryError, SessionError
-from pinq.public.declared import Declared, FiniteDecimal
+from pinq.public.columns import Declared, FiniteDecimal
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values

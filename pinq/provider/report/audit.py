@@ -3,7 +3,7 @@
 
 The log is replayed through the same recursion that charged it, after its chain was verified. No
 data source is opened. A line of a report is an event of the log, and where the budgets stood after
-it. How a report is drawn is in ``terminal.py``, ``html.py`` and ``chart.py``.
+it. How a report is drawn is in ``terminal.py`` and ``html.py``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from pinq.ledger.events import (
     TokenSet,
 )
 from pinq.ledger.state import Account, LedgerState
-from pinq.provider.arguments import parse_expiry
 from pinq.provider.claim import masked
+from pinq.provider.grants import parse_expiry
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.markup import amount, when

@@ -14,7 +14,7 @@ import pytest
 
 import pinq
 from pinq import BudgetExceeded, PrivateQueryable, Values
-from pinq.analyst.reuse import reusing
+from pinq.analyst.queryable import reusing
 from tests.people import SCHEMA
 
 

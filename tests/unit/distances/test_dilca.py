@@ -20,7 +20,7 @@ from miners import DPDilca
 from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
 from miners.distances.dilca import METHODS, NoisyTable, mean_context, predominant_context
 from pinq.errors import QueryError
-from pinq.provider.simulation import made_up
+from pinq.provider.local import made_up
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Values, bind

@@ -17,7 +17,7 @@ from miners.federated.federation import HolderFailed
 from miners.scorecards.shares import Shares, with_turns
 from miners.secure import SecureFederation
 from pinq.errors import QueryError
-from pinq.provider.simulation import simulate
+from pinq.provider.local import simulate
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.handles import simulated

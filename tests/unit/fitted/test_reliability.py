@@ -13,7 +13,7 @@ import pytest
 from miners import DiffPC45, Scorecard
 from miners.fitted.model_card import Reliability
 from pinq.errors import QueryError
-from pinq.provider.simulation import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Schema
 from tests.parties import COLUMNS, patients
 

@@ -22,7 +22,7 @@ from miners import (
     Tree,
 )
 from pinq.errors import QueryError
-from pinq.provider.simulation import made_up
+from pinq.provider.local import made_up
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from pinq.public.specs import Cuts
 from tests.handles import simulated

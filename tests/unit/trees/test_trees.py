@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.growth.candidates import equal_width, multiway_splits
 from pinq.errors import QueryError
-from pinq.provider.simulation import made_up
+from pinq.provider.local import made_up
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
 from tests.handles import simulated
