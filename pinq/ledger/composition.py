@@ -28,6 +28,8 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain, count
+from operator import gt
 from typing import Literal
 
 from pinq.public.epsilon import ZERO, Epsilon
@@ -50,6 +52,9 @@ CAP_RULES: dict[CapRule, str] = {
 DumpedDemand = tuple[list[str], list[tuple[int, int, str]], list[tuple[int, int]]]
 """A ``Demand`` as JSON: the partitions' keys, the nodes, and what is asked, by numbers of partitions."""
 
+Changed = tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]
+"""Entries of ``Costs`` that a charge changes: of parts, and of partitions."""
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -61,10 +66,15 @@ class Demand:
             ``key`` identify the split and the part.
         asked: ``(node, partition)`` for each block: the part itself (partition None), or all parts
             of a partition of it.
+        changes: What its charge will change in a ``Costs``, by that one's identity: the costs, how
+            many charges they had, and the loss in nano-epsilons for which it was worked out.
     """
 
     nodes: tuple[tuple[int, bytes, bytes], ...]
     asked: tuple[tuple[int, bytes | None], ...]
+    changes: dict[int, tuple[Costs, int, int, Changed]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, parts: PartSet) -> Demand:
@@ -102,15 +112,14 @@ class Demand:
         partitions = [bytes.fromhex(key) for key in dumped[0]]
         nodes = tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1])
         asked = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])
-        numbers = (*(split for _, split, _ in dumped[1]), *(number for pair in dumped[2] for number in pair))
-        above = enumerate(parent for parent, _, _ in dumped[1])
+        parents, splits = [parent for parent, _, _ in dumped[1]], [split for _, split, _ in dumped[1]]
+        where = [node for node, _ in dumped[2]]
+        kinds = {*map(type, chain(parents, splits, *dumped[2]))}
         # By `type`, for JSON's true would pass as a number. A part above must have been listed
         # before.
-        if not all(type(number) is int for number in numbers) or not all(
-            type(parent) is int and 0 <= parent <= position for position, parent in above
-        ):
+        if kinds - {int} or min(parents, default=0) < 0 or any(map(gt, parents, count())):
             raise ValueError("a part has no part above it")
-        if any(split < 0 for _, split, _ in dumped[1]) or not all(0 <= node <= len(nodes) for node, _ in dumped[2]):
+        if min(chain(splits, where), default=0) < 0 or max(where, default=0) > len(nodes):
             raise ValueError("a part or a partition is not listed")
         return cls(nodes, asked)
 
@@ -119,15 +128,19 @@ class Demand:
 class Costs:
     """The recursion's state for one analyst, or for all together. Updated in O(size of the demand).
 
-    Inside it counts plain integers, for a demand can have a hundred thousand parts.
+    Inside it counts plain integers, for a demand can have a hundred thousand parts. A demand keeps
+    what was worked out for its price until it is charged. So a price that is asked for before a
+    transaction keeps the transaction short; if another charge comes between, it is worked out anew.
 
     Attributes:
         part: cost(part) in nano-epsilons, by part key; the whole table's key is empty.
         largest: max over parts of cost(part), by (part key, partition key).
+        charges: How many were added.
     """
 
     part: dict[bytes, int] = field(default_factory=dict)
     largest: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
+    charges: int = 0
 
     @property
     def spent(self) -> Epsilon:
@@ -136,19 +149,31 @@ class Costs:
 
     def price(self, demand: Demand, epsilon: Epsilon) -> Epsilon:
         """Prices a question of ``epsilon`` to every part of the demand: the growth of ``spent``."""
-        part, _ = self._after(demand, epsilon.nano)
+        part, _ = self._changed(demand, epsilon.nano)
         before = self.part.get(ROOT, 0)
         return Epsilon(part.get(ROOT, before) - before)
 
     def charge(self, demand: Demand, epsilon: Epsilon) -> Epsilon:
         """Adds the demand; returns by how much ``spent`` grew."""
         before = self.part.get(ROOT, 0)
-        part, largest = self._after(demand, epsilon.nano)
+        part, largest = self._changed(demand, epsilon.nano)
         self.part.update(part)
         self.largest.update(largest)
+        # Last: a price that another thread works out meanwhile has the number of before, and will not do.
+        self.charges += 1
+        demand.changes.pop(id(self), None)
         return Epsilon(self.part.get(ROOT, 0) - before)
 
-    def _after(self, demand: Demand, nano: int) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
+    def _changed(self, demand: Demand, nano: int) -> Changed:
+        """The changed entries, as they were worked out last where nothing was charged since."""
+        charges = self.charges
+        costs, *found, changed = demand.changes.get(id(self), (None, 0, 0, ({}, {})))
+        if costs is not self or found != [charges, nano]:
+            changed = self._after(demand, nano)
+            demand.changes[id(self)] = self, charges, nano, changed
+        return changed
+
+    def _after(self, demand: Demand, nano: int) -> Changed:
         """Computes the changed entries, from the leaves up: in ``nodes`` parents precede children.
 
         Example: the table was split by sex, and women had been asked 3, men 5; the table has cost 5.

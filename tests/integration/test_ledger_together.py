@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError
-from pinq.ledger.composition import Demand
+from pinq.ledger.composition import Changed, Costs, Demand
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.sqlite import SQLite
 from pinq.public.epsilon import Epsilon
@@ -71,6 +71,21 @@ def test_what_waits_together_costs_one_commit(ledger: Ledger) -> None:
         f"r{i}" for i in range(WAITING)
     )
     ledger.verify()
+
+
+def test_a_charge_is_worked_out_before_others_wait_for_it(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it changes, for its analyst and for all together, is known when its transaction begins."""
+    held = []
+    after = Costs._after
+
+    def noted(self: Costs, demand: Demand, nano: int) -> Changed:
+        held.append(ledger._log._led)
+        return after(self, demand, nano)
+
+    monkeypatch.setattr(Costs, "_after", noted)
+    ledger.charge("ana", "r", WHOLE, Epsilon(1))
+    assert held == [False, False]
+    assert ledger.grants()["ana"].spent == Epsilon(1)
 
 
 def test_one_id_asked_at_once_is_charged_once(ledger: Ledger) -> None:
