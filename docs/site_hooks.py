@@ -24,7 +24,7 @@ LATER = {
     "docs/reference": 0.5,
     "docs/privacy.md": 0.3,
 }
-FIRST = {"docs/tables.md": 3.0, "docs/policy.md": 2.0, "docs/scorecards.md": 2.0, "docs/linear.md": 3.0}
+FIRST = {"docs/tables.md": 3.0, "docs/policy.md": 3.0, "docs/scorecards.md": 1.5, "docs/linear.md": 1.5}
 
 _shown: dict[str, str] = {}  # what cells of notebooks show, by the mark that stands for it
 
