@@ -66,8 +66,7 @@ def value_distances(laws: Sequence[np.ndarray]) -> np.ndarray:
     law = np.concatenate(list(laws), axis=1)
     # P(i|x) = .8 and .2, P(j|x) = .5 and .5 for two values x: sqrt((.09 + .09) / 2) = .3.
     gaps = law[:, None, :] - law[None, :, :]
-    distances: np.ndarray = np.sqrt((gaps**2).mean(axis=2))
-    return distances
+    return np.asarray(np.sqrt((gaps**2).mean(axis=2)))
 
 
 def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
@@ -142,8 +141,7 @@ def pairwise(
     # squared distance for each attribute.
     to_values = np.concatenate([matrix[left[name]] ** 2 for name, matrix in distances.items()], axis=1)
     has = np.concatenate([np.eye(len(matrix))[right[name]] for name, matrix in distances.items()], axis=1)
-    result: np.ndarray = np.sqrt(to_values @ has.T)
-    return result
+    return np.asarray(np.sqrt(to_values @ has.T))
 
 
 def _information(tables: np.ndarray) -> np.ndarray:

@@ -33,10 +33,10 @@ import pandas as pd
 
 from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, remember_fit, rows_text, spread
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
-from miners.distances.plot import LIMITS, contexts_text, fitted_html
+from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
 from miners.estimator import Learned, public_schema, require_word, whole_number
 from miners.fitted.route import encode
-from miners.growth.candidates import CutsByColumn, multiway_splits
+from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, is_listing, text_of
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
@@ -59,7 +59,6 @@ __all__ = [
     "NoisyTable",
     "ask_tables",
     "forecast",
-    "make_task",
     "mean_context",
     "predominant_context",
     "select",
@@ -151,48 +150,6 @@ class ContextTask:
             for name in context
         }
         return tuple(sorted(needed, key=lambda pair: (order[pair[0]], order[pair[1]])))
-
-
-def make_task(
-    schema: Schema,
-    target: str | Sequence[str] | None,
-    *,
-    method: str,
-    k: int,
-    h: EpsilonLike,
-    epsilon: EpsilonLike,
-    attributes: Sequence[str] | None,
-    cuts: CutsByColumn | None,
-) -> ContextTask:
-    """Returns the task that the parameters of ``DPDilca`` describe.
-
-    Raises:
-        QueryError: A parameter or the target is wrong, or the budget too small for its shares.
-    """
-    total = Epsilon.of(epsilon)
-    whole_number("k", k, 1, MAX_ATTRIBUTES)
-    require_word("method", method, METHODS)
-    share = Epsilon.of(h, name="h").exact
-    if share >= 1:
-        raise QueryError(f"is {h!r}", parameter="h", allowed="a share of the budget, greater than 0 and less than 1")
-    columns = multiway_splits(schema, None, attributes=attributes, cuts=cuts, bins=BINS)
-    splits = {split.column: split for split in columns}
-    if not 2 <= len(splits) <= MAX_ATTRIBUTES:
-        raise QueryError(
-            f"there are {len(splits)} attributes with at least two values; "
-            f"2 to {MAX_ATTRIBUTES} are needed. Name some in `attributes`."
-        )
-    targets = _targets(schema, target, splits)
-    _check_tables(schema, splits)
-    size = min(k, len(splits) - 1)
-    selection = _selection_epsilon(method, total, share, size, len(splits) - 1)
-    task = ContextTask(schema, splits, targets, method, size, selection, total - selection)
-    # `spread` refuses shares below a nano-epsilon.
-    if task.selection_epsilon:
-        spread(task.selection_epsilon, [1] * (task.choices or len(task.selection_pairs)))
-    if task.table_epsilon:
-        spread(task.table_epsilon, [1] * task.max_pairs)
-    return task
 
 
 def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, others: int) -> Epsilon:
@@ -649,8 +606,6 @@ class DPDilca(Learned):
             target: The attribute; None if only one was learned.
             axes: Two axes to draw on, for the dendrogram and the map; a new figure by default.
         """
-        from miners.distances.plot import plot_distances
-
         if target is None and len(getattr(self, "distances_", ())) == 1:
             target = next(iter(self.distances_))
         return plot_distances(self._frame(target), str(target), self.context_[str(target)], axes)
@@ -660,8 +615,6 @@ class DPDilca(Learned):
 
         It needs matplotlib.
         """
-        from miners.distances.plot import plot_context
-
         self._require_fitted("distances_")
         return plot_context(self.context_, ax)
 
@@ -714,16 +667,32 @@ class DPDilca(Learned):
 
     def _task(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
         """Returns what is to be learned, all of it checked before anything is spent."""
-        return make_task(
-            schema,
-            target,
-            method=self.method,
-            k=self.k,
-            h=self.h,
-            epsilon=self.epsilon,
-            attributes=self.attributes,
-            cuts=self.cuts,
-        )
+        total = Epsilon.of(self.epsilon)
+        whole_number("k", self.k, 1, MAX_ATTRIBUTES)
+        require_word("method", self.method, METHODS)
+        share = Epsilon.of(self.h, name="h").exact
+        if share >= 1:
+            raise QueryError(
+                f"is {self.h!r}", parameter="h", allowed="a share of the budget, greater than 0 and less than 1"
+            )
+        columns = multiway_splits(schema, None, attributes=self.attributes, cuts=self.cuts, bins=BINS)
+        splits = {split.column: split for split in columns}
+        if not 2 <= len(splits) <= MAX_ATTRIBUTES:
+            raise QueryError(
+                f"there are {len(splits)} attributes with at least two values; "
+                f"2 to {MAX_ATTRIBUTES} are needed. Name some in `attributes`."
+            )
+        targets = _targets(schema, target, splits)
+        _check_tables(schema, splits)
+        size = min(self.k, len(splits) - 1)
+        selection = _selection_epsilon(self.method, total, share, size, len(splits) - 1)
+        task = ContextTask(schema, splits, targets, self.method, size, selection, total - selection)
+        # `spread` refuses shares below a nano-epsilon.
+        if task.selection_epsilon:
+            spread(task.selection_epsilon, [1] * (task.choices or len(task.selection_pairs)))
+        if task.table_epsilon:
+            spread(task.table_epsilon, [1] * task.max_pairs)
+        return task
 
     def _left_out(self, task: ContextTask) -> tuple[str, ...]:
         """Returns the columns with a single value that were left out without being named."""

@@ -14,7 +14,7 @@ Privacy:
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,19 +23,18 @@ from typing import Self
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, Step, StepName, StepQuestion
+from miners.budget.plan import PlanLine, Step, StepName
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, pooled
 from miners.fitted.node import Split
 from miners.growth.candidates import (
     attribute_names,
     by_column,
-    choice_noise_scale,
     equal_width,
     families,
     require_attributes,
 )
 from miners.growth.fitted_nodes import OpenNode
-from miners.growth.frontier import Problem, noise_of
+from miners.growth.frontier import Problem, StepQuestions
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, is_whole
 from pinq.public.columns import CutPoint
@@ -355,23 +354,17 @@ def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedStrategy(ABC):
+class FederatedStrategy(StepQuestions):
     """How one strategy divides the budget of each holder, and grows a tree.
 
     Attributes:
-        problem: What is to be learned.
         attributes: The columns that are split.
-        criterion: By what a split is judged, one of ``CRITERIA``.
-        depth: Levels of splits.
         max_nodes: How many nodes may be split.
         leaves: What the leaves' histograms get at least.
         holders: How many holders are asked.
     """
 
-    problem: Problem
     attributes: Sequence[str]
-    criterion: str
-    depth: int
     max_nodes: int
     leaves: Epsilon
     holders: int = 1
@@ -399,18 +392,8 @@ class FederatedStrategy(ABC):
 
     def leaf_step(self, level: int, epsilon: Epsilon) -> Step:
         """Returns the question to each leaf below so many levels of splits."""
-        asked = "classes of each leaf, at least"
-        question = StepQuestion(StepName.CLASSES, "noisy_count", asked, self.count_noise, numbers=self.problem.cells)
-        return Step(question, level, epsilon)
+        return Step(self.classes_question("each leaf, at least"), level, epsilon)
 
     def choice_step(self, level: int, asked: str, epsilon: Epsilon) -> Step:
         """Returns a question for splits that the criterion judges."""
-        return Step(StepQuestion(StepName.SPLIT, "exp_mech", asked, self.choice_noise), level, epsilon)
-
-    def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        """Returns the standard deviation of the noise in one holder's count."""
-        return noise_of(self.problem.schema, epsilon), "rows"
-
-    def choice_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        """Returns the scale of the noise in one holder's choice."""
-        return choice_noise_scale(self.problem.schema, self.criterion, epsilon, textbook=False)
+        return Step(self.choice_question(StepName.SPLIT, asked), level, epsilon)

@@ -355,7 +355,7 @@ class InTurns(FederatedStrategy):
         # Of equal holders no more than there are levels get a turn.
         names = [f"holder {number}" for number in range(1, min(self.holders, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
-        asked = StepQuestion(StepName.SIZE, "noisy_count", "size of each holder", self.count_noise)
+        asked = self.size_question("each holder")
         size = [Step(asked, 0, self._size_loss)] if self._size_loss else []
         leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
         return [*size, *(turn.step for turn in turns), leaves]

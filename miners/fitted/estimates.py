@@ -240,8 +240,7 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     weight *= rows * apart / variance / weight.sum(axis=(1, 2), keepdims=True)
     mean = before + weight.sum(axis=(1, 2))[:, None] * across - (weight * rows).sum(axis=(1, 2))[:, None] * expected
     mean = np.maximum(mean, 0.0)
-    result: np.ndarray = mean / mean.sum(axis=1, keepdims=True)
-    return result
+    return np.asarray(mean / mean.sum(axis=1, keepdims=True))
 
 
 def _midpoints(count: int) -> np.ndarray:
@@ -251,8 +250,7 @@ def _midpoints(count: int) -> np.ndarray:
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns the inner product of each pair of rows, shape (nodes, 1, 1)."""
-    result: np.ndarray = (left * right).sum(axis=1)[:, None, None]
-    return result
+    return np.asarray((left * right).sum(axis=1)[:, None, None])
 
 
 def moment_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:

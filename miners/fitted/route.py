@@ -165,8 +165,7 @@ def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray
     # Text is looked up once for each distinct value. A missing value has index -1, the last one.
     indices, distinct = pd.factorize(pd.Series(values), use_na_sentinel=True)
     distinct_values = [*pd.Series(distinct).astype(object), None]
-    result: np.ndarray = schema.columns[name].encode(distinct_values)[indices]
-    return result
+    return np.asarray(schema.columns[name].encode(distinct_values)[indices])
 
 
 def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarray) -> list[str]:

@@ -195,6 +195,12 @@ def _binary(
     return BinaryArrays(children[:, 0], children[:, 1], threshold, masks[0], masks[1])
 
 
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """Returns an array that is kept, so that nobody writes into it."""
+    array.flags.writeable = False
+    return array
+
+
 def _ragged(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Returns where each row begins, and all rows one behind another.
 
@@ -386,9 +392,7 @@ class Tree:
         (``miners.fitted.estimates.open_shares``). A root has nothing above it: if none of its
         counts is above 0, it answers uniformly.
         """
-        result = RULES[self.shares](*self._counted)
-        result.flags.writeable = False
-        return result
+        return _read_only(RULES[self.shares](*self._counted))
 
     @cached_property
     def drowned(self) -> np.ndarray:
@@ -396,9 +400,7 @@ class Tree:
 
         Their rows cannot be told from zero. Pictures mark them "as above".
         """
-        result = drowned(*self._counted) & (self.shares != "moments")
-        result.flags.writeable = False
-        return result
+        return _read_only(drowned(*self._counted) & (self.shares != "moments"))
 
     @property
     def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
@@ -414,9 +416,7 @@ class Tree:
     def values(self) -> np.ndarray:
         """Returns each node's mean of a numeric target, shape (nodes,)."""
         low, high = self._bounds
-        result: np.ndarray = low + (high - low) * self.probabilities[:, 1]
-        result.flags.writeable = False
-        return result
+        return _read_only(low + (high - low) * self.probabilities[:, 1])
 
     def intervals(self, level: float = 0.95) -> np.ndarray:
         """Returns bounds of the true mean of each node's rows, shape (nodes, 2).
@@ -468,8 +468,7 @@ class Tree:
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""
-        result: np.ndarray = self.probabilities[self.apply(frame)]
-        return result
+        return np.asarray(self.probabilities[self.apply(frame)])
 
     def predict(self, frame: Frame) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,).
@@ -477,8 +476,7 @@ class Tree:
         In a tie it is the class that is declared first.
         """
         answers = as_array(self.classes)[self.probabilities.argmax(axis=1)] if self.classes else self.values
-        result: np.ndarray = answers[self.apply(frame)]
-        return result
+        return np.asarray(answers[self.apply(frame)])
 
     def export_text(self, *, max_depth: int | None = None) -> str:
         """Returns the tree as indented text, a line for each node.
@@ -802,8 +800,7 @@ class Forest:
         """
         if not self.classes:
             return self._average(frame, [tree.values for tree in self.trees])
-        result: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
-        return result
+        return np.asarray(as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)])
 
     def _average(self, frame: Frame, answers: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the mean over the trees of the answer at each row's node."""

@@ -129,29 +129,78 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TreeStrategy(ABC):
-    """How one algorithm divides its epsilon, chooses splits and ends paths.
+class StepQuestions(ABC):
+    """What every strategy asks, of one handle or of several holders, and the noise of it.
 
     Attributes:
         problem: What is to be learned.
-        epsilon: What growing costs.
         depth: Levels of splits that are asked for.
         criterion: By what a split is judged.
-        trees: How many trees grow together, each from a shard of its own; 1 for one tree on all
-            rows.
-        certainty: C4.5's certainty factor; None where nothing is pruned.
         textbook: Whether splits are chosen by the exponential mechanism with its factor 2.
-        spends_rest: See ``Recipe``.
     """
 
     problem: Problem
-    epsilon: Epsilon
     depth: int
     criterion: str
+
+    textbook: ClassVar[bool] = False
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema."""
+        return self.problem.schema
+
+    @property
+    def target(self) -> str:
+        """The column to predict."""
+        return str(self.problem.target)
+
+    @property
+    def cells(self) -> int:
+        """How many numbers describe a node."""
+        return self.problem.cells
+
+    def size_question(self, of: str, weight: int = 1) -> StepQuestion:
+        """Returns the question for the rows of nodes."""
+        return StepQuestion(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
+
+    def classes_question(self, of: str, weight: int = 1) -> StepQuestion:
+        """Returns the question that describes nodes."""
+        if self.problem.numeric:
+            asked = f"mean of `{self.target}` in {of}"
+            return StepQuestion(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
+        asked = f"classes of {of}"
+        return StepQuestion(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
+
+    def choice_question(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuestion:
+        """Returns the question for splits that the criterion judges."""
+        return StepQuestion(name, "exp_mech", asked, self.choice_noise, weight, times)
+
+    def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
+        """Returns the standard deviation of a count's noise."""
+        return noise_of(self.schema, epsilon), "rows"
+
+    def choice_noise(self, epsilon: Epsilon) -> tuple[float, str]:
+        """Returns the scale of the noise in a choice."""
+        return choice_noise_scale(self.schema, self.criterion, epsilon, textbook=self.textbook, target=self.target)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TreeStrategy(StepQuestions):
+    """How one algorithm divides its epsilon, chooses splits and ends paths.
+
+    Attributes:
+        epsilon: What growing costs.
+        trees: How many trees grow together, each from a shard of its own; 1 for one tree on all
+            rows.
+        certainty: C4.5's certainty factor; None where nothing is pruned.
+        spends_rest: See ``Recipe``.
+    """
+
+    epsilon: Epsilon
     trees: int = 1
     certainty: float | None = None
 
-    textbook: ClassVar[bool] = False
     spends_rest: ClassVar[bool] = True
 
     @abstractmethod
@@ -175,21 +224,6 @@ class TreeStrategy(ABC):
         """The steps, at their losses."""
         levels, leaf = self.questions()
         return Recipe.by_weights(self.epsilon, levels, leaf, spends_rest=self.spends_rest)
-
-    @property
-    def schema(self) -> Schema:
-        """The public schema."""
-        return self.problem.schema
-
-    @property
-    def target(self) -> str:
-        """The column to predict."""
-        return str(self.problem.target)
-
-    @property
-    def cells(self) -> int:
-        """How many numbers describe a node."""
-        return self.problem.cells
 
     @property
     def stop_rows(self) -> int:
@@ -222,32 +256,6 @@ class TreeStrategy(ABC):
     def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
         """Returns the nodes of each fitted tree."""
         return estimated_nodes(trees, self.cells, self.problem.classes, self.certainty)
-
-    # Questions
-
-    def size_question(self, of: str, weight: int = 1) -> StepQuestion:
-        """Returns the question for the rows of nodes."""
-        return StepQuestion(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
-
-    def classes_question(self, of: str, weight: int = 1) -> StepQuestion:
-        """Returns the question that describes nodes."""
-        if self.problem.numeric:
-            asked = f"mean of `{self.target}` in {of}"
-            return StepQuestion(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
-        asked = f"classes of {of}"
-        return StepQuestion(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
-
-    def choice_question(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuestion:
-        """Returns the question for splits that the criterion judges."""
-        return StepQuestion(name, "exp_mech", asked, self.choice_noise, weight, times)
-
-    def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        """Returns the standard deviation of a count's noise."""
-        return noise_of(self.schema, epsilon), "rows"
-
-    def choice_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        """Returns the scale of the noise in a choice."""
-        return choice_noise_scale(self.schema, self.criterion, epsilon, textbook=self.textbook, target=self.target)
 
     # Choices
 

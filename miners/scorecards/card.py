@@ -106,8 +106,7 @@ def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, da
 def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Returns a table whose class totals are the known ones."""
     # Five cells of a class with 90 rows in all, of which 100 are known: each gets 2 more.
-    moved: np.ndarray = table - (table.sum(axis=0) - totals) / len(table)
-    return moved
+    return np.asarray(table - (table.sum(axis=0) - totals) / len(table))
 
 
 def reliable_share(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
@@ -310,8 +309,7 @@ class Card:
         if self.numeric is not None:
             cells = np.clip(self.scores(frame)[:, 0], 0, self.numeric.cells - 1)
             return float(self.numeric.origin) + float(self.numeric.width) * cells
-        predicted: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
-        return predicted
+        return np.asarray(as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)])
 
     def axis(self, term: Term) -> Axis:
         """Returns the cells of a term."""
@@ -382,8 +380,7 @@ def probabilities(scores: np.ndarray) -> np.ndarray:
         scores = np.column_stack([np.zeros(len(scores)), scores])
     # One score of ln 3 stands beside a 0: odds of 1 and 3, shares .25 and .75.
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-    shares: np.ndarray = odds / odds.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
 
 def _read_terms(stored: Any) -> Iterator[Term]:

@@ -458,8 +458,7 @@ class _Classes(Objective):
         """Returns the logs of the classes' shares, none below what noise can tell from 0."""
         # Noisy rows 990 and -4 at scale 10: 990 and 10, so shares of .99 and .01, not 1 and 0.
         rows = np.maximum(counts[: self.column.cells], max(scale, 1.0))
-        logs: np.ndarray = np.log(rows / rows.sum())
-        return logs
+        return np.asarray(np.log(rows / rows.sum()))
 
     @property
     @abstractmethod

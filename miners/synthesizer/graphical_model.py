@@ -174,8 +174,7 @@ class JunctionTree:
 
 def _summed(table: np.ndarray, clique: Columns, columns: Columns) -> np.ndarray:
     away = tuple(axis for axis, column in enumerate(clique) if column not in columns)
-    summed: np.ndarray = table.sum(axis=away)
-    return summed
+    return np.asarray(table.sum(axis=away))
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,8 +287,7 @@ def total_rows(measured: Sequence[Measured]) -> float:
 def _log_shares(table: Measured) -> np.ndarray:
     """The logs of a column's shares, no cell below half a deviation of its noise."""
     counts = np.maximum(table.counts, table.deviation / 2).ravel()
-    logs: np.ndarray = np.log(counts / counts.sum())
-    return logs
+    return np.asarray(np.log(counts / counts.sum()))
 
 
 def _combined(measured: Iterable[Measured]) -> dict[Columns, Measured]:

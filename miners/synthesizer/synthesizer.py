@@ -52,20 +52,14 @@ INSIDE = 0.02  # of a grid cell: how far a number that is not whole stays from t
 
 
 @dataclass(frozen=True, eq=False)
-class Bought:
+class Bought(Measured):
     """A noisy table that was paid for.
 
     Attributes:
-        columns: The numbers of its columns.
         epsilon: What it cost.
-        counts: Noisy rows of each cell.
-        deviation: Of the noise in each count.
     """
 
-    columns: Columns
     epsilon: Epsilon
-    counts: np.ndarray
-    deviation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +237,7 @@ class SyntheticTable:
                 for columns, table in stored["potentials"]
             }
             bought = tuple(
-                Bought(tuple(columns), Epsilon.of(epsilon), np.array(counts, dtype=np.float64), float(deviation))
+                Bought(tuple(columns), np.array(counts, dtype=np.float64), float(deviation), Epsilon.of(epsilon))
                 for columns, epsilon, counts, deviation in stored["bought"]
             )
             model = GraphicalModel(sizes, float(stored["rows"]), potentials)
@@ -714,10 +708,9 @@ class _Fitting:
 
     def _buy(self, columns: Columns, epsilon: Epsilon) -> Measured:
         counts = self.handle.partition(self.purchase.spec(columns)).noisy_count(epsilon=epsilon)
-        table = Measured(columns, np.asarray(counts, dtype=np.float64).ravel(), self.purchase.deviation(epsilon))
-        self.bought.append(Bought(columns, epsilon, table.counts, table.deviation))
-        return table
+        numbers = np.asarray(counts, dtype=np.float64).ravel()
+        self.bought.append(Bought(columns, numbers, self.purchase.deviation(epsilon), epsilon))
+        return self.bought[-1]
 
     def _model(self, before: GraphicalModel | None) -> GraphicalModel:
-        measured = [Measured(bought.columns, bought.counts, bought.deviation) for bought in self.bought]
-        return GraphicalModel.fitted(self.purchase.sizes, measured, before)
+        return GraphicalModel.fitted(self.purchase.sizes, self.bought, before)

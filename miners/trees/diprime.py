@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, cast
+from typing import ClassVar, NamedTuple, cast
 
 from miners.budget.plan import Step, StepName, StepQuestion, many
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word, whole_number
@@ -31,6 +31,26 @@ __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClas
 REGRESSION_FEWER = 3.5
 
 
+class DiPriMeDefaults(NamedTuple):
+    """What one variant does where a parameter is not given.
+
+    Attributes:
+        features: Attributes that a node looks at; None for all.
+        trees: How many.
+        share: Of epsilon, for the splits.
+        criterion: For regression.
+        depth_follows_epsilon: Whether it does; else the depth is the paper's.
+        parts_of_share: Into how many questions a level's share goes.
+    """
+
+    features: int | None
+    trees: int
+    share: float
+    criterion: str
+    depth_follows_epsilon: bool
+    parts_of_share: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DiPriMeStrategy(ForestStrategy):
     """Splits in two by one of a few random attributes.
@@ -41,12 +61,7 @@ class DiPriMeStrategy(ForestStrategy):
 
     split_share: Fraction
 
-    default_features: ClassVar[int | None]  # None for all attributes
-    default_trees: ClassVar[int]
-    default_share: ClassVar[float]
-    default_criterion: ClassVar[str]  # for regression
-    depth_follows_epsilon: ClassVar[bool]
-    parts_of_share: ClassVar[int]  # into how many questions a level's share goes
+    defaults: ClassVar[DiPriMeDefaults]
 
     @property
     def split_weight(self) -> int:
@@ -57,7 +72,7 @@ class DiPriMeStrategy(ForestStrategy):
         """Returns the weight of all that a leaf is asked, beside all levels of splits."""
         # Four fifths for splits, three levels of one question: each weighs 4 and the leaf 3, of 15.
         rest = self.split_share.denominator - self.split_share.numerator
-        return max(1, self.depth) * self.parts_of_share * rest
+        return max(1, self.depth) * self.defaults.parts_of_share * rest
 
     def offered(self, level: Level) -> list[list[SplitCandidate]]:
         """Draws the attributes that each node looks at; returns all their splits in two."""
@@ -68,12 +83,9 @@ class DiPriMeStrategy(ForestStrategy):
 class DiPriMeBest(DiPriMeStrategy):
     """Attribute and cut, or group of values, are chosen together, by one tree on all rows."""
 
-    default_features = None
-    default_trees = 1
-    default_share = 0.8
-    default_criterion = "absolute_error"
-    depth_follows_epsilon = True
-    parts_of_share = 1
+    defaults = DiPriMeDefaults(
+        features=None, trees=1, share=0.8, criterion="absolute_error", depth_follows_epsilon=True, parts_of_share=1
+    )
 
     def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns one choice."""
@@ -89,12 +101,9 @@ class DiPriMePaper(DiPriMeStrategy):
     """The median of each of a few attributes, then the attribute whose median splits best."""
 
     textbook = True
-    default_features = 5
-    default_trees = 10
-    default_share = 0.5
-    default_criterion = "squared_error"
-    depth_follows_epsilon = False
-    parts_of_share = 2
+    defaults = DiPriMeDefaults(
+        features=5, trees=10, share=0.5, criterion="squared_error", depth_follows_epsilon=False, parts_of_share=2
+    )
 
     def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns the medians, which share one loss, and the choice among them."""
@@ -153,10 +162,10 @@ class DiPriMe(ForestMiner):
         require_word("variant", self.variant, tuple(VARIANTS))
         kind = VARIANTS[self.variant]
         criterion = self._criterion(kind)
-        trees = kind.default_trees
+        trees = kind.defaults.trees
         if self.n_estimators is not None:
             trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
-        features = min(kind.default_features or len(names), len(names))
+        features = min(kind.defaults.features or len(names), len(names))
         if self.max_features is not None:
             features = whole_number("max_features", self.max_features, 1, len(names))
         return kind(
@@ -167,21 +176,21 @@ class DiPriMe(ForestMiner):
             criterion=criterion,
             names=names,
             features=features,
-            split_share=share("rho", kind.default_share if self.rho is None else self.rho),
+            split_share=share("rho", kind.defaults.share if self.rho is None else self.rho),
             stopping=self._stop_share(),
             random=self._generator(),
         )
 
     def _criterion(self, kind: type[DiPriMeStrategy]) -> str:
         criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
-        default = kind.default_criterion if self._numeric_target else "gini"
+        default = kind.defaults.criterion if self._numeric_target else "gini"
         return require_criterion(default if self.criterion is None else self.criterion, criteria)
 
     def _depth(self, kind: type[DiPriMeStrategy], problem: Problem, names: Sequence[str], trees: int) -> int:
         """Levels: those asked for, the paper's, or as for ``DiffPC45``; fewer for regression."""
         if self.max_depth is not None:
             return whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
-        if not kind.depth_follows_epsilon:
+        if not kind.defaults.depth_follows_epsilon:
             return PAPER_DEPTH
         rows = problem.schema.max_rows / (trees if self.rows == "shards" else 1)
         epsilon = problem.epsilon // (trees if self.rows == "all" else 1)
@@ -191,7 +200,7 @@ class DiPriMe(ForestMiner):
 
     def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
         notes = super()._notes(strategies)
-        if self.max_depth is not None or not VARIANTS[self.variant].depth_follows_epsilon:
+        if self.max_depth is not None or not VARIANTS[self.variant].defaults.depth_follows_epsilon:
             return notes
         return (*notes, default_depth_note(strategies[0].recipe.depth))
 
