@@ -19,12 +19,12 @@ import numpy as np
 from miners.budget.plan import Bill, FitWarning, Plan, PlanLine, begin_fit, loss_text, remember_fit
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
 from miners.fitted.node import param_out, read_stored
-from miners.fitted.route import encode, encode_values
+from miners.fitted.route import Frame, encode, encode_values
 from miners.fitted.tree import Forest, Tree, as_array
 from miners.parameters import HasParams, Parameterised
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, is_whole
-from pinq.public.epsilon import Epsilon, Exact
+from pinq.public.epsilon import Epsilon, EpsilonLike, Exact
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
-    from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
     from pinq.public.certificate import Certificate
-    from pinq.public.epsilon import EpsilonLike
 
 __all__ = [
     "ClassLearner",

@@ -38,20 +38,16 @@ from enum import Enum
 from fractions import Fraction
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
-from pinq.analyst.queryable import recording, reusing
+from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
+from pinq.public.certificate import Certificate
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
-from pinq.public.queries import Budget, Preview
+from pinq.public.queries import Answer, Budget, Preview, Request
 from pinq.public.schema import Schema, Value
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.certificate import Certificate
-    from pinq.public.queries import Answer, Request
 
 __all__ = [
     "DESCRIBING",

@@ -35,7 +35,7 @@ from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, los
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
 from miners.estimator import Learned, public_schema, require_word, whole_number
-from miners.fitted.route import encode
+from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, is_listing, text_of
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = [

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import (
-    TYPE_CHECKING,
     Any,
     Literal,
     NamedTuple,
@@ -42,21 +41,19 @@ import numpy as np
 
 from miners.budget.plan import FitWarning, Pricing, count_scale, count_variance, loss_text, sum_variance
 from miners.estimator import schema_of
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.session import Session
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import closest, is_listing, is_number
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import PartSet
+from pinq.public.queries import Answer, Budget, Request
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Cuts, Spec, Values
 
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
-    from pinq.analyst.session import Session
-    from pinq.public.queries import Answer, Budget, Request
-
-    Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
+Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
 __all__ = [
     "Ability",

@@ -9,20 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 from warnings import catch_warnings, simplefilter
 
 from miners.budget.plan import FitWarning, Plan, loss_text, many, remember_fit, require_budget, warn_before_fit
 from miners.estimator import Miner, Model, public_schema, whole_number
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
-from pinq.analyst.queryable import reusing
+from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["DISJOINT", "NEEDS", "STRATEGIES", "HoldersMiner", "Participants", "StrategyName", "resumes"]
 

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import ArrayLike
 
-    Frame: TypeAlias = pd.DataFrame | pa.Table
-    ColumnValues: TypeAlias = pd.Series | pa.ChunkedArray | ArrayLike
 
-__all__ = ["Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values", "length"]
+__all__ = ["Frame", "Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values", "length"]
+
+Frame: TypeAlias = "pd.DataFrame | pa.Table"
+ColumnValues: TypeAlias = "pd.Series | pa.ChunkedArray | ArrayLike"
 
 NODE_ANSWERS = "The node at which such a row stops answers for it."
 MAX_LOOKUP = 2**16  # codes of a column; a larger table would not be faster than a search

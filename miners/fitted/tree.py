@@ -43,7 +43,7 @@ from miners.fitted.node import (
     target_of,
 )
 from miners.fitted.plot import MAX_LINES, plot
-from miners.fitted.route import Router, encode_rows, length
+from miners.fitted.route import Frame, Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole, text_of
@@ -53,8 +53,6 @@ from pinq.public.specs import Axis, Cuts, Groups, Values, bind, two_ends
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from miners.fitted.route import Frame
 
 __all__ = [
     "CATEGORICAL",

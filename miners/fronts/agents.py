@@ -21,19 +21,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from miners import tables
 from miners.budget.plan import loss_text, require_budget
 from miners.fronts.sql import sql
 from miners.tables.columns import required_handle
+from miners.tables.table import Table
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon, EpsilonLike
-
-if TYPE_CHECKING:
-    from miners.tables.table import Table
-    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["GUIDE", "Agent", "Told", "Tool"]
 

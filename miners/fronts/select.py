@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -30,18 +30,14 @@ from miners.tables.columns import is_categorical, missing_apart, narrowed, specs
 from miners.tables.groups import ROUGH, Kind, drafted
 from miners.tables.quantile_search import Quantile
 from miners.tables.statistics import CountStatistic, MeanStatistic, StandardDeviation, Statistic, SumStatistic, Variance
-from miners.tables.table import NUMBERS
+from miners.tables.table import NUMBERS, Draft, Table
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError, printable
 from pinq.public.checks import closest
 from pinq.public.dates import PERIODS
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, Value
-from pinq.public.specs import Calendar, Cuts, Groups, Spec, Values, bind
-
-if TYPE_CHECKING:
-    from miners.tables.table import Draft, Table
-    from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.specs import Axis
+from pinq.public.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind
 
 __all__ = ["Key", "Select", "Text", "filters"]
 

@@ -16,17 +16,15 @@ Privacy:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from miners.budget.plan import Plan, require_budget
 from miners.tables.columns import require_level, required_handle
+from miners.tables.table import Table
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import unspent
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.plugins import optional
-
-if TYPE_CHECKING:
-    from miners.tables.table import Table
-    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["load_ipython_extension", "sql"]
 

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -30,13 +30,11 @@ from miners.budget.plan import DESCRIBING, Recipe, Step, StepName, StepQuestion,
 from miners.fitted.node import Ends, Node, Split
 from miners.growth.candidates import choice_noise_scale, score_of
 from miners.growth.fitted_nodes import OpenNode, estimated_nodes
+from pinq.analyst.queryable import Parts
 from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
 from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Values, bind
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import Parts
 
 __all__ = ["Level", "Problem", "SplitCandidate", "TreeStrategy", "ask_classes", "ask_ends", "grow", "noise_of"]
 

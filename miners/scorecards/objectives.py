@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from miners.scorecards.shares import (
     tables_for_two,
     tables_pay,
 )
+from pinq.analyst.queryable import Parts
 from pinq.public.columns import CutPoint
 from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.epsilon import Epsilon, standard_deviation
@@ -43,9 +44,6 @@ from pinq.public.points import POINTS, Points
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Gradient
 from pinq.public.specs import Cuts, Groups, Spec, Values, bind
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import Parts
 
 __all__ = [
     "Asking",

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,11 +16,9 @@ from miners.fitted.node import Split
 from miners.growth.candidates import CRITERIA, CutsByColumn, gain
 from miners.growth.frontier import Level
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published, Variant
+from pinq.analyst.queryable import Parts
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.specs import Values
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import Parts
 
 __all__ = ["SuLQID3"]
 

@@ -25,7 +25,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -57,13 +57,11 @@ from miners.growth.candidates import (
 from miners.growth.fitted_nodes import OpenNode, calibrated_nodes, released_nodes
 from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, grow, noise_of
 from miners.growth.target_range import PLAIN, TargetRange
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["MAX_DEPTH", "GreedyStrategy", "GreedyTree", "MultiwayStrategy", "Published", "TreeMiner", "Variant"]
 
