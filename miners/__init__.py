@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
     from miners.synthesizer.synthesizer import Synthesizer
     from miners.trees.diffp_c45 import DiffPC45
-    from miners.trees.diffp_id3 import DiffPID3
     from miners.trees.diprime import (
         DiPriMeForestClassifier,
         DiPriMeForestRegressor,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         DiPriMeTreeRegressor,
     )
     from miners.trees.forest_miner import DPDecisionForest, DPExtraTrees, DPExtraTreesRegressor
-    from miners.trees.sulq_id3 import SuLQID3
+    from miners.trees.id3 import DiffPID3, SuLQID3
     from miners.tuning.public_rows import PublicRows
     from miners.tuning.recommendation import recommend
     from miners.tuning.suggestion import suggest
@@ -82,7 +81,7 @@ _HOMES = {
     "DiPriMeTreeClassifier": "miners.trees.diprime",
     "DiPriMeTreeRegressor": "miners.trees.diprime",
     "DiffPC45": "miners.trees.diffp_c45",
-    "DiffPID3": "miners.trees.diffp_id3",
+    "DiffPID3": "miners.trees.id3",
     "Federation": "miners.federated.federation",
     "FitWarning": "miners.budget.plan",
     "Forest": "miners.fitted.tree",
@@ -93,7 +92,7 @@ _HOMES = {
     "QuadraticDiscriminant": "miners.linear.discriminant",
     "Scorecard": "miners.scorecards.scorecard",
     "ScorecardRegressor": "miners.scorecards.scorecard",
-    "SuLQID3": "miners.trees.sulq_id3",
+    "SuLQID3": "miners.trees.id3",
     "Synthesizer": "miners.synthesizer.synthesizer",
     "Tree": "miners.fitted.tree",
     "UndeclaredValueWarning": "miners.fitted.route",

@@ -17,9 +17,8 @@ from miners.budget.plan import FitWarning
 from miners.estimator import ClassLearner
 from miners.scorecards.scorecard import Scorecard
 from miners.trees.diffp_c45 import DiffPC45
-from miners.trees.diffp_id3 import DiffPID3
 from miners.trees.diprime import DiPriMeForestClassifier
-from miners.trees.sulq_id3 import SuLQID3
+from miners.trees.id3 import DiffPID3, SuLQID3
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.schema import Value
 
