@@ -39,9 +39,8 @@ class Adult:
         _, self.target, frame = data_set("adult")
         self.rows = frame[frame["fold"] == "train"][list(self.schema.columns)]
         test = frame[frame["fold"] == "test"]
-        self.axes = [
-            bind(spec, self.schema).axes[0] for spec in attribute_cells(self.schema, None, None, None, Grid(12))
-        ]
+        self.specs = attribute_cells(self.schema, None, None, None, Grid(12))
+        self.axes = [bind(spec, self.schema).axes[0] for spec in self.specs]
         self.sizes = [axis.size for axis in self.axes]
         self.train, self.test = self.codes(self.rows), self.codes(test)
 
@@ -120,11 +119,34 @@ def measured(adult: Adult, runs: int) -> Iterator[dict[str, object]]:
         }
 
 
+def with_history(adult: Adult, runs: int) -> Iterator[dict[str, object]]:
+    """Yields the lines of fits after each column and 40 random pairs were counted, and of fits without."""
+    for run in range(runs):
+        pairs = list(itertools.combinations(adult.specs, 2))
+        chosen = [pairs[number] for number in np.random.default_rng(run).permutation(len(pairs))[:40]]
+        for epsilon, known in ((0.5, True), (1.0, True), (0.3, False), (0.5, False)):
+            with pinq.simulate(adult.schema, data=adult.rows, epsilon=10) as handle:
+                for spec in adult.specs if known else ():
+                    handle.partition(spec).noisy_count(epsilon=0.012)
+                for pair in chosen if known else ():
+                    handle.partition(*pair).noisy_count(epsilon=0.02)
+                fitted = Synthesizer(epsilon=epsilon, random_state=run).fit(handle, history=known)
+            codes = adult.codes(fitted.sample(len(adult.train), random_state=run))
+            cost, distance = float(fitted.cost_), adult.distance(codes, 2)
+            yield {"epsilon": epsilon, "history": known, "further epsilon": cost, "TVD 2-way": distance}
+
+
 def main() -> None:
     """Measures, prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
-    lines = pd.DataFrame(measured(Adult(), parser.parse_args().runs))
+    parser.add_argument("--history", action="store_true", help="print what answers in the log save, and nothing else")
+    asked = parser.parse_args()
+    if asked.history:
+        gains = pd.DataFrame(with_history(Adult(), asked.runs))
+        print(gains.groupby(["epsilon", "history"], sort=False).mean().round(3).to_string())
+        return
+    lines = pd.DataFrame(measured(Adult(), asked.runs))
     table = lines.groupby(["rows", "epsilon"], dropna=False, sort=False).mean(numeric_only=True).round(3)
     shown = table.reset_index().astype(object).where(lambda frame: frame.notna(), "")
     text = markdown(list(shown.columns), shown.itertuples(index=False))

@@ -604,7 +604,14 @@ def showing(act: str, total: Epsilon, session: Session) -> Callable[[Request], A
 
 
 def begin_fit(
-    miner: object, handle: PrivateQueryable, target: object, total: Epsilon, hopes: Sequence[str], *, reuse: bool
+    miner: object,
+    handle: PrivateQueryable,
+    target: object,
+    total: Epsilon,
+    hopes: Sequence[str],
+    *,
+    reuse: bool,
+    before: Epsilon = ZERO,
 ) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
     """Refuses a fit that cannot be paid, warns of what can be hoped for.
 
@@ -618,6 +625,7 @@ def begin_fit(
         total: What all questions cost.
         hopes: What ``plan`` would warn of.
         reuse: Whether answers that were paid for will do.
+        before: What answers cost that the fit takes from the log.
 
     Returns:
         Whom to ask, and what gives the certificate afterwards.
@@ -637,7 +645,7 @@ def begin_fit(
     act = f"miners.{type(miner).__name__}.fit"
     handle = handle.named(act if target is None else f"{act} of {target}").through(patient)
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
-        handle = handle.through(partial(showing, act, total))
+        handle = handle.through(partial(showing, act, total + before))
     return recording(reusing(handle, require) if reuse else handle)
 
 
@@ -646,6 +654,8 @@ def require_budget(handle: Pricing, needed: Epsilon, *, name: str) -> None:
 
     It is asked before the first question, so that no budget goes into half a tree.
     """
+    if not needed:
+        return
     # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
     # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
     # them costs, so the fit is affordable where that one count is.

@@ -13,9 +13,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -57,9 +57,11 @@ class Bought(Measured):
 
     Attributes:
         epsilon: What it cost.
+        before: The columns as they were asked, where it was bought before the fit.
     """
 
     epsilon: Epsilon
+    before: Columns = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +210,11 @@ class SyntheticTable:
     def to_dict(self) -> dict[str, Any]:
         """Returns the model as plain lists, dicts, texts and numbers."""
         potentials = [[list(columns), table.ravel().tolist()] for columns, table in self.model.potentials.items()]
-        bought = [[list(each.columns), str(each.epsilon), each.counts.tolist(), each.deviation] for each in self.bought]
+        bought = [
+            [list(each.columns), str(each.epsilon), each.counts.tolist(), each.deviation]
+            + ([list(each.before)] if each.before else [])
+            for each in self.bought
+        ]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -237,8 +243,10 @@ class SyntheticTable:
                 for columns, table in stored["potentials"]
             }
             bought = tuple(
-                Bought(tuple(columns), np.array(counts, dtype=np.float64), float(deviation), Epsilon.of(epsilon))
-                for columns, epsilon, counts, deviation in stored["bought"]
+                Bought(
+                    tuple(columns), np.array(counts, float), float(deviation), Epsilon.of(epsilon), *map(tuple, before)
+                )
+                for columns, epsilon, counts, deviation, *before in stored["bought"]
             )
             model = GraphicalModel(sizes, float(stored["rows"]), potentials)
             error = stored["error"]
@@ -367,12 +375,14 @@ class Purchase:
         specs: The cells of each column.
         total: What all questions cost.
         target: The number of the column whose tables weigh more, if one does.
+        known: Tables that the log had before.
     """
 
     schema: Schema
     specs: tuple[Values | Cuts, ...]
     total: Epsilon
     target: int | None
+    known: tuple[Bought, ...] = ()
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -392,20 +402,108 @@ class Purchase:
         return self.total * percent // (100 * len(self.specs))
 
     @property
-    def checks(self) -> Epsilon:
-        """What the table of a checked pair costs; nothing where all pairs can be bought by rounds."""
-        return self.total * CHECKS // (100 * CHECKED) if len(self.pairs) > 2 * CHECKED else ZERO
+    def singles(self) -> list[Columns]:
+        """The columns whose own tables are bought: all but those that are known as exactly."""
+        exact = {table.columns for table in self.known if table.epsilon >= self.single}
+        return [(column,) for column in range(len(self.specs)) if (column,) not in exact]
 
     @property
-    def rounds(self) -> Epsilon:
-        """What all rounds cost."""
+    def checks(self) -> Epsilon:
+        """What the table of a checked pair costs; nothing where all pairs are known or can be bought by rounds."""
+        unknown = set(self.pairs) - {table.columns for table in self.known}
+        return self.total * CHECKS // (100 * CHECKED) if len(unknown) > 2 * CHECKED else ZERO
+
+    @property
+    def worth(self) -> Epsilon:
+        """What all rounds cost where nothing is known."""
         return self.total - self.single * len(self.specs) - self.checks * CHECKED
 
     @property
     def round(self) -> Epsilon:
         """What a round costs at first."""
         rounds = ROUNDS * len(self.specs) * (self.schema.max_rows * float(self.total)) ** (1 / 3)
-        return self.rounds // max(1, min(len(self.pairs), round(rounds)))
+        return self.worth // max(1, min(len(self.pairs), round(rounds)))
+
+    @property
+    def rounds(self) -> Epsilon:
+        """What all rounds cost: each known table of several columns stands for one, at most at its price."""
+        standing = [min(table.epsilon, self.round).nano for table in self.known if len(table.columns) > 1]
+        left = self.worth - Epsilon(sum(standing))
+        return left if left >= self.round or not standing else ZERO
+
+    @property
+    def needed(self) -> Epsilon:
+        """What is left to pay."""
+        return self.single * len(self.singles) + self.rounds + self.checks * CHECKED
+
+    @property
+    def room(self) -> float:
+        """How many cells the junction tree may have after the tables that are known."""
+        return self.room_at(1 - self.rounds.nano / self.worth.nano if self.pairs else 0.0)
+
+    def room_at(self, progress: float) -> float:
+        """How many cells the junction tree may have: at first fewer than once all rounds are paid."""
+        # So no early choice takes all the room of later ones; a first pair fits, however many cells columns have.
+        return sum(self.sizes) + TREE_CELLS * (0.3 + 0.7 * progress)
+
+    def table(self, handle: PrivateQueryable, asked: Columns, epsilon: Epsilon, *, reuse: bool = False) -> Bought:
+        """Buys the table of some columns, in any order; with ``reuse`` takes it from the log."""
+        answer = handle.partition(self.spec(asked)).noisy_count(epsilon=epsilon, reuse=reuse)
+        counts = np.asarray(answer, dtype=np.float64).reshape([self.sizes[column] for column in asked])
+        flat = counts.transpose(np.argsort(asked)).ravel()
+        return Bought(tuple(sorted(asked)), flat, self.deviation(epsilon), epsilon, asked if reuse else ())
+
+    @property
+    def before(self) -> Epsilon:
+        """What the known tables cost."""
+        return Epsilon(sum(table.epsilon.nano for table in self.known))
+
+    def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Purchase:
+        """Takes the tables that the log has, those of much dependence first, as far as the model has room for them.
+
+        Or those that another fit took, where this ledger has them.
+        """
+        if not isinstance(history, bool):
+            known = [table for table in history if table.before and self._paid(handle, table.before, table.epsilon)]
+            return replace(self, known=tuple(known))
+        purchase = self
+        found = [self.table(handle, asked, epsilon, reuse=True) for asked, epsilon in self._logged(handle)]
+        for table in sorted(found, key=self._dependence, reverse=True):
+            more = replace(purchase, known=(*purchase.known, table))
+            if tree_cells(self.sizes, [known.columns for known in more.known]) <= more.room:
+                purchase = more
+        return purchase
+
+    def _logged(self, handle: PrivateQueryable) -> list[tuple[Columns, Epsilon]]:
+        """The counts in the log that are tables of the model: their columns as they were asked, and their prices."""
+        numbers = {spec.column: number for number, spec in enumerate(self.specs)}
+        found: dict[tuple[Columns, Epsilon], None] = {}
+        log = handle.history()
+        for words, price, answer in zip(log["asked"], log["epsilon"], log["answer"], strict=True):
+            what, _, names = str(words).partition(" parts by ")
+            asked = tuple(numbers.get(name, -1) for name in names.split(" of ")[0].split(" x "))
+            fits = -1 not in asked and isinstance(answer, list) and self.cells(asked) == len(answer)
+            if fits and what.startswith("noisy_count"):
+                found[asked, Epsilon.of(price)] = None
+        return [each for each in found if self._paid(handle, *each)]
+
+    def _paid(self, handle: PrivateQueryable, asked: Columns, epsilon: Epsilon) -> bool:
+        """Whether the ledger has an answer to just this question.
+
+        The log tells a question's columns in words, and not its cells.
+        """
+        return not handle.partition(self.spec(asked)).preview("noisy_count", epsilon=epsilon, reuse=True).cost
+
+    def _dependence(self, table: Bought) -> float:
+        """How many rows of a table lie apart from independence, beside its noise; tables of one column come first."""
+        counts = table.counts.reshape([self.sizes[column] for column in table.columns])
+        if counts.ndim == 1:
+            return math.inf
+        axes = range(counts.ndim)
+        margins = [counts.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
+        even = reduce(np.multiply.outer, margins) / max(counts.sum(), 1.0) ** (counts.ndim - 1)
+        apart = np.abs(counts - even).sum() - counts.size * table.deviation / math.sqrt(2)
+        return float(apart) * self.weight(table.columns)
 
     def cells(self, columns: Columns) -> int:
         """How many cells the table of some columns has."""
@@ -480,7 +578,14 @@ class Synthesizer(Learned):
         "Numbers lie evenly within their cell.",
     )
 
-    def fit(self, handle: PrivateQueryable, target: str | None = None, *, reuse: bool = False) -> Self:
+    def fit(
+        self,
+        handle: PrivateQueryable,
+        target: str | None = None,
+        *,
+        reuse: bool = False,
+        history: bool | Sequence[Bought] = False,
+    ) -> Self:
         """Learns a model of the rows behind a handle.
 
         Args:
@@ -488,15 +593,23 @@ class Synthesizer(Learned):
             target: A column whose pairs weigh twice as much as others; None for none.
             reuse: Take the stored answers where the same fit was paid for before, at no cost; needs a
                 ``random_state``.
+            history: Take every noisy count in ``handle.history()`` that is a table in the model's cells,
+                and buy less: a known table of a column is not bought again, and one of several columns
+                stands for a round, at most at its price. Tables for which the model has no room are left
+                out. A model's ``bought`` instead of True takes what that model took.
 
         Raises:
             QueryError: A parameter is wrong.
-            BudgetExceeded: Less than ``epsilon`` remains.
+            BudgetExceeded: Less than ``epsilon`` remains, or than what ``history`` leaves of it.
         """
         with unspent():
             purchase = self._checked(public_schema(handle), target)
-            warnings = self._warnings(purchase, None)
-            asked, certificate = begin_fit(self, handle, target, purchase.total, warnings, reuse=reuse)
+            if history and reuse:
+                raise QueryError("are both given", parameter="reuse and history", allowed="one of them")
+            if history:
+                purchase = purchase.with_history(handle, history)
+            warnings, before = self._warnings(purchase, None), purchase.before
+            asked, certificate = begin_fit(self, handle, target, purchase.needed, warnings, reuse=reuse, before=before)
         with Bill(handle) as bill:
             model = _Fitting(purchase, asked, np.random.default_rng(self.random_state)).learned()
         remember_fit(self, handle, certificate())
@@ -504,7 +617,7 @@ class Synthesizer(Learned):
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
         """Fits another with the parameters and the target of this one."""
-        return type(self)(**self._fit_params).fit(handle, self._model.target)
+        return type(self)(**self._fit_params).fit(handle, self._model.target, history=self._model.bought)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only."""
@@ -611,13 +724,15 @@ class _Fitting:
     def learned(self) -> SyntheticTable:
         """Buys all tables; returns the last model."""
         purchase = self.purchase
-        for column in range(len(purchase.specs)):
-            self._buy((column,), purchase.single)
+        for known in purchase.known:  # asked once more, for the certificate
+            self.bought.append(purchase.table(self.handle, known.before, known.epsilon, reuse=True))
+        for column in purchase.singles:
+            self._buy(column, purchase.single)
         model = self._model(None)
         left, share = purchase.rounds, purchase.round
         while purchase.pairs and left:
             share = left if left < share + share else share
-            model, taught = self._round(model, share, 1 - left.nano / purchase.rounds.nano)
+            model, taught = self._round(model, share, 1 - left.nano / purchase.worth.nano)
             left -= share
             share = share if taught else share + share
         error = self._checked_error(model) if purchase.checks else None
@@ -639,8 +754,7 @@ class _Fitting:
 
     def _offered(self, model: GraphicalModel, price: Epsilon, progress: float) -> list[Columns]:
         """The pairs that keep the junction tree small; at first smaller than at the end."""
-        # So no early choice takes all the room of later ones; a first pair fits, however many cells columns have.
-        room = sum(model.sizes) + TREE_CELLS * (0.3 + 0.7 * progress)
+        room = self.purchase.room_at(progress)
         known = [columns for columns in model.potentials if len(columns) > 1]
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
@@ -706,10 +820,8 @@ class _Fitting:
         deviation = math.sqrt(spread + float(np.sum(noises)) / CHECKED**2)
         return math.sqrt(max(0.0, float(np.mean(squares)) + 1.28 * deviation))
 
-    def _buy(self, columns: Columns, epsilon: Epsilon) -> Measured:
-        counts = self.handle.partition(self.purchase.spec(columns)).noisy_count(epsilon=epsilon)
-        numbers = np.asarray(counts, dtype=np.float64).ravel()
-        self.bought.append(Bought(columns, numbers, self.purchase.deviation(epsilon), epsilon))
+    def _buy(self, columns: Columns, epsilon: Epsilon) -> Bought:
+        self.bought.append(self.purchase.table(self.handle, columns, epsilon))
         return self.bought[-1]
 
     def _model(self, before: GraphicalModel | None) -> GraphicalModel:

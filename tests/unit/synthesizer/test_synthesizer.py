@@ -171,3 +171,45 @@ def test_columns_of_very_many_values_leave_room_for_pairs_of_others() -> None:
         fitted = Synthesizer(epsilon=1, random_state=0).fit(handle)
     assert fitted.cost_ == 1
     assert (2, 3) in [bought.columns for bought in fitted.model_.bought]
+
+
+def asked_before(handle: pinq.PrivateQueryable, epsilon: float) -> None:
+    """All tables of a model of three columns, in any order of columns, and two that are none of its."""
+    sex, smokes, age = Values("sex"), Values("smokes"), Cuts("age", (20, 40, 60, 80))
+    for specs in [(sex,), (smokes,), (age,), (sex, smokes), (smokes, age), (sex, age)]:
+        handle.partition(*specs).noisy_count(epsilon=epsilon)
+    handle.partition(Cuts("age", (30,)), smokes).noisy_count(epsilon=epsilon)  # other cells than the model's
+    handle.partition(smokes)[True].partition(sex).noisy_count(epsilon=epsilon)  # of some rows alone
+
+
+def test_counts_in_the_log_are_not_bought_again() -> None:
+    """They make a model for little, or with nothing left to spend; and a ledger can prove it."""
+    three = Synthesizer(epsilon=1, columns=["sex", "age", "smokes"], random_state=0)
+    with pinq.simulate(schema(), data=rows(), epsilon=8) as handle:
+        asked_before(handle, 1)
+        assert three.fit(handle, history=True).cost_ == 0
+        assert handle.budget.spent == 8
+        known = [bought.columns for bought in three.model_.bought]
+        assert sorted(known) == [(0,), (0, 1), (0, 2), (1,), (1, 2), (2,)]
+        private = rows()
+        young = ((private.age < 40) & private.smokes).sum()
+        assert three.model_.estimate(age=(None, 40), smokes=True) == pytest.approx(young, abs=30)
+        again = Synthesizer.from_json(three.to_json()).fitted_again(handle)
+        assert again.cost_ == 0
+        assert again.model_.to_dict() == three.model_.to_dict()
+        assert len(three.certificate().requests) == 6
+
+
+def test_a_log_of_little_saves_little() -> None:
+    """A table stands for a round at its own price; one of a column that is noisier than the fit's is bought too."""
+    miner = Synthesizer(epsilon=1, columns=["sex", "age", "smokes"], random_state=0)
+    with pinq.simulate(schema(), data=rows(), epsilon=2) as handle:
+        handle.partition(Values("sex")).noisy_count(epsilon=0.01)
+        handle.partition(Values("smokes")).noisy_count(epsilon=0.3)
+        handle.partition(Values("smokes"), Values("sex")).noisy_count(epsilon=0.04)
+        miner.fit(handle, history=True)
+        assert miner.cost_ == 1 - Fraction("0.05") - Fraction("0.04")
+        with pytest.raises(QueryError, match="one of them"):
+            miner.fit(handle, history=True, reuse=True)
+    with pinq.simulate(schema(), data=rows(), epsilon=2) as other:  # whose ledger has none of them
+        assert miner.fitted_again(other).cost_ == 1
