@@ -6,15 +6,17 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce
+from itertools import chain, islice
 from typing import TypeVar, cast
 
 import numpy as np
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, ShardSource, smallest
-from pinq.engine.cores import side_by_side, thread_count
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
@@ -24,13 +26,15 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 
-__all__ = ["ArrayEngine"]
+__all__ = ["ArrayEngine", "side_by_side", "thread_count"]
 
 KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
 KEPT_LOCATIONS = 4
 LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
+MAX_THREADS = 8
+AHEAD = 2  # items of a caller for each thread, so that none waits for the next
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -330,3 +334,42 @@ def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:
 
 
 _WHOLE_TABLE = PartSet([Block(Part())])
+
+
+# Threads for long work, which all callers share
+
+
+def thread_count() -> int:
+    """Returns how many threads do long work side by side."""
+    return max(1, min(MAX_THREADS, os.cpu_count() or 1))
+
+
+def side_by_side(work: Callable[[T], U], items: Iterable[T]) -> list[U]:
+    """Does the same work for several items in threads; what comes of each, in order.
+
+    All callers share the threads, so each hands them a few items at a time: who has two items does
+    not wait for a thousand of another. Work must not wait for other work that is done so: all
+    threads could be waiting.
+    """
+    rest = iter(items)
+    first = list(islice(rest, 2))
+    if len(first) < 2 or thread_count() < 2:
+        return [work(item) for item in chain(first, rest)]
+    pool, done, waiting = _pool(os.getpid()), list[U](), deque[Future[U]]()
+    try:
+        for item in chain(first, rest):
+            if len(waiting) == AHEAD * thread_count():
+                done.append(waiting.popleft().result())
+            waiting.append(pool.submit(work, item))
+        while waiting:
+            done.append(waiting.popleft().result())
+    finally:
+        for future in waiting:
+            future.cancel()
+    return done
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process; one that was forked has none of its parent's."""
+    return ThreadPoolExecutor(thread_count(), thread_name_prefix="pinq-count")

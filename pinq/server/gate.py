@@ -44,7 +44,7 @@ from pinq.server.datasets import Datasets
 from pinq.server.details import unexpected
 from pinq.server.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.log import RequestLog
-from pinq.server.metrics import Metrics
+from pinq.server.readiness import Metrics
 from pinq.server.replies import Visit, Work, begun, remembered
 from pinq.server.sign_in import MAX_ID_TOKEN, People, Unknown
 from pinq.server.workers import Workers

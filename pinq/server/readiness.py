@@ -5,6 +5,9 @@ Strangers learn two bits, without names; the log and the metrics, which only the
 which dataset it is and what is wrong. It costs the same whatever the rows are, and charges nothing.
 What does the work says first what is wrong: a ledger that failed a request, a worker that ended.
 Where nobody asks, the look itself writes to each ledger and asks a worker for a sign of life.
+
+``Metrics`` counts what was asked, for Prometheus, on a port of its own. There are no timings: they
+follow the rows.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, Counter, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -26,7 +30,7 @@ from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
 from pinq.server.workers import Workers
 
-__all__ = ["Readiness", "State", "problem_of"]
+__all__ = ["Metrics", "Readiness", "State", "problem_of"]
 
 FRESH_SECONDS = 1.0  # whoever asks again sooner is told the same
 PROBE_SECONDS = 15.0  # how often a ledger is written to and a worker asked, where nobody does
@@ -144,6 +148,54 @@ class Readiness(Collector):
                 cap.add_metric([name], float(together.cap))
                 grants.add_metric([name], sum(grant.valid for grant in dataset.ledger.grants().values()))
         return lost, spent, cap, grants, ready, current, failed, workers, ended
+
+
+class Metrics:
+    """What happened, by dataset; ``Readiness`` tells the state of ledgers, workers and log."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "pinq_requests",
+            "Requests, by dataset (- before a token was accepted), route and status.",
+            ["dataset", "route", "status"],
+            registry=self.registry,
+        )
+        self._refusals = Counter(
+            "pinq_refusals",
+            "Requests that were not answered, by the error's code.",
+            ["dataset", "code"],
+            registry=self.registry,
+        )
+
+    def count(self, dataset: str, route: str, status: int, code: str | None) -> None:
+        """One request."""
+        self._requests.labels(dataset, route, str(status)).inc()
+        if code is not None:
+            self._refusals.labels(dataset, code).inc()
+
+    def serve(self, host: str, port: int, ports: int = 1) -> Callable[[], None]:
+        """Answers Prometheus, in a thread; returns what ends it.
+
+        Args:
+            host: Where.
+            port: Where; of several processes each takes the first that is free.
+            ports: How many there are from that one on.
+        """
+        for free in range(port, port + ports):
+            try:
+                server, thread = start_http_server(free, addr=host, registry=self.registry)
+                break
+            except OSError:
+                if free == port + ports - 1:
+                    raise
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return stop
 
 
 def problem_of(dataset: Dataset, *, probe: bool = False) -> str:

@@ -20,7 +20,7 @@ import httpx
 from pinq.analyst.tokens import person_digest
 from pinq.errors import PinqError
 from pinq.ledger.events import Signature, now
-from pinq.provider.grants import require_name
+from pinq.provider.local import require_name
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import optional
 from pinq.public.policy import SignIn

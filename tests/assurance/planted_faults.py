@@ -141,21 +141,21 @@ FAULTS = (
     ),
     Fault(
         "the sensitivity of a sum is .85 of its largest value",
-        "pinq/curator/verbs/sum.py",
+        "pinq/curator/verbs.py",
         "counted.noisy(exact, units.largest, epsilon)",
         "counted.noisy(exact, units.largest * 85 // 100, epsilon)",
         (SAMPLERS,),
     ),
     Fault(
         "the sensitivity of a sum is that of its upper bound",
-        "pinq/curator/verbs/sum.py",
+        "pinq/curator/verbs.py",
         "max(abs(offset), abs(factor * (column.cells - 1) + offset))",
         "abs(factor * (column.cells - 1) + offset)",
         (SAMPLERS,),
     ),
     Fault(
         "an average's two bins share the noise of one",
-        "pinq/curator/verbs/average.py",
+        "pinq/curator/verbs.py",
         "np.stack([upper, last * rows - upper]), last, epsilon",
         "np.stack([upper, last * rows - upper]), last // 2, epsilon",
         (HANDLES,),
@@ -169,7 +169,7 @@ FAULTS = (
     ),
     Fault(
         "derivatives in the cells of several specs are charged as of one",
-        "pinq/curator/verbs/derivatives.py",
+        "pinq/curator/verbs.py",
         "vectors.bound * max(1, len(splits))",
         "vectors.bound",
         ("tests/privacy/test_derivative_sums.py",),
@@ -337,7 +337,7 @@ FAULTS = (
     ),
     Fault(
         "sums of cells are added up in 32 bits",
-        "pinq/curator/verbs/sum.py",
+        "pinq/curator/verbs.py",
         "return np.clip(exact, -MAX_SUM, MAX_SUM).astype(np.int64)",
         "return (exact % 2**32).astype(np.int64)",
         (KNOWN, "tests/integration/test_whole_numbers.py"),

@@ -2,7 +2,7 @@
 """How ``exp_mech`` scores candidates: one file for each kind, behind one protocol.
 
 ``selection.py`` is where to start: a list of candidates, the tables that they need, the noisy
-choice. Each candidate is scored by one class: a plain split (``split.py``), or a family of many
+choice. Each candidate is scored by one class: a plain split (``SplitScorer``), or a family of many
 members (``any_cut.py``, ``any_grouping.py``, ``any_cross.py``). They see exact tables and give
 exact integer scores; noise comes in ``selection.py`` alone.
 

@@ -21,8 +21,7 @@ import numpy as np
 from pinq.curator.candidates.any_cross import AnyCrossScorer
 from pinq.curator.candidates.any_cut import AnyCutScorer
 from pinq.curator.candidates.any_grouping import AnyGroupingScorer
-from pinq.curator.candidates.scorer import Frame, Runs, Scorer
-from pinq.curator.candidates.split import SplitScorer
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer, SplitScorer
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted
 from pinq.curator.prepared import Counted
 from pinq.curator.work import MAX_MEMBERS, SCORING

@@ -101,7 +101,7 @@ def test_a_look_up_that_fails_where_a_row_comes_is_refused(
         ("pinq.public.scores.MaxClass.of", "choose"),
         ("pinq.curator.mechanisms._noisy_max", "vote"),
         ("pinq.curator.mechanisms._laplace", "average"),
-        ("pinq.curator.verbs.stop.splits_kept", "stop"),
+        ("pinq.curator.stop.splits_kept", "stop"),
     ],
 )
 def test_scores_choices_and_noise_are_rehearsed(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinq.engine import cores
+from pinq.engine import arrays
 
 
 def test_a_long_list_of_work_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,8 +25,8 @@ def test_a_long_list_of_work_leaves_room_for_others(monkeypatch: pytest.MonkeyPa
             seen.append(len(asked))
         return 2 * number
 
-    assert cores.side_by_side(work, items()) == list(range(0, 200, 2))
-    assert 2 <= seen[0] <= 1 + cores.AHEAD * cores.thread_count()
+    assert arrays.side_by_side(work, items()) == list(range(0, 200, 2))
+    assert 2 <= seen[0] <= 1 + arrays.AHEAD * arrays.thread_count()
 
 
 def test_what_waits_is_not_begun_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,5 +40,5 @@ def test_what_waits_is_not_begun_after_an_error(monkeypatch: pytest.MonkeyPatch)
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        cores.side_by_side(work, range(100))
-    assert len(begun) <= 4 + cores.AHEAD * cores.thread_count()
+        arrays.side_by_side(work, range(100))
+    assert len(begun) <= 4 + arrays.AHEAD * arrays.thread_count()

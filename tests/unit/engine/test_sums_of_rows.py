@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from pinq.engine import arrays, counting
-from pinq.engine.arrays import ArrayEngine
+from pinq.engine.arrays import ArrayEngine, thread_count
 from pinq.engine.codes import Codes, RowBlock, kinds_of
-from pinq.engine.cores import thread_count
 from pinq.engine.counting import Counts, count, count_request
 from pinq.engine.tables import Moments, Sparse, TableRequest
 from pinq.public import derivatives

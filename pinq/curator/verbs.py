@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each question is answered: one function each. ``_count`` is the shortest to read first.
+
+``pinq/curator/prepared.py`` says what is prepared. A function looks at public facts alone: it refuses
+what cannot be asked, and says what to tabulate, how exact an answer will be, and how exact tables
+become a noisy release. The curator charges between the two.
+
+A sum is one of whole units: cell k of the grid counts as ``factor * k + offset`` units, the largest
+unit of which the numbers of all cells are whole multiples. A column from 10 to 100 in steps of 10 has
+cells of 14.5, 24.5, ...: 29, 49, ... units of 0.5.
+
+An average comes from two noisy bins: a row in cell k adds k to the bin U and G - k to the bin L, where
+G is the last cell. U / (U + L) says how far between the first cell and the last one the average lies.
+Cells are counted from the first one of the range to which the question clamps.
+
+To add a question: its class (``pinq/public/queries.py``), its function here, and its line in
+``PREPARE``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pinq.curator import stop
+from pinq.curator.candidates.selection import Selection, choose_evenly
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
+from pinq.curator.work import NUMBER_BYTES
+from pinq.engine.tables import MAX_SUM, Moments, TableRequest
+from pinq.errors import QueryError
+from pinq.public.epsilon import figures, laplace_interval
+from pinq.public.parts import PartSet
+from pinq.public.queries import (
+    MAX_CANDIDATES,
+    Average,
+    Choose,
+    Count,
+    Question,
+    Stop,
+    Sum,
+    SumDerivatives,
+    Vote,
+)
+from pinq.public.schema import Numeric, Schema
+from pinq.public.scores import Score, require_score
+from pinq.public.specs import MAX_PARTS, Values, bind
+
+__all__ = ["PREPARE", "prepare"]
+
+EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
+
+
+def prepare(question: Question, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Checks a question against the schema.
+
+    ``QueryError`` where it cannot be asked of these parts.
+    """
+    return PREPARE[type(question)](question, parts, schema)
+
+
+def _count(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """``noisy_count``: the rows of each part + DLap(1 / epsilon).
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: parts are disjoint, so one row changes one part's count by 1 (privacy.md 2.1).
+    """
+
+    def noise(epsilon: Fraction) -> Noise:
+        scale = float(1 / epsilon)
+        within = laplace_interval(scale, 0.95)
+        return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
+
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        noisy = (counted.noisy(counted.array(), 1, epsilon) for counted in slices)
+        return Released([count for counts in noisy for count in counts.tolist()])
+
+    return PreparedQuery(parts=parts, about=about("noisy_count", parts), noise=noise, release=release, draws=1)
+
+
+@dataclass(frozen=True)
+class _Units:
+    """A column's numbers as whole multiples of a unit."""
+
+    unit: Fraction
+    factor: int
+    offset: int
+    largest: int
+
+    @classmethod
+    def of(cls, column: Numeric) -> _Units:
+        origin, width = column.origin, column.width
+        # Of origin 29/2 and width 10/1: gcd(29 * 1, 10 * 2) / (2 * 1) = 1/2, so cell k is 20 k + 29
+        # units.
+        shared = math.gcd(origin.numerator * width.denominator, width.numerator * origin.denominator)
+        unit = Fraction(shared, origin.denominator * width.denominator)
+        factor, offset = int(width / unit), int(origin / unit)
+        return cls(unit, factor, offset, max(abs(offset), abs(factor * (column.cells - 1) + offset)))
+
+    def total(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Adds up units, exact up to 2^62, from the rows and sums of codes of each part; int64."""
+        # Cells 1 and 3 of the grid above: codes add up to 4, so 20 * 4 + 29 * 2 = 138 units of 1/2,
+        # or 69. In Python's integers: where the policy's cap was wrong, 64 bits may not do.
+        exact = self.factor * codes.astype(object) + self.offset * rows.astype(object)
+        return np.clip(exact, -MAX_SUM, MAX_SUM).astype(np.int64)
+
+
+def _sum(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """``noisy_sum``: a sum of whole units + DLap(largest / epsilon), in the column's own units.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: a row adds at most ``largest`` units to one part (privacy.md 2.2). No table that the
+        policy admits has a sum beyond 2^62 units. One with more rows may: its sums stop there, and
+        to stop at a public bound moves no two sums apart.
+    """
+    column = schema.addable(question.column)
+    units = _Units.of(column)
+    if units.largest * schema.max_rows >= MAX_SUM:
+        raise QueryError(
+            f"sums of `{question.column}` could pass 2^62 units of {float(units.unit):g}; "
+            "the provider must declare rounder bounds or a larger step."
+        )
+
+    def noise(epsilon: Fraction) -> Noise:
+        scale = float(units.largest / epsilon)
+        within = laplace_interval(scale, 0.95) * float(units.unit)
+        error = f"each sum is within ±{figures(within, 6)} of the truth in 95 % of cases, {grid_error(column)}"
+        return Noise(error, scale * float(units.unit), float(units.unit))
+
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        sums: list[float] = []
+        for counted in slices:
+            exact = units.total(counted.array()[..., 0], counted.array()[..., 1])
+            noisy = counted.noisy(exact, units.largest, epsilon)
+            sums += [float(value * units.unit) for value in noisy.tolist()]
+        return Released(sums)
+
+    what = about(f"noisy_sum of {question.column}", parts)
+    return PreparedQuery(
+        parts=parts, about=what, noise=noise, release=release, measure=Moments(question.column), draws=1
+    )
+
+
+def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """``noisy_sum`` of derivatives: sums of the rows' vectors + DLap(specs * bound / epsilon).
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection, all specs and
+        all entries together.
+        Why: a row is in one part at most, there in one cell at most of each spec, and adds its
+        vector to that; vectors have an L1 norm of at most ``bound`` whole units. So the L1
+        sensitivity of all sums, laid end to end, is the number of specs times ``bound``
+        (privacy.md 8.1).
+        Exact: ``bound`` is at most 2^24, so 64 bits hold the sums of 2^38 rows, as many as the
+        engine adds up. Held by: tests/privacy/test_derivative_sums.py.
+    """
+    vectors = question.column.vectors(schema)
+    splits = [bind(spec, schema) for spec in question.by or ()]
+    sensitivity, unit = vectors.bound * max(1, len(splits)), question.column.unit
+    numbers = vectors.width * (sum(split.size for split in splits) or 1)
+    if len(parts) * numbers > MAX_PARTS:
+        raise QueryError(f"this makes {len(parts) * numbers:,} numbers; at most {MAX_PARTS:,} are possible.")
+
+    def noise(epsilon: Fraction) -> Noise:
+        scale = float(sensitivity / epsilon)
+        within = laplace_interval(scale, 0.95) / unit
+        return Noise(f"each sum is within ±{within:,.6g} of the truth in 95 % of cases", scale / unit, 1 / unit)
+
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        sums: list[float] = []
+        for counted in slices:
+            # Specs of 3 and 2 cells, vectors of two entries: ten numbers of each part, side by
+            # side.
+            arrays = [counted.array(table) for table in range(len(tables))]
+            exact = np.concatenate([array.reshape(len(array), -1, vectors.width) for array in arrays], axis=1)
+            sums += (counted.noisy(exact.ravel(), sensitivity, epsilon) / unit).tolist()
+        return Released(sums)
+
+    tables = tuple(TableRequest(split.axes) for split in splits) or (TableRequest(),)
+    by = [axis.column or "shards" for split in splits for axis in split.axes]
+    what = f"noisy_sum of {question.column.about}{' by ' if by else ''}{', '.join(by)}"
+    return PreparedQuery(
+        parts=parts,
+        about=about(what, parts),
+        noise=noise,
+        release=release,
+        tables=tables,
+        measure=vectors,
+        draws=numbers,
+        part_bytes=NUMBER_BYTES * numbers,
+    )
+
+
+def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """``noisy_avg``: from U + DLap(G / epsilon) and L + DLap(G / epsilon).
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is
+        post-processing, and so is the number of rows, (U + L) / G. (A mean with noise scaled by the
+        private number of rows would not be private; privacy.md 2.3.) A narrower public range clamps
+        each row by itself and makes G smaller.
+        Exact: G is below 2^24, so 64 bits hold the bins of 2^38 rows, as many as the engine adds
+        up.
+    """
+    column = schema.numeric(question.column)
+    first, end = question.cells(schema)
+    last = end - first
+
+    def noise(epsilon: Fraction) -> Noise:
+        spread = float(column.width * last) * float(1 / epsilon)
+        error = f"{_average_error(spread, schema.max_rows, column.unit)}, {grid_error(column)}"
+        return Noise(error, spread, float(column.width), uniform=False)
+
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        pairs: list[tuple[int, int]] = []
+        for counted in slices:
+            # Of a grid whose last cell is 10, rows in cells 2 and 7 add 9 to the upper bin and 11
+            # to the lower one: their average lies 9 / 20 of the way up.
+            rows, upper = counted.array()[..., 0], counted.array()[..., 1]
+            bins = counted.noisy(np.stack([upper, last * rows - upper]), last, epsilon)
+            pairs += zip(*bins.tolist(), strict=True)
+        averages = [column.number(first + last * _share(up, low)) for up, low in pairs]
+        return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
+
+    within = "" if question.within is None else " from {} to {}".format(*question.within)
+    what = about(f"noisy_avg of {question.column}{within}", parts)
+    measure = Moments(question.column, first=first, last=end)
+    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, measure=measure, draws=2)
+
+
+def _average_error(spread: float, max_rows: int, unit: str) -> str:
+    """Says how exact an average is for two sizes of a part; its own size is not public."""
+    sizes = sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
+    errors = [
+        f"{figures(spread / rows)} to {figures(spread * math.sqrt(2) / rows)}{unit} over {rows:,} rows"
+        for rows in sizes
+    ]
+    return f"an average has a standard error of about {' and of '.join(errors)}"
+
+
+def _share(up: int, low: int) -> Fraction:
+    """U / (U + L) within [0, 1]; a half where the noise leaves nothing to divide by."""
+    if up + low <= 0:
+        return Fraction(1, 2)
+    return min(Fraction(1), max(Fraction(0), Fraction(up, up + low)))
+
+
+def _choose(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """``exp_mech`` among candidates. Its privacy is that of ``Selection.choose``."""
+    require_score(question.score, schema)
+    if sum(map(len, question.candidates)) > MAX_CANDIDATES:
+        raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible.")
+    score: Score = question.score
+    selection = Selection(
+        schema, parts, score, question.candidates, question.which, textbook=question.textbook, each=bool(question.each)
+    )
+
+    def noise(epsilon: Fraction) -> Noise:
+        shortfall = _within(selection.span * selection.choices, epsilon, selection.options) / float(score.unit)
+        return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
+
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        chosen = [spec for counted in slices for spec in selection.choose(counted, epsilon)]
+        # Parts that choose A, nothing, B and A get the numbers 0, -1, 1 and 0, and (A, B) is sent
+        # once.
+        distinct = {spec.identity: spec for spec in chosen if spec is not None}
+        number = {identity: position for position, identity in enumerate(distinct)}
+        return Released([-1 if spec is None else number[spec.identity] for spec in chosen], tuple(distinct.values()))
+
+    target = f" of {score.target}" if hasattr(score, "target") else ""
+    what = about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts)
+    frame = selection.frame
+    return PreparedQuery(
+        parts=parts,
+        about=what,
+        noise=noise,
+        release=release,
+        tables=tuple(frame.tables),
+        measure=frame.measure,
+        scratch=selection.scratch,
+        scored=selection.cells,
+        part_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
+    )
+
+
+def _within(span: int, epsilon: Fraction, options: int) -> float:
+    """Bounds how far a choice is from the best of so many options in 95 % of cases.
+
+    The answer is in the score's integer units.
+
+    P[score of the choice < best - t] <= options * exp(-eta t), eta = epsilon / span: a bound for
+    both mechanisms.
+    """
+    # At span 2, epsilon .5 and 100 options: 4 ln(100 / .05) = 30.4.
+    return float(span / epsilon) * math.log(max(2, options) / 0.05)
+
+
+def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """``exp_mech`` by ``ClassCount``: a noisy majority vote among the values of a column.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: parts are disjoint; a row adds 1 to the count of one value of one part, so scores
+        change by at most 1, all in one direction.
+    """
+    score = question.score
+    score.check(schema)
+    column = schema.categorical(score.target)
+    span = (2 * score.sensitivity(schema)) if question.textbook else score.span(schema)
+
+    def noise(epsilon: Fraction) -> Noise:
+        shortfall = _within(span, epsilon, column.codes)
+        return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
+
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        chosen = []
+        for counted in slices:
+            for counts in counted.array():
+                counted.turn.check()
+                chosen.append(choose_evenly(counts, span, epsilon, textbook=question.textbook))
+        return Released(chosen)
+
+    classes = (TableRequest(bind(Values(score.target), schema).axes),)
+    what = about(f"exp_mech by {score.kind} of {score.target}", parts)
+    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, tables=classes)
+
+
+PREPARE: dict[type[Question], Callable[[Any, PartSet, Schema], PreparedQuery]] = {
+    Count: _count,
+    Sum: _sum,
+    SumDerivatives: _derivatives,
+    Average: _average,
+    Choose: _choose,
+    Vote: _vote,
+    Stop: stop.prepare,
+}
