@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.certificate import Certificate
+    from pinq.public.queries import Certificate
 
 __all__ = [
     "ClassLearner",

@@ -12,7 +12,7 @@ from nicegui import ui
 
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.events import here
-from pinq.provider import grants, review
+from pinq.provider import grants, policy_file
 from pinq.provider.grants import make_terms
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
@@ -53,7 +53,7 @@ class Granting:
                 field("Cap", draft, "cap", "a lower one counts from the next grant or start on")
 
                 async def cap(place: ui.label) -> None:
-                    await attempt(place, review.change, self.folder.file(name), "cap", str(draft.get("cap") or ""))
+                    await attempt(place, policy_file.change, self.folder.file(name), "cap", str(draft.get("cap") or ""))
                     if not place.text:
                         ui.navigate.reload()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from nicegui import ui
 
 from pinq.errors import PinqError
-from pinq.provider import grants, review
+from pinq.provider import grants, policy_file
 from pinq_workbench.auditor import declare_report, show_report
 from pinq_workbench.folder import DIALECT, Folder
 from pinq_workbench.granting import Granting
@@ -60,7 +60,7 @@ class Provider:
     def _state(self, name: str) -> str:
         """Says in one line where a policy stands."""
         try:
-            waiting = len(review.waiting(self.folder.path / name))
+            waiting = len(policy_file.waiting(self.folder.path / name))
             if waiting:
                 return f"{waiting} values wait for review"
             status = grants.show(self.folder.path / name)

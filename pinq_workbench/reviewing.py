@@ -15,7 +15,7 @@ from nicegui import ui
 from nicegui.events import ValueChangeEventArguments
 
 from pinq.errors import PolicyError
-from pinq.provider import review
+from pinq.provider import policy_file
 from pinq.provider.check import CheckReport, Example, Groups, check, examples, groups, raw_columns
 from pinq.provider.policy_file import load_policy
 from pinq_workbench.folder import Folder
@@ -41,11 +41,11 @@ class Seen:
     """
 
     policy: Policy
-    waiting: list[review.Waiting]
+    waiting: list[policy_file.Waiting]
     examples: Mapping[str, list[Example]]
     raw: list[str]
 
-    def of(self, column: str) -> list[review.Waiting]:
+    def of(self, column: str) -> list[policy_file.Waiting]:
         """What waits of a column; of none, of the policy itself."""
         return [item for item in self.waiting if _column_of(item.name) == column]
 
@@ -72,7 +72,7 @@ class Reviewing:
         if key not in self._seen:
             policy = load_policy(file)
             shown = examples(file, SHOWN_ROWS), raw_columns(file)
-            self._seen = {key: Seen(policy, review.waiting(file), *shown)}
+            self._seen = {key: Seen(policy, policy_file.waiting(file), *shown)}
         return self._seen[key]
 
     async def _review(self, name: str) -> None:
@@ -114,7 +114,7 @@ class Reviewing:
                 self._changing(
                     name,
                     f"Leave {column} out",
-                    partial(review.leave_out, self.folder.file(name), column),
+                    partial(policy_file.leave_out, self.folder.file(name), column),
                     main=False,
                 )
 
@@ -132,7 +132,7 @@ class Reviewing:
 
         Act(text, act, main=main)
 
-    def _items(self, name: str, what: str, items: list[review.Waiting]) -> None:
+    def _items(self, name: str, what: str, items: list[policy_file.Waiting]) -> None:
         """Shows what waits of a column, to be kept or changed with one reason."""
         draft = self.folder.draft(name)
         for item in items:
@@ -163,7 +163,7 @@ class Reviewing:
 
             def confirm() -> None:
                 chosen = [f"columns.{column}" for column in columns if column in ticked]
-                review.confirm(self.folder.file(name), chosen, str(draft.get("why many", "")))
+                policy_file.confirm(self.folder.file(name), chosen, str(draft.get("why many", "")))
 
             with ui.row().classes("row-of"):
                 self._changing(name, "Confirm the ticked columns", confirm)
@@ -204,14 +204,14 @@ def _column_of(name: str) -> str:
     return name.removeprefix("columns.").rpartition(".")[0] if name.startswith("columns.") else ""
 
 
-def _confirm(file: Path, items: list[review.Waiting], draft: Draft, because: str) -> None:
+def _confirm(file: Path, items: list[policy_file.Waiting], draft: Draft, because: str) -> None:
     """Confirms what waits: what was changed in its field one by one, then all that stands as it was."""
     kept = [item.name for item in items if draft[item.name] == item.value]
     for item in items:
         if item.name not in kept:
-            review.confirm(file, [item.name], because, str(draft[item.name]))
+            policy_file.confirm(file, [item.name], because, str(draft[item.name]))
     if kept:
-        review.confirm(file, kept, because)
+        policy_file.confirm(file, kept, because)
 
 
 def _box(column: str, ticked: set[str]) -> ui.checkbox:
@@ -227,7 +227,7 @@ def _set_unit(file: Path, draft: Draft) -> None:
     """Declares whose presence is hidden; the column that names persons is one that nobody asks about."""
     column, because = str(draft.get("person") or ""), str(draft.get("why unit", ""))
     if not column:
-        review.confirm(file, ["privacy_unit"], because)
+        policy_file.confirm(file, ["privacy_unit"], because)
         return
     most = str(draft.get("rows of one", ""))
     if not most.isdecimal():
@@ -235,9 +235,9 @@ def _set_unit(file: Path, draft: Draft) -> None:
     if not because.strip():
         raise PolicyError("A reason is needed.")
     if column in load_policy(file).columns:
-        review.leave_out(file, column)
+        policy_file.leave_out(file, column)
     unit = f"{{column: {json.dumps(column, ensure_ascii=False)}, max_rows: {most}}}"
-    review.confirm(file, ["privacy_unit"], because, unit)
+    policy_file.confirm(file, ["privacy_unit"], because, unit)
 
 
 def _show_groups(column: str, found: Groups) -> None:

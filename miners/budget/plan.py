@@ -43,10 +43,9 @@ from typing import Literal, Protocol, Self
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
-from pinq.public.certificate import Certificate
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
-from pinq.public.queries import Answer, Budget, Preview, Request
+from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.public.schema import Schema, Value
 
 __all__ = [

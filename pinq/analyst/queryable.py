@@ -30,7 +30,6 @@ from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Session, Through, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
-from pinq.public.certificate import Certificate
 from pinq.public.checks import is_whole
 from pinq.public.columns import CutPoint
 from pinq.public.derivatives import RowFunction
@@ -40,6 +39,7 @@ from pinq.public.queries import (
     Answer,
     Asked,
     Budget,
+    Certificate,
     ChoiceQuestion,
     Preview,
     Request,

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pinq import __version__
-from pinq.cli import ask, audit, fronts, grants, prepare, server
+from pinq.cli import ask, audit, grants, prepare, server
 from pinq.cli.base import guarded
 from pinq.cli.secure import secure
 from pinq.server.details import log_details
@@ -81,7 +81,7 @@ def _start(
     log_details()
 
 
-for room in (prepare, grants, ask, fronts, audit, server):
+for room in (prepare, grants, ask, audit, server):
     app.add_typer(room.commands)
 app.add_typer(secure, rich_help_panel="Among several parties")
 

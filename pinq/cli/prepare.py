@@ -16,7 +16,7 @@ from pinq.errors import PolicyError, printable
 
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport
-    from pinq.provider.review import Waiting
+    from pinq.provider.policy_file import Waiting
     from pinq.public.dialect import Dialect
     from pinq.public.schema import Schema
 
@@ -246,7 +246,7 @@ def review(
 
     [cyan]pinq review p.yaml --accept columns.age.upper --value 120 --because "census form 2024"[/cyan]
     """
-    from pinq.provider.review import confirm, waiting
+    from pinq.provider.policy_file import confirm, waiting
 
     if accept:
         if because is None:
@@ -269,7 +269,7 @@ def review(
 
 def _reviewed(policy: Path, item: Waiting, done: set[str]) -> bool:
     """Asks about a value that waits, and notes what else was confirmed with it. Returns whether to go on."""
-    from pinq.provider.review import confirm
+    from pinq.provider.policy_file import confirm
 
     typer.echo()
     typer.echo(printable(f"{item.name}: {item.value}" + (f"   # {item.remark}" if item.remark else "")))

@@ -27,10 +27,9 @@ from pinq.ledger.composition import Costs
 from pinq.ledger.events import Charged
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.public.certificate import Certificate
 from pinq.public.epsilon import MAX_EPSILON, Epsilon, Exact
 from pinq.public.plugins import plugin
-from pinq.public.queries import Answer, Budget, Preview, Request
+from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.public.schema import Schema
 
 __all__ = ["Verified", "verify_certificate"]

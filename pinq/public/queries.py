@@ -48,6 +48,7 @@ __all__ = [
     "Average",
     "Budget",
     "Candidate",
+    "Certificate",
     "ChoiceQuestion",
     "Choose",
     "Count",
@@ -760,3 +761,33 @@ def _malformed(error: ValidationError) -> QueryError:
 
 _request = TypeAdapter(Request)
 _answer = TypeAdapter(Answer)
+
+
+class Certificate(_Frozen):
+    """Which answers of a ledger a model was made from. It claims nothing: an audit makes the model again.
+
+    Privacy:
+        Claim: a certificate is free. Why: it holds ids that the analyst drew, and public parts.
+
+    Attributes:
+        part: The part of the table that the model was fitted on.
+        requests: The ids under which the answers were charged, in the order in which they came.
+    """
+
+    format: Literal["pinq-certificate"] = "pinq-certificate"
+    version: Literal[2] = 2
+    part: WireParts
+    requests: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Returns the certificate as text, for a file."""
+        return self.model_dump_json(indent=1, exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Certificate:
+        """Reads a certificate. ``QueryError`` where the text is none."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"])) or "the text"
+            raise QueryError(f"this is not a certificate: {where} is not as it should be.") from None

@@ -21,7 +21,7 @@ from pinq.errors import LedgerError, QueryError
 from pinq.provider.certified import Verified, verify_certificate
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.public.certificate import Certificate
+from pinq.public.queries import Certificate
 from tests.checkout import ROOT
 from tests.servers import publish, token_of
 

@@ -18,7 +18,7 @@ import pinq
 from pinq import PolicyError, load_policy
 from pinq.cli.main import app
 from pinq.provider.check import check
-from pinq.provider.review import confirm, waiting
+from pinq.provider.policy_file import confirm, waiting
 from pinq.public.policy import Policy
 from tests.commands import failed, run
 

@@ -9,8 +9,7 @@ import pytest
 
 from pinq.errors import PolicyError
 from pinq.provider.check import Example, Groups, examples, groups, raw_columns
-from pinq.provider.policy_file import load_policy
-from pinq.provider.review import change, leave_out, waiting
+from pinq.provider.policy_file import change, leave_out, load_policy, waiting
 
 POLICY = """\
 # kept

@@ -18,10 +18,18 @@ from pinq.analyst.queryable import Verbs
 from pinq.cli.main import app
 from pinq.errors import EngineError
 from pinq.provider.selftest import Report, selftest
-from pinq.provider.selftest.claims import EPSILON, Claim, claims_of
+from pinq.provider.selftest.claims import (
+    EPSILON,
+    MADE_UP,
+    Claim,
+    claims_of,
+    in_process,
+    publish,
+    through_a_server,
+    values_of,
+)
 from pinq.provider.selftest.report import Canary, Check, Finding, Law
 from pinq.provider.selftest.run import LESS_NOISE, Time, measure_canary, measure_claim
-from pinq.provider.selftest.worlds import MADE_UP, in_process, publish, through_a_server, values_of
 from pinq.public.derivatives import LOSSES
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema

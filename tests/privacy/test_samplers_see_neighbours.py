@@ -20,8 +20,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pinq.analyst.queryable import Parts, PrivateQueryable
-from pinq.provider.selftest.claims import claims_of
-from pinq.provider.selftest.worlds import MADE_UP, values_of
+from pinq.provider.selftest.claims import MADE_UP, claims_of, values_of
 from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.points import Points
 from pinq.public.policy import Policy

@@ -29,18 +29,20 @@ from pinq.provider.check import check
 from pinq.provider.local import open as open_here
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.selftest.claims import EPSILON, Claim, claims_of
-from pinq.provider.selftest.report import Canary, Check, Finding, Law, Report, Result
-from pinq.provider.selftest.worlds import (
+from pinq.provider.selftest.claims import (
     ANALYST,
+    EPSILON,
     MADE_UP,
+    Claim,
     Door,
     World,
+    claims_of,
     in_process,
     publish,
     publish_table,
     through_a_server,
 )
+from pinq.provider.selftest.report import Canary, Check, Finding, Law, Report, Result
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
