@@ -22,8 +22,6 @@ from miners.trees.id3 import DiffPID3, SuLQID3
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.schema import Value
 
-__all__ = ["FITS", "Fit"]
-
 Fit = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
 """Fits ``target`` on one column at a loss; how likely each of its values makes one class, (values,)."""
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from miners.budget.plan import Bill, FitWarning, Plan, PlanLine, begin_fit, loss_text, remember_fit
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
-from miners.fitted.node import param_out, read_stored
+from miners.fitted.node import as_array, param_out, read_stored
 from miners.fitted.route import Frame, encode, encode_values
-from miners.fitted.tree import Forest, Tree, as_array
+from miners.fitted.tree import Forest, Tree
 from miners.parameters import HasParams, Parameterised
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, is_whole
@@ -34,25 +34,6 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
     from pinq.public.queries import Certificate
-
-__all__ = [
-    "ClassLearner",
-    "Classifier",
-    "Fitted",
-    "ForestFaces",
-    "HandleMiner",
-    "Learned",
-    "Learner",
-    "Miner",
-    "Regressor",
-    "TreeClassifier",
-    "TreeFaces",
-    "public_schema",
-    "require_varied",
-    "require_word",
-    "schema_of",
-    "whole_number",
-]
 
 
 VERSION = 1

@@ -16,9 +16,6 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 from pinq.errors import QueryError
 from pinq.public.checks import closest
 
-__all__ = ["HasParams", "Kind", "Parameterised", "cloned"]
-
-
 Kind = Literal["classifier", "regressor", "transformer"] | None
 
 

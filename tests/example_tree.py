@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from miners.fitted.tree import Node, Tree
+from miners.fitted.node import Node
+from miners.fitted.tree import Tree
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values, bind
 

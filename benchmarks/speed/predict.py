@@ -20,7 +20,8 @@ from sklearn.tree import DecisionTreeClassifier
 from benchmarks.harness.publish import single
 from benchmarks.harness.tables import markdown
 from benchmarks.harness.timing import quickest
-from miners.fitted.tree import Node, Split, Tree
+from miners.fitted.node import Node, Split
+from miners.fitted.tree import Tree
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups
 

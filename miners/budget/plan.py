@@ -48,35 +48,6 @@ from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standar
 from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.public.schema import Schema, Value
 
-__all__ = [
-    "DESCRIBING",
-    "Bill",
-    "FitWarning",
-    "Plan",
-    "PlanLine",
-    "Pricing",
-    "Recipe",
-    "Step",
-    "StepName",
-    "StepQuestion",
-    "begin_fit",
-    "count_line",
-    "count_scale",
-    "count_variance",
-    "loss_text",
-    "lost_votes",
-    "many",
-    "patient",
-    "rare_classes",
-    "remember_fit",
-    "require_budget",
-    "rows_text",
-    "spread",
-    "sum_variance",
-    "warn_before_fit",
-]
-
-
 # A vote between two classes stands out where all rows of a leaf would be two standard deviations of
 # the difference of its two counts; below that not even a leaf of a single class is told from noise.
 CLEAR = 2 * math.sqrt(2)

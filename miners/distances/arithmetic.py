@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-__all__ = ["conditionals", "embedding", "pairwise", "symmetric_uncertainty", "value_distances"]
-
 # Rows that a conditional law is shrunk by, for each of its cells, in units of the noise's scale.
 # Anything from a twentieth to a fifth does as well on the four tables of benchmarks/papers/dilca; without
 # it rare values seem far from everything.

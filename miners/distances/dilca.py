@@ -51,19 +51,6 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = [
-    "METHODS",
-    "ContextTask",
-    "DPDilca",
-    "NoisyTable",
-    "ask_tables",
-    "forecast",
-    "mean_context",
-    "predominant_context",
-    "select",
-    "tables_of",
-]
-
 
 METHODS = ("max_relevance", "max_dependency", "mean_su", "baseline")
 MAX_METHODS = ("max_relevance", "max_dependency")  # those that choose a fixed number of attributes

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-__all__ = ["LIMITS", "contexts_text", "fitted_html", "plot_context", "plot_distances"]
 
 CELL = 0.34  # inches
 TREE = 1.5

@@ -55,23 +55,6 @@ from pinq.public.specs import Cuts, Spec, Values
 
 Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
-__all__ = [
-    "Ability",
-    "CountSource",
-    "Dropped",
-    "FederatedParts",
-    "Federation",
-    "HolderFailed",
-    "HolderQuestion",
-    "HolderTally",
-    "Rule",
-    "Sums",
-    "SumsNeeded",
-    "pooled",
-    "progress_of",
-    "spent_text",
-    "unknown_holder",
-]
 
 MAX_ROWS = 2**33
 

@@ -43,22 +43,6 @@ from pinq.public.parts import Part
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Cuts, Groups, Values, bind
 
-__all__ = [
-    "THRESHOLDS",
-    "Answer",
-    "FederatedStrategy",
-    "GrowthTask",
-    "HeldNode",
-    "SplitSet",
-    "SplitsByColumn",
-    "ask_leaves",
-    "branch",
-    "first_codes",
-    "gather",
-    "splitting_functions",
-]
-
-
 THRESHOLDS = 10
 MAX_THRESHOLDS = 4096
 MAX_VALUES = 1024  # that are each put against the rest unasked: as many splits, each of which names all values

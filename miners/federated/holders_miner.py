@@ -21,8 +21,6 @@ from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
-__all__ = ["DISJOINT", "NEEDS", "STRATEGIES", "HoldersMiner", "Participants", "StrategyName", "resumes"]
-
 W = TypeVar("W")
 DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
 

@@ -40,8 +40,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, bind
 
-__all__ = ["CardStrategyName", "FederatedScorecard", "FederatedScorecardRegressor", "HoldersCardMiner"]
-
 
 class HoldersAsking(Asking[FederatedParts]):
     """Asks all holders at once for what adds up.

@@ -84,8 +84,6 @@ from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind
 
-__all__ = ["MAX_DECAYS", "MOVED", "SMALLEST", "BestFirst", "FederatedTopDown", "FoundSplit", "InTurns", "deal"]
-
 SMALLEST = Epsilon(1)
 MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
 MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there

@@ -23,8 +23,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["class_shares", "counted_shares", "drowned", "least_squares", "moment_shares", "open_shares"]
-
 Children = Sequence[Sequence[int]]
 GRID_ROWS, GRID_DISTANCES = 64, 8  # points of the grid over which an expectation is taken
 WINDOW = 5  # standard deviations on each side of a noisy number of rows: less than one in a million is outside

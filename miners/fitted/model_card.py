@@ -31,8 +31,6 @@ from pinq.public.schema import Schema, unit_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ModelCard", "Reliability", "determination", "model_card"]
-
 
 LEFT = "style='text-align:left'"
 GENERAL = (

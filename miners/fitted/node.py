@@ -29,27 +29,6 @@ from pinq.public.specs import Cuts, Groups, Values, bind
 if TYPE_CHECKING:
     from miners.parameters import Parameterised
 
-__all__ = [
-    "ENDS",
-    "ClassTarget",
-    "Ends",
-    "MeanTarget",
-    "Node",
-    "Split",
-    "Target",
-    "as_array",
-    "checked_depths",
-    "node_in",
-    "node_out",
-    "param_out",
-    "read_json",
-    "read_stored",
-    "split_in",
-    "split_out",
-    "summed",
-    "target_of",
-]
-
 
 ENDS = 2  # counts of a node whose target is numeric: a row counts in parts for the lower and the upper bound
 Ends = tuple[CutPoint, CutPoint] | None

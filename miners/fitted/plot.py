@@ -20,7 +20,6 @@ from miners.fitted.theme import LINE as PATH
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MAX_LINES", "plot"]
 
 MAX_LINES = 150  # unless the caller says how deep to draw
 # All in inches, on a page whose unit is the inch.

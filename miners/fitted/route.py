@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-__all__ = ["Frame", "Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values", "length"]
-
 Frame: TypeAlias = "pd.DataFrame | pa.Table"
 ColumnValues: TypeAlias = "pd.Series | pa.ChunkedArray | ArrayLike"
 

@@ -24,8 +24,6 @@ from pinq.public.checks import is_whole, text_of
 from pinq.public.schema import Schema
 from pinq.public.specs import Groups, bind
 
-__all__ = ["MAX_HTML_LINES", "NodeCard", "Sketch", "dot", "html", "sketch", "text"]
-
 MIXED = 3  # classes that are named where there are more than two
 NAME = 24  # characters of a class's name in a vote
 LIST = 32  # characters; a longer list of values may be called the others

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BLUE", "COLOURS", "INK", "LABEL", "LINE", "PALE", "RED", "bare", "colour", "panels", "pyplot"]
-__all__ += ["shorten", "write_cells"]
 
 INK, PALE, LINE = "#222222", "#777777", "#b5bcc7"
 COLOURS = (

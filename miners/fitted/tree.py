@@ -28,11 +28,9 @@ import numpy as np
 from miners.budget.plan import rare_classes
 from miners.fitted.estimates import class_shares, counted_shares, drowned, moment_shares, open_shares
 from miners.fitted.node import (
-    ENDS,
     Ends,
     MeanTarget,
     Node,
-    Split,
     Target,
     as_array,
     checked_depths,
@@ -53,22 +51,6 @@ from pinq.public.specs import Axis, Cuts, Groups, Values, bind, two_ends
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-__all__ = [
-    "CATEGORICAL",
-    "ENDS",
-    "LEAF",
-    "NUMERIC",
-    "Forest",
-    "Node",
-    "Split",
-    "Tree",
-    "TreeArrays",
-    "as_array",
-    "length",
-    "mean_importances",
-    "stacked",
-]
 
 
 LEAF, NUMERIC, CATEGORICAL = 0, 1, 2

@@ -33,8 +33,6 @@ from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon, EpsilonLike
 
-__all__ = ["GUIDE", "Agent", "Told", "Tool"]
-
 MOST_ROWS = 500  # numbers of an answer that are worded: more than a reader takes in
 MOST_LINES = 50  # acts of a history
 MOST_VALUES = 100  # of a column, that are listed

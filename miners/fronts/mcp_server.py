@@ -17,8 +17,6 @@ from mcp.shared.exceptions import MCPError
 
 from miners.fronts.agents import GUIDE, Agent
 
-__all__ = ["serve", "server_of"]
-
 LOOPBACK = "127.0.0.1"
 RESOURCES = ("guide", "columns", "budget", "history")
 

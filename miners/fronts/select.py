@@ -39,9 +39,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind
 
-__all__ = ["Key", "Select", "Text", "filters"]
-
-
 PLAIN = "snowflake"
 """The grammar of sqlglot that reads TOP beside LIMIT, and all else as standard SQL."""
 MAX_TEXT = 20_000  # characters: a statement is read before anything is known of it

@@ -26,8 +26,6 @@ from pinq.errors import unspent
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.plugins import optional
 
-__all__ = ["load_ipython_extension", "sql"]
-
 
 def sql(
     handle: PrivateQueryable,

@@ -30,34 +30,6 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
 from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Groups, Values
 
-__all__ = [
-    "CRITERIA",
-    "MAX_BINS",
-    "MAX_LEVELS",
-    "REGRESSION_CRITERIA",
-    "CutsByColumn",
-    "Grid",
-    "attribute_cells",
-    "attribute_names",
-    "by_column",
-    "choice_noise_scale",
-    "default_depth_note",
-    "default_levels",
-    "equal_width",
-    "families",
-    "gain",
-    "impurity_reduction",
-    "levels_carried",
-    "multiway_splits",
-    "public_cuts",
-    "random_split",
-    "refined",
-    "require_attributes",
-    "require_criterion",
-    "score_of",
-]
-
-
 BINS = 10
 MAX_BINS = 4096
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best

@@ -28,16 +28,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.specs import Partition
 
-__all__ = [
-    "OpenNode",
-    "calibrate",
-    "calibrated_nodes",
-    "estimated_nodes",
-    "pessimistic_errors",
-    "released_nodes",
-    "worth_keeping",
-]
-
 Children = Sequence[Sequence[int]]
 
 

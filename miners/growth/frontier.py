@@ -36,8 +36,6 @@ from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
 from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Values, bind
 
-__all__ = ["Level", "Problem", "SplitCandidate", "TreeStrategy", "ask_classes", "ask_ends", "grow", "noise_of"]
-
 
 def ask_classes(parts: Parts, target: str, epsilon: Epsilon) -> np.ndarray:
     """Returns the noisy histogram of a categorical target in each part, shape (parts, classes)."""

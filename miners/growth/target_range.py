@@ -25,8 +25,6 @@ from pinq.public.epsilon import standard_deviation
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import Cuts, Spec, Values, bind
 
-__all__ = ["PLAIN", "TargetRange"]
-
 HISTOGRAM = 32  # bins
 PLAIN = 7.0  # deviations above which a count is no noise: noise is once in 40,000, in one of 60 bins once in 650 fits
 COARSE = 1.0  # cells; the rounding of values that deviate by less is a twelfth of their variance and more

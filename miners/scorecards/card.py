@@ -34,9 +34,6 @@ from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Cuts, bind
 
-__all__ = ["Card", "Estimate", "Term", "log_shares", "newton", "probabilities", "reliable_share"]
-
-
 FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
 
 

@@ -45,19 +45,6 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Gradient
 from pinq.public.specs import Cuts, Groups, Spec, Values, bind
 
-__all__ = [
-    "Asking",
-    "Cells",
-    "ClassRows",
-    "HandleAsking",
-    "ManyClasses",
-    "Objective",
-    "SumsAnswer",
-    "TwoClasses",
-    "choice_score",
-    "objective_of",
-]
-
 THRESHOLD = 0.5  # noise scales of a cell's gradient that a choice does not count
 Cells = Values | Cuts
 """The cells of one attribute."""

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["CardFit", "Scorecard", "ScorecardRegressor"]
-
 
 @dataclass(frozen=True)
 class CardFit:

@@ -20,24 +20,6 @@ from miners.budget.plan import spread
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
-__all__ = [
-    "MAX_STEPS",
-    "STEPS_AFTER_TABLES",
-    "STEPS_FOR_MEANS",
-    "STEPS_FOR_TWO",
-    "TABLES",
-    "CardStep",
-    "Shares",
-    "repeated",
-    "repeats_little",
-    "rows_epsilon",
-    "steps_after_tables",
-    "steps_for_two",
-    "tables_for_two",
-    "tables_pay",
-    "with_turns",
-]
-
 MAX_STEPS = 200
 STEP = 1000  # what an average step weighs
 BASE, CHOICE = 100, 250  # of it: where scores start; each step's choice, the rest being its sums

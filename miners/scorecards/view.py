@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["explained", "heading", "html", "plot", "points_frame", "text"]
 
 START = "start"
 LADDER = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)  # logits whose probabilities a printed card names

@@ -15,7 +15,8 @@ import numpy as np
 
 from miners.budget.plan import Plan
 from miners.estimator import TreeClassifier, whole_number
-from miners.fitted.tree import Tree, as_array
+from miners.fitted.node import as_array
+from miners.fitted.tree import Tree
 from miners.secure.id3.task import Table, hold, require_tables
 from miners.secure.mpc.mpyc_runtime import field_bits
 from miners.secure.session.party import Outcome, run_simulation

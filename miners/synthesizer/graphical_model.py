@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Columns", "GraphicalModel", "JunctionTree", "Measured", "tree_cells"]
-
 Columns = tuple[int, ...]
 """The numbers of some columns, increasing."""
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["Bought", "Synthesizer", "SyntheticTable"]
-
 
 FORMAT, VERSION = "pinq-synthetic", 1
 MAX_ROWS = 10**8

@@ -20,29 +20,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
 
-__all__ = [
-    "ALL",
-    "Column",
-    "Columns",
-    "cells_left",
-    "columns_named",
-    "counts_between",
-    "divided",
-    "even_cuts",
-    "half_width",
-    "is_categorical",
-    "missing_apart",
-    "narrowed",
-    "require_count",
-    "require_level",
-    "require_parts",
-    "required_handle",
-    "scale_of",
-    "specs_by",
-    "specs_of",
-    "where",
-]
-
 SUREST = 1 - 1e-9  # what holds for many numbers together is surer yet, and must differ from 1
 
 

@@ -40,8 +40,6 @@ from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Spec, Values
 
-__all__ = ["agreeing", "crosstab", "histogram", "nearest_nonnegative", "subsets", "summed", "top_k"]
-
 Kept = tuple[int, ...]
 """The axes that a margin keeps; of a table with two axes (0,), (1,) and (); (0, 1) is the table."""
 

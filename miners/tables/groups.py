@@ -33,9 +33,6 @@ from pinq.public.checks import is_listing
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
-__all__ = ["correlation", "drafted", "grouped", "quantiles", "std", "summary", "variance"]
-
-
 ROUGH = "the interval of a variance, or of its root, allows for rows anywhere in their bins, so it holds more often"
 Kind = tuple[Callable[..., Statistic], str, int]
 """What makes a statistic, its column, and its weight where epsilon is divided."""

@@ -42,19 +42,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.scores import Balance
 from pinq.public.specs import AnyCut, Cuts
 
-__all__ = [
-    "CountedCuts",
-    "Median",
-    "Quantile",
-    "Quartiles",
-    "finer_points",
-    "ladder",
-    "located",
-    "most_finer",
-    "most_rungs",
-    "shares_of",
-]
-
 STEP = 4  # a ladder's points are 1, 4, 16, ... cells from a chosen cut
 # The cells that a ladder leaves to a quantile are counted in so many pieces at most: intervals are as narrow as of 16,
 # and a level of .5 holds in .69 to .72 of draws, not .73 to .77 (the draws of tests/unit/tables/test_intervals.py).

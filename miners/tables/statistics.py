@@ -40,25 +40,6 @@ from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import Balance
 from pinq.public.specs import AnyCut, Cuts, Groups, Values
 
-__all__ = [
-    "CountStatistic",
-    "MeanStatistic",
-    "Missing",
-    "NumericStatistic",
-    "StandardDeviation",
-    "Statistic",
-    "SumStatistic",
-    "TableEstimate",
-    "ValueCounts",
-    "Variance",
-    "moments_of_bins",
-    "most_edges",
-    "spread_bounds",
-    "spread_of",
-    "widening_edges",
-    "without_empty_ends",
-]
-
 FAR, NEAR = 0.4, 0.25  # of its distance, how wide a bin is at the end of the grid and near the median
 EXACT_ROWS = 2000.0  # epsilon times rows above which bins are narrower than that
 NARROWEST = 0.2

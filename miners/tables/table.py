@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Draft", "Picture", "Table", "TableFunction"]
 
 P = ParamSpec("P")
 Picture = Literal["bars", "heat", "map", "boxes", "panels"]

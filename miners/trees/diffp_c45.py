@@ -18,8 +18,6 @@ from pinq.public.epsilon import EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, Values
 
-__all__ = ["LEAF_SHARE", "DiffPC45"]
-
 LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
 
 

@@ -26,8 +26,6 @@ from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.scores import Balance
 
-__all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
-
 REGRESSION_FEWER = 3.5
 
 

@@ -32,18 +32,6 @@ from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.scores import PATH_LOSS
 from pinq.public.specs import Cuts, Values
 
-__all__ = [
-    "MAX_TREES",
-    "DPDecisionForest",
-    "DPExtraTrees",
-    "DPExtraTreesRegressor",
-    "ForestMiner",
-    "ForestStrategy",
-    "Rows",
-    "share",
-]
-
-
 MAX_TREES = 1000
 Rows = Literal["shards", "all"]
 

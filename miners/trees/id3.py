@@ -24,8 +24,6 @@ from pinq.analyst.queryable import Parts
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.specs import Values
 
-__all__ = ["DiffPID3", "SuLQID3"]
-
 
 class ID3Best(MultiwayStrategy):
     """Asks a node for its classes, and a leaf for one histogram with all that its path has left."""

@@ -44,8 +44,8 @@ from miners.budget.plan import (
     spread,
 )
 from miners.estimator import HandleMiner, TreeClassifier, require_varied, require_word, whole_number
-from miners.fitted.node import Node, Split
-from miners.fitted.tree import ENDS, Forest, Tree, faint_of
+from miners.fitted.node import ENDS, Node, Split
+from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
     CRITERIA,
     MAX_LEVELS,
@@ -62,9 +62,6 @@ from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
-
-__all__ = ["MAX_DEPTH", "GreedyStrategy", "GreedyTree", "MultiwayStrategy", "Published", "TreeMiner", "Variant"]
-
 
 MAX_DEPTH = 60
 PAPER_DEPTH = 5  # F&S 2010, sec. 5, on Adult; Consul & Williamson 2020

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["PublicRows", "simulated"]
 
 MISSING = f"Trying settings on public rows needs the provider's side: {install_line('provider')}."
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         | LinearRegression
     )
 
-__all__ = ["Alternative", "Recommendation", "recommend"]
 
 MOSTLY = 0.5  # of the attributes: more numeric ones make a table one for trees
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine

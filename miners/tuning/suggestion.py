@@ -33,8 +33,9 @@ import numpy as np
 
 from miners.budget.plan import FitWarning
 from miners.estimator import Learner, whole_number
+from miners.fitted.node import Node
 from miners.fitted.theme import COLOURS, PALE, pyplot
-from miners.fitted.tree import Node, Tree
+from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, random_split
 from miners.parameters import cloned
 from miners.tuning.public_rows import simulated
@@ -48,8 +49,6 @@ from pinq.public.specs import bind
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
-
-__all__ = ["Seed", "Suggestion", "Tried", "made_up_rows", "random_rule", "suggest"]
 
 
 FIRST_LEAVES = 2  # splits above the third level, the first that may hold leaves

@@ -14,8 +14,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from miners.fitted.node import Node
 from miners.fitted.theme import COLOURS, shorten
-from miners.fitted.tree import Node, Tree
+from miners.fitted.tree import Tree
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values

@@ -12,7 +12,8 @@ import pinq
 from benchmarks.harness.learners import CRITERIA, Learner, Rows, exact_tree, private
 from benchmarks.harness.measure import Experiment, accuracies
 from miners import DiffPC45, DiffPID3, SuLQID3
-from miners.fitted.tree import Node, Tree
+from miners.fitted.node import Node
+from miners.fitted.tree import Tree
 from miners.tuning.suggestion import made_up_rows, random_rule
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Values

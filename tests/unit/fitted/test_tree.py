@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.fitted.tree import Node, Tree, faint_of
+from miners.fitted.node import Node
+from miners.fitted.tree import Tree, faint_of
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Values, bind

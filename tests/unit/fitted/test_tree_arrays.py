@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.fitted.tree import CATEGORICAL, LEAF, NUMERIC, Node, Tree, TreeArrays
+from miners.fitted.node import Node
+from miners.fitted.tree import CATEGORICAL, LEAF, NUMERIC, Tree, TreeArrays
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
 from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from miners.fitted.tree import Node, Tree
+from miners.fitted.node import Node
+from miners.fitted.tree import Tree
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups

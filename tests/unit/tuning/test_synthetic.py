@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from miners.fitted.node import Node
 from miners.fitted.route import encode
-from miners.fitted.tree import Node, Tree
+from miners.fitted.tree import Tree
 from miners.tuning.suggestion import made_up_rows, random_rule
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
