@@ -88,7 +88,7 @@ class Rehearsal:
         inside = [row for row in possible if row is not None]
         outside = [
             {axis.source: int(np.argmin(axis.lookup))}
-            for axis in request.places
+            for axis in {*request.places, *(axis for partition in parts.partitions() for axis in partition.axes)}
             if axis.lookup is not None and axis.slots > axis.size
         ]
         return [{}, last, *inside, *(last | row for row in inside), *outside]

@@ -12,7 +12,8 @@ a few arrays that take a row from its node to that node's child::
 
     level 1: a row at node 1 with code 1 in `job` goes to  first[1] + part of `job` = 2 + 1 = 3
 
-All nodes with one partition are looked up together, however many they are. The arrays know specs
+All nodes are looked up together, however many they are, as far as tables of their partitions stay
+small; else all nodes with one partition. The arrays know specs
 and schema, nothing of the rows; they can be pickled. They are finished before rows are read, and
 have an entry for each code: reading a row cannot fail.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -312,8 +313,114 @@ def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) 
 
 # What a part is in the arrays where a row is in none: sums with it stay below 0.
 NONE = np.iinfo(np.int32).min
+# Entries of a table by which partitions are looked up together: a core's cache holds it.
+MAX_VALUES = 2**18
 # Children of one level that are numbered by a table; where there are more, those asked for are searched.
 MAX_SLOTS = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class _Alone:
+    """One partition, however large: places along its axes make a part."""
+
+    axes: tuple[Axis, ...]
+    low: int  # its number
+
+    def parts(self, rows: Rows, kind: np.ndarray, some: np.ndarray | None) -> np.ndarray:
+        """The part of each row, or of some by number, whose node has this partition; negative for none."""
+        part = np.zeros(len(kind), dtype=np.int64)
+        for axis in self.axes:
+            # By sex and by age below and from 30 on there are four parts: a man (1) of 40 (1) is in 1 * 2 + 1 = 3.
+            place = rows.places(axis, some)
+            part *= axis.size
+            part += place
+            if axis.slots > axis.size:
+                part[place == axis.size] = NONE
+        return part
+
+
+@dataclass(frozen=True, eq=False)
+class _Together:
+    """Several partitions, of which each row is looked up in that of its node.
+
+    Attributes:
+        axes: One for each column (two, where some partitions cut it and others do not): along it all
+            of the partitions' own axes can be told.
+        low: The number of the first partition.
+        column: Which of ``axes`` each axis of a partition is told along, shape (axes, partitions).
+        offset: Where its parts begin in ``values``, shape (axes, partitions).
+        values: The part of each place, times the axis' stride.
+    """
+
+    axes: tuple[Axis, ...]
+    low: int
+    column: np.ndarray
+    offset: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, read: Mapping[Hashable, Axis]) -> _Together:
+        """Makes the table of some partitions, numbered from ``low`` on."""
+        columns = {told: number for number, told in enumerate(read)}
+        column, offset = np.zeros((2, max(map(len, partitions)), len(partitions)), dtype=np.intp)
+        # Where a partition has no axis: 0, wherever a row is.
+        values = [np.zeros(max(axis.size for axis in read.values()), dtype=np.int32)]
+        end = len(values[0])
+        # Of the four parts by sex and by age below and from 30 on, ages give 0 and 1, and sex gives 0
+        # and 2: a man of 40 is in 2 + 1 = 3.
+        for number, partition in enumerate(partitions):
+            stride = 1
+            for position, axis in enumerate(reversed(partition)):
+                own = read[_told(axis)]
+                # The first code of an interval stands for all of it: edges 3 and 5 are asked at 0, 3 and 5.
+                codes = np.arange(own.size) if own.thresholds is None else np.array([0, *own.thresholds])
+                parts = axis.parts_of(codes)
+                values.append(np.where(parts < 0, NONE, parts * stride).astype(np.int32))
+                column[position, number], offset[position, number] = columns[_told(axis)], end
+                end, stride = end + own.size, stride * axis.size
+        return cls(tuple(read.values()), low, column, offset, np.concatenate(values))
+
+    def parts(self, rows: Rows, kind: np.ndarray, some: np.ndarray | None) -> np.ndarray:
+        """The part of each row, or of some by number, by the partition ``kind`` of its node; negative for none."""
+        kind, count = kind - kind.dtype.type(self.low), len(kind)
+        places = [rows.places(axis, some) for axis in self.axes]
+        place, number = np.concatenate(places), np.arange(count)
+        along = []
+        for column, offset in zip(self.column, self.offset, strict=True):
+            # Row 5 of a node that is split by column 2, of 1,000 rows, has its place there at 2 * 1000 + 5.
+            own = place if len(places) == 1 else place.take((column * count).take(kind) + number)
+            along.append(self.values.take(offset.take(kind) + own, mode="clip"))
+        return along[0] if len(along) == 1 else np.stack(along).sum(axis=0, dtype=np.int64)
+
+
+def _told(axis: Axis) -> Hashable:
+    """Axes with the same are told along one axis: all cuts of a column, and all others."""
+    return axis.source, axis.thresholds is None
+
+
+def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_Alone | _Together]:
+    """How distinct partitions, numbered from ``low`` on, are looked up: as many together as the table has room for."""
+    if len(partitions) == 1:
+        return [_Alone(partitions[0], low)]
+    axes = dict[Hashable, list[Axis]]()
+    for partition in partitions:
+        for axis in partition:
+            axes.setdefault(_told(axis), []).append(axis)
+    read = {told: _telling(own) for told, own in axes.items()}
+    if sum(len(own) * read[told].size for told, own in axes.items()) <= MAX_VALUES:
+        return [_Together.of(partitions, low, read)]
+    half = len(partitions) // 2
+    return [*_looked_up(partitions[:half], low), *_looked_up(partitions[half:], low + half)]
+
+
+def _telling(axes: Sequence[Axis]) -> Axis:
+    """The axis of a column along which several can be told: its cuts at the edges of all, or its codes."""
+    first = axes[0]
+    if first.thresholds is None:
+        codes = max(axis.size if axis.lookup is None else len(axis.lookup) for axis in axes)
+        return replace(first, size=codes, labels=(), lookup=None)
+    edges = sorted({edge for axis in axes for edge in axis.thresholds or ()})
+    return Axis(first.column, len(edges) + 1, (), tuple(edges))
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +431,8 @@ class Descent:
         nodes: How many children there are.
         kind: The number of each node's partition, shape (parents,).
         first: The place of each node's first child, shape (parents,).
-        partitions: The axes of each partition; none where a node stays one part.
+        ways: How partitions are looked up.
+        way: In which of them each partition is, shape (partitions,).
         children: What becomes of each place: the child's number, or -1 for one that was not asked
             for; None where all were.
         searched: The places that ``children`` are for, in order; None where they are for all, in
@@ -334,27 +442,29 @@ class Descent:
     nodes: int
     kind: np.ndarray
     first: np.ndarray
-    partitions: tuple[tuple[Axis, ...], ...]
+    ways: tuple[_Alone | _Together, ...]
+    way: np.ndarray
     children: np.ndarray | None
     searched: np.ndarray | None
 
     @property
     def axes(self) -> Iterator[Axis]:
-        """Those of all partitions."""
-        return (axis for axes in self.partitions for axis in axes)
+        """Those along which rows are looked up."""
+        return (axis for way in self.ways for axis in way.axes)
 
     def down(self, rows: Rows) -> np.ndarray:
         """The child of each row, -1 for none, shape (rows,)."""
-        if len(self.partitions) == 1:
-            part = _parts(rows, self.partitions[0], None)
+        kind = self.kind.take(rows.node)
+        if len(self.ways) == 1:
+            part = self.ways[0].parts(rows, kind, None)
         else:
-            # Rows at nodes of kinds 1 0 1 are taken in the order 1, 0 2: a stretch for each partition.
-            kind = self.kind.take(rows.node)
-            order, part = np.argsort(kind, kind="stable"), np.empty(len(kind), dtype=np.int64)
-            ends = np.bincount(kind, minlength=len(self.partitions)).cumsum()
-            for axes, mine in zip(self.partitions, np.split(order, ends[:-1]), strict=True):
+            # Rows that go the ways 1 0 1 are taken in the order 1, 0 2: a stretch for each way.
+            way = self.way.take(kind)
+            order, part = np.argsort(way, kind="stable"), np.empty(len(kind), dtype=np.int64)
+            ends = np.bincount(way, minlength=len(self.ways)).cumsum()
+            for own, mine in zip(self.ways, np.split(order, ends[:-1]), strict=True):
                 if len(mine):
-                    part[mine] = _parts(rows, axes, mine)
+                    part[mine] = own.parts(rows, kind.take(mine), mine)
         return self._children(self.first.take(rows.node) + part, part)
 
     def _children(self, slot: np.ndarray, part: np.ndarray) -> np.ndarray:
@@ -367,27 +477,14 @@ class Descent:
         return np.where((self.searched.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
 
 
-def _parts(rows: Rows, axes: tuple[Axis, ...], some: np.ndarray | None) -> np.ndarray:
-    """The part of each row, or of some, by one partition, negative for none."""
-    part = np.zeros(len(rows.node) if some is None else len(some), dtype=np.int64)
-    for axis in axes:
-        # By sex and by age below and from 30 on there are four parts: a man (1) of 40 (1) is in 1 * 2 + 1 = 3.
-        place = rows.places(axis, some)
-        part *= axis.size
-        part += place
-        if axis.slots > axis.size:
-            part[place == axis.size] = NONE
-    return part
-
-
 def split_level(partitions: Sequence[Partition | None]) -> Descent:
     """Makes a request's last level: node i becomes all parts of ``partitions[i]``.
 
     Where that is None it stays one part.
     """
-    kind, axes, sizes = _distinct(partitions)
+    kind, ways, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
-    return Descent(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), axes, None, None)
+    return Descent(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *ways, None, None)
 
 
 def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Descent], np.ndarray]:
@@ -482,7 +579,7 @@ class _Trie:
 
 def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Descent:
     """Makes a level of which children with these indices are asked for, ``counts[i]`` of node i."""
-    kind, axes, sizes = _distinct(partitions)
+    kind, ways, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
     first = 1 + ends - sizes.take(kind)
     places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
@@ -492,15 +589,15 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
         # are 1 and 0, places 2 and 3, and `children` is -1 -1 0 1 -1 -1.
         children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
         children[places] = np.arange(len(places))
-        return Descent(len(places), kind, _narrow(first), axes, children, None)
+        return Descent(len(places), kind, _narrow(first), *ways, children, None)
     order = np.argsort(places)
-    return Descent(len(places), kind, first, axes, order, places[order])
+    return Descent(len(places), kind, first, *ways, order, places[order])
 
 
 def _distinct(
     partitions: Sequence[Partition | None],
-) -> tuple[np.ndarray, tuple[tuple[Axis, ...], ...], np.ndarray]:
-    """The number of each node's partition among the distinct ones, their axes, and their sizes."""
+) -> tuple[np.ndarray, tuple[tuple[_Alone | _Together, ...], np.ndarray], np.ndarray]:
+    """The number of each node's partition among the distinct ones, how these are looked up, and their sizes."""
     # Nodes split by age, by sex and by age again: two distinct partitions, and `kind` is 0 1 0.
     numbers: dict[bytes, int] = {}
     distinct: list[Partition | None] = []
@@ -510,9 +607,11 @@ def _distinct(
         kind[node] = numbers.setdefault(key, len(distinct))
         if kind[node] == len(distinct):
             distinct.append(partition)
-    axes = tuple(() if partition is None else partition.axes for partition in distinct)
+    ways = _looked_up([() if partition is None else partition.axes for partition in distinct])
+    together = np.diff([*(way.low for way in ways), len(distinct)])
+    way = np.repeat(np.arange(len(ways), dtype=smallest(len(ways))), together)
     sizes = np.array([1 if partition is None else partition.size for partition in distinct], dtype=np.int64)
-    return kind.astype(smallest(len(distinct))), axes, sizes
+    return kind.astype(smallest(len(distinct))), (tuple(ways), way), sizes
 
 
 def _narrow(places: np.ndarray) -> np.ndarray:

@@ -199,7 +199,7 @@ def test_paths_down_are_searched_where_tables_are_large(data: st.DataObject) -> 
     ).schema_
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     codes = {"a": random.integers(0, 4, 60), "c": random.integers(0, 31, 60)}
-    parts = WHOLE
+    parts, values = WHOLE, data.draw(st.sampled_from([1, 20, 60, 2**18]))
     for _ in range(data.draw(st.integers(1, 3))):
         names = data.draw(st.lists(st.sampled_from("ac"), min_size=len(parts), max_size=len(parts)))
         specs = [spec_of(data.draw, name, schema.columns[name]) for name in names]
@@ -208,7 +208,7 @@ def test_paths_down_are_searched_where_tables_are_large(data: st.DataObject) -> 
         parts = parts.take(np.array(keep))
     block = RowBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)
     with pytest.MonkeyPatch.context() as small:
-        for name, limit in (("TABLES_BYTES", 6), ("MAX_SLOTS", 2), ("TABLED_CODES", 20)):
+        for name, limit in (("TABLES_BYTES", 6), ("MAX_SLOTS", 2), ("TABLED_CODES", 20), ("MAX_VALUES", values)):
             small.setattr(row_codes, name, limit)
         found = count(block, count_request(parts, schema=schema)).tables()[0]
     assert np.array_equal(np.asarray(found), tabulate(parts, [], codes))

@@ -17,7 +17,7 @@ import pytest
 
 from pinq.engine import TableRequest, arrays, open_engine, shards
 from pinq.engine.counting import CountRequest
-from pinq.engine.rows import Descent
+from pinq.engine.rows import Descent, Rows
 from pinq.errors import PolicyError
 from pinq.public.derivatives import Logistic, RowVectors
 from pinq.public.kept import ENTRY_BYTES
@@ -25,7 +25,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
-from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from tests.handles import engine_over
 from tests.noted import noting
 
@@ -248,6 +248,23 @@ def test_sums_of_what_was_just_chosen_by_are_not_counted_again(
     engine.tabulate(WHOLE, (sex,), loss(256))
     engine.tabulate(PartSet([Block(Part(Part(), bind(Values("sex"), schema), 0))]), (sex,), loss(256))
     assert len(passes) == 4
+    engine.close()
+
+
+def test_a_level_of_many_splits_looks_each_column_up_once(
+    tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts of one column, a different one in each part, are told along one axis, however many there are."""
+    engine, schema = engine_over(tiny_policy, data=frame, salt=b""), tiny_policy.schema_
+    above = WHOLE.split(bind(Cuts("age", tuple(range(20, 60, 2))), schema))
+    engine.tabulate(PartSet([Block(part) for part in above]))
+    cuts = [bind(Cuts("age", (20 + number,)), schema) for number in range(len(above) - 1)]
+    parts = above.split_each([*cuts, bind(Values("sex"), schema)])
+    axes = list[Axis]()
+    monkeypatch.setattr(Rows, "places", noting(Rows.places, axes, lambda rows, axis, some=None: axis))
+    (counted,) = engine.tabulate(parts)
+    assert counted.sum() == 40
+    assert [axis.source for axis in axes] == ["age", "sex"]
     engine.close()
 
 
