@@ -65,10 +65,11 @@ class MomentsOfRows(RowMeasure):
     def __init__(self, moments: Moments, schema: Schema) -> None:
         column = schema.columns[moments.column]
         self.moments, self._null = moments, column.null_code
-        self._clamps = moments.first > 0 or moments.last < column.codes - 1
+        self._last = min(column.cells - 1, moments.last)
+        self._clamps = moments.first > 0 or self._last < column.cells - 1
         self._axis = Axis(moments.column, column.codes, ())
         self.inputs, self.cells = (self._axis,), ((self._axis,),)
-        most = (min(column.codes - 1, moments.last) - moments.first) >> moments.shift
+        most = (self._last - moments.first) >> moments.shift
         squares = [min(most * most, 2**LOW_BITS - 1), most * most >> LOW_BITS]
         largest = [1, most, *(squares if moments.squares else ())]
         self.sums, self.packing = len(largest), Packing.of([(0, number) for number in largest])
@@ -77,19 +78,18 @@ class MomentsOfRows(RowMeasure):
         return None if self._null is None else places(self._axis) != self._null
 
     def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        value = cells[0].astype(np.int64)
+        value = cells[0]  # as narrow as codes are; words are made wide at once
         if self._clamps:
             # From 10 on, to 15 at most: the codes 8, 12 and 20 become 0, 2 and 5.
-            value = np.clip(value, self.moments.first, self.moments.last) - self.moments.first
-        value >>= self.moments.shift
-        numbers = np.empty((self.sums, len(value)), dtype=np.int64)
-        numbers[0], numbers[1] = 1, value
-        if self.moments.squares:
-            # Code 5,000 has the square 25,000,000 = 1 * 2^24 + 8,222,784: it adds 1 to the high sum
-            # and 8,222,784 to the low one.
-            square = value * value
-            numbers[2], numbers[3] = square & (2**LOW_BITS - 1), square >> LOW_BITS
-        return self.packing.packed(numbers)
+            value = np.clip(value, self.moments.first, self._last) - value.dtype.type(self.moments.first)
+        if self.moments.shift:
+            value = value >> self.moments.shift
+        if not self.moments.squares:
+            return self.packing.packed([1, value])
+        # Code 5,000 has the square 25,000,000 = 1 * 2^24 + 8,222,784: it adds 1 to the high sum and
+        # 8,222,784 to the low one.
+        square = value.astype(np.int64) ** 2
+        return self.packing.packed([1, value, square & (2**LOW_BITS - 1), square >> LOW_BITS])
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
         rows, total = sums[0], np.minimum(sums[1], MAX_SUM)

@@ -142,14 +142,15 @@ class Packing:
         """How many numbers a row has."""
         return sum(map(len, self.fields))
 
-    def packed(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers of shape (numbers, ...), int64, as words of shape (words, ...)."""
-        words = np.zeros((self.words, *numbers.shape[1:]), dtype=np.int64)
-        for word, fields in zip(words, self.fields, strict=True):
-            start = 0
-            for place in fields:
-                word += numbers[place.number] << start
-                start += place.bits
+    def packed(self, numbers: np.ndarray | Sequence[np.ndarray | int]) -> np.ndarray:
+        """Numbers of the shape of the last, or the same for all, as int64 words of shape (words, ...)."""
+        words = np.empty((self.words, *np.shape(numbers[-1])), dtype=np.int64)
+        for word, (*lower, top) in zip(words, self.fields, strict=True):
+            # Of 5 below 2 in 8 bits, 2 comes first: shifted it is 512, and with 5 it is 517.
+            word[...] = numbers[top.number]
+            for place in reversed(lower):
+                word <<= place.bits
+                word += numbers[place.number]
         return words
 
     def unpacked(self, words: np.ndarray) -> np.ndarray:
