@@ -47,14 +47,11 @@ WRAP = (
 )
 
 
-class Model(Protocol):
-    """A fitted state, public as a whole: a ``Tree``, a ``Forest``, a ``Card``.
-
-    A new miner fits one of these, or a class with these methods; all that is shown, stored and
-    predicted follows.
+class State(Protocol):
+    """What a miner keeps, public as a whole.
 
     Attributes:
-        kept_as: The attribute of a miner that holds it, without its underscore.
+        kept_as: The attribute of a miner that holds it, without its underscore, and its name in JSON.
     """
 
     kept_as: ClassVar[str]
@@ -65,7 +62,22 @@ class Model(Protocol):
 
     @property
     def target(self) -> str:
-        """What it predicts."""
+        """What it predicts; empty for nothing."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was learned, as JSON has it."""
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Self:
+        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+
+
+class Model(State, Protocol):
+    """A fitted state that predicts: a ``Tree``, a ``Forest``, a ``Card``.
+
+    A new miner fits one of these, or a class with these methods; all that is shown, stored and
+    predicted follows.
+    """
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -80,13 +92,6 @@ class Model(Protocol):
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
         """Predicts class probabilities, shape (rows, classes), as declared."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """What was learned, as JSON has it."""
-
-    @classmethod
-    def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
 
 
 class Learned(Parameterised):
@@ -204,34 +209,17 @@ class Learned(Parameterised):
         self.n_features_in_ = len(self.feature_names_in_)
 
 
-class Fitted(Learned):
-    """A miner whose fitted state is a ``Model``."""
+class Kept(Learned):
+    """A miner whose fitted state is a ``State``."""
 
-    _state: type[Model]
+    _state: type[State]
 
     @property
-    def _model(self) -> Model:
+    def _model(self) -> State:
         """The fitted ``tree_``, ``forest_`` or ``card_``."""
         self._require_fitted(f"{self._state.kept_as}_")
-        model: Model = getattr(self, f"{self._state.kept_as}_")
+        model: State = getattr(self, f"{self._state.kept_as}_")
         return model
-
-    def predict(self, X: Frame) -> np.ndarray:
-        """Predicts the likeliest class or the mean of each row, shape (rows,).
-
-        ``X`` is a pandas or Arrow table.
-        """
-        return self._model.predict(X)
-
-    @property
-    def feature_importances_(self) -> np.ndarray:
-        """How much each column tells, as shares of 1, shape (n_features_in_,); free.
-
-        The order is that of ``feature_names_in_``. All are 0 where nothing was learned. Of trees:
-        the decrease of impurity by a column's splits, of scorecards: the spread of its points.
-        """
-        shares = self._model.importances
-        return np.array([shares.get(name, 0.0) for name in self.feature_names_in_], dtype=np.float64)
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -254,10 +242,37 @@ class Fitted(Learned):
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
-    def _fitted(self, model: Model, cost: Fraction) -> Self:
+    def _fitted(self, model: Any, cost: Fraction) -> Self:
         setattr(self, f"{self._state.kept_as}_", model)
         self._note(model.schema, (name for name in model.schema.columns if name != model.target), cost)
         return self
+
+
+class Fitted(Kept):
+    """A miner whose fitted state is a ``Model``: it predicts."""
+
+    _state: type[Model]
+
+    @property
+    def _model(self) -> Model:
+        return cast("Model", super()._model)
+
+    def predict(self, X: Frame) -> np.ndarray:
+        """Predicts the likeliest class or the mean of each row, shape (rows,).
+
+        ``X`` is a pandas or Arrow table.
+        """
+        return self._model.predict(X)
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """How much each column tells, as shares of 1, shape (n_features_in_,); free.
+
+        The order is that of ``feature_names_in_``. All are 0 where nothing was learned. Of trees:
+        the decrease of impurity by a column's splits, of scorecards: the spread of its points.
+        """
+        shares = self._model.importances
+        return np.array([shares.get(name, 0.0) for name in self.feature_names_in_], dtype=np.float64)
 
 
 class Classifier(Fitted):
@@ -509,7 +524,7 @@ class ClassLearner(Learner, Protocol):
         """Predicts class probabilities, shape (rows, classes)."""
 
 
-class Miner(Fitted, ABC, Generic[W]):
+class Miner(Kept, ABC, Generic[W]):
     """A miner that decides all that can be decided before its first question, and says what it asks.
 
     Whom it asks is a subclass's: one private handle, or several holders.
@@ -571,7 +586,7 @@ class HandleMiner(Miner[W], Generic[W]):
             total, warnings = self._total(work), self._warnings(work, None)
             if reuse is False:
                 self._rehearse(work, handle)
-            asked, certificate = begin_fit(self, handle, target, total, warnings, reuse=reuse)
+            asked, certificate = begin_fit(self, handle, target or None, total, warnings, reuse=reuse)
         with Bill(handle) as bill, catch_warnings():
             if warnings:  # one word is enough
                 simplefilter("ignore", FitWarning)
@@ -595,5 +610,5 @@ class HandleMiner(Miner[W], Generic[W]):
         return self._planned(self._checked(schema, target), rows)
 
     @abstractmethod
-    def _learned(self, work: W, handle: PrivateQueryable, target: str) -> Model:
+    def _learned(self, work: W, handle: PrivateQueryable, target: str) -> State:
         """Asks, and returns what was learned."""

@@ -155,10 +155,8 @@ class FitWarning(UserWarning):
 _fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.WeakKeyDictionary()
 
 
-def warn_before_fit(
-    miner: object, handle: object, cost: Epsilon, hopes: Sequence[str], *, reuse: bool = False, stacklevel: int = 3
-) -> None:
-    """Warns at the line that called ``fit``, once for all there is to say.
+def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequence[str], *, reuse: bool = False) -> None:
+    """Warns at the line outside of this package that called ``fit``, once for all there is to say.
 
     Args:
         miner: What is going to be fitted.
@@ -166,7 +164,6 @@ def warn_before_fit(
         cost: What it is going to be charged.
         hopes: What ``plan`` would warn of.
         reuse: Whether answers that were paid for will do, so that fitting again may cost nothing.
-        stacklevel: How many calls above this one ``fit`` was called.
     """
     sentences = list(hopes)
     before = _fitted_on.get(miner)
@@ -174,7 +171,10 @@ def warn_before_fit(
         already = f"this {type(miner).__name__} is fitted on this handle already"
         sentences.insert(0, f"{already}, and fitting it again costs an epsilon of {cost} again.")
     if sentences:
-        warnings.warn(" ".join(sentences), FitWarning, stacklevel=stacklevel)
+        frame, level = sys._getframe(), 1
+        while frame.f_back is not None and frame.f_globals["__name__"].startswith("miners."):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(" ".join(sentences), FitWarning, stacklevel=level)
 
 
 def remember_fit(miner: object, handle: object, certificate: Certificate | None = None) -> None:
@@ -611,7 +611,7 @@ def begin_fit(
         require()
     elif getattr(miner, "random_state", 0) is None:
         hopes = [*hopes, UNSEEDED]
-    warn_before_fit(miner, handle, total, hopes, reuse=reuse, stacklevel=4)
+    warn_before_fit(miner, handle, total, hopes, reuse=reuse)
     act = f"miners.{type(miner).__name__}.fit"
     handle = handle.named(act if target is None else f"{act} of {target}").through(patient)
     if sys.stderr.isatty() or "ipykernel" in sys.modules:

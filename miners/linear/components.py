@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from miners.budget.plan import Bill, Plan, begin_fit, count_scale, many, remember_fit, spread
-from miners.estimator import Learned, public_schema, whole_number
-from miners.fitted.theme import BLUE, INK, panels, shorten
-from miners.linear.linear_miner import arrays_in, reading, text_html
-from miners.linear.moments import ROOT, Coordinates, Moments, Norm, asked_columns, noise_edge, product_line, scale_line
-from pinq.errors import QueryError, unspent
-from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
+from miners.budget.plan import Plan, many
+from miners.estimator import whole_number
+from miners.fitted.theme import BLUE, INK, panels
+from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
+from miners.linear.moments import Coordinates, Moments, asked_columns, noise_edge
+from pinq.errors import QueryError
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -26,31 +25,39 @@ if TYPE_CHECKING:
     from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["PCA", "Components", "debiased"]
 
-SHARES = (15, 85)  # of epsilon: scales, products (docs/linear.md)
 LOADINGS = 6  # of a component in text
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
+class Components(LinearState):
     """Directions of most variance.
 
     Attributes:
         coordinates: Of the columns.
         scaled: Whether columns count in their deviations, else in units of their own.
+        total: The variance of all columns together.
         mean: Of the coordinates, in deviations, shape (entries,).
         directions: Unit vectors, that of most variance first, shape (components, entries).
         variances: Of rows along each, shape (components,).
-        total: The variance of all columns together.
     """
 
-    coordinates: Coordinates
     scaled: bool
+    total: float
     mean: np.ndarray
     directions: np.ndarray
     variances: np.ndarray
-    total: float
+
+    kept_as: ClassVar[str] = "components"
+    about: ClassVar[str] = "set of components"
+    target: ClassVar[str] = ""
+
+    @classmethod
+    def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
+        entries, count = len(coordinates.entries), len(stored["variances"])
+        if not isinstance(stored["scaled"], bool) or not count:
+            raise ValueError("there is none, or `scaled` is neither true nor false")
+        return {"total": (), "mean": (entries,), "directions": (count, entries), "variances": (count,)}
 
     @classmethod
     def of(cls, coordinates: Coordinates, moments: Moments, scaled: bool, count: int) -> Self:
@@ -63,7 +70,7 @@ class Components:
         # Of a direction and its opposite the one whose largest entry is above 0.
         largest = np.abs(directions).argmax(axis=1)
         directions = directions * np.sign(directions[np.arange(len(directions)), largest])[:, None]
-        return cls(coordinates, scaled, mean, directions[:count], variances[:count], float(variances.sum()))
+        return cls(coordinates, scaled, float(variances.sum()), mean, directions[:count], variances[:count])
 
     @property
     def units(self) -> np.ndarray:
@@ -74,22 +81,37 @@ class Components:
         """Rows along the components, shape (rows, components)."""
         return (self.coordinates.of(frame) - self.mean) * self.units @ self.directions.T
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        arrays = {name: getattr(self, name).tolist() for name in ("mean", "directions", "variances")}
-        return {"coordinates": self.coordinates.to_dict(), "scaled": self.scaled, "total": self.total, **arrays}
+    @property
+    def names(self) -> list[str]:
+        """What the components are called."""
+        return [f"pca{number}" for number in range(len(self.directions))]
 
-    @classmethod
-    def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
-        with reading("set of components"):
-            coordinates, scaled = Coordinates.from_dict(stored["coordinates"]), stored["scaled"]
-            entries, count = len(coordinates.entries), len(stored["variances"])
-            shapes = {"directions": (count, entries), "variances": (count,), "total": ()}
-            mean, directions, variances, total = arrays_in(stored, mean=(entries,), **shapes)
-            if not isinstance(scaled, bool) or not count:
-                raise ValueError("there is none, or `scaled` is neither true nor false")
-            return cls(coordinates, scaled, mean, directions, variances, float(total))
+    @property
+    def ratios(self) -> np.ndarray:
+        """Variance along each as a share of all."""
+        shares: np.ndarray = self.variances / max(self.total, 1e-300)
+        return shares
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each component: ``variance``, ``share``, and a column for each term."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.directions, index=self.names, columns=list(self.coordinates.names))
+        frame.insert(0, "variance", self.variances)
+        frame.insert(1, "share", self.ratios)
+        return frame.rename_axis("component").reset_index()
+
+    def export_text(self) -> str:
+        """Shares of variance and the largest loadings of each component, as text."""
+        lines = [repr(self)]
+        for name, share, own in zip(self.names, self.ratios, self.directions, strict=True):
+            largest = np.argsort(-np.abs(own), kind="stable")[:LOADINGS]
+            named = ", ".join(f"{own[number]:+.2f} {self.coordinates.names[number]}" for number in largest)
+            lines.append(f"{name:<6} {share:>6.1%}  {named}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"PCA: {many(len(self.directions), 'component')} of {many(len(self.mean), 'term')}"
 
 
 def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
@@ -109,7 +131,7 @@ def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class PCA(Learned):
+class PCA(LinearMiner):
     """Principal components of numeric columns, from noisy sums of products.
 
     Args:
@@ -146,11 +168,10 @@ class PCA(Learned):
         (5, 2)
     """
 
-    epsilon: EpsilonLike = 1.0
     n_components: int | None = None
-    attributes: Sequence[str] | None = None
     scaled: bool = True
 
+    _state = Components
     _limits = (
         "Rows far from the mean count less, and numbers beyond some deviations as these.",
         "A component of little variance is made of noise.",
@@ -169,152 +190,85 @@ class PCA(Learned):
             QueryError: A parameter is wrong.
             BudgetExceeded: Less than ``epsilon`` remains.
         """
-        with unspent():
-            schema = public_schema(handle)
-            columns, (first, second) = self._checked(schema, target)
-            total, warnings = Epsilon.of(self.epsilon), self._warnings(schema, columns, second, None)
-            handle.preview("noisy_sum", Coordinates.unasked(schema, columns).products(), epsilon=second)
-            asked, certificate = begin_fit(self, handle, target, total, warnings, reuse=reuse)
-        with Bill(handle) as bill:
-            coordinates = Coordinates.asked(asked, schema, columns, first)
-            moments = Moments.asked(asked, coordinates, Norm.of(schema, columns, second), second)
-        count = len(coordinates.entries) if self.n_components is None else self.n_components
-        remember_fit(self, handle, certificate())
-        return self._fitted(Components.of(coordinates, moments, self.scaled, count), bill.total)
-
-    def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits another with the parameters and the columns of this one."""
-        params = self._fit_params | {"attributes": self._found.coordinates.columns}
-        return type(self)(**params).fit(handle)
+        return super().fit(handle, target or "", reuse=reuse)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only."""
-        columns, (first, second) = self._checked(schema, target)
-        norm = Norm.of(schema, columns, second)
-        lines = [scale_line(schema, columns, first)] if norm.numeric else []
-        lines.append(product_line(schema, norm, "all", "products of columns", second))
-        title = f"{type(self).__name__} of {many(len(columns), 'column')}"
-        notes = ("noise of products is in squares of a column's deviation.",)
-        return Plan(title, tuple(lines), (first + second).exact, notes, self._warnings(schema, columns, second, rows))
+        return super().plan(schema, target or "", rows=rows)
 
     def transform(self, X: Frame) -> np.ndarray:
         """Returns rows along the components, shape (rows, components); ``X`` is a pandas or Arrow table."""
-        return self._found.transform(X)
+        return self._model.transform(X)
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Returns the names of the components: ``pca0``, ``pca1``, ..."""
-        return np.array([f"pca{number}" for number in range(len(self.components_))], dtype=object)
+        return np.array(self._model.names, dtype=object)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Returns the directions: a row for each component, ``variance``, ``share``, and a column for each term."""
-        import pandas as pd
-
-        found, names = self._found, list(self._found.coordinates.names)
-        frame = pd.DataFrame(found.directions, index=self.get_feature_names_out(), columns=names)
-        frame.insert(0, "variance", found.variances)
-        frame.insert(1, "share", self.explained_variance_ratio_)
-        return frame.rename_axis("component").reset_index()
-
-    def export_text(self) -> str:
-        """Shares of variance and the largest loadings of each component, as text."""
-        lines = [f"PCA: {many(len(self.components_), 'component')} of {many(len(self.components_[0]), 'term')}"]
-        for name, share, own in zip(
-            self.get_feature_names_out(), self.explained_variance_ratio_, self.components_, strict=True
-        ):
-            largest = np.argsort(-np.abs(own), kind="stable")[:LOADINGS]
-            named = ", ".join(f"{own[number]:+.2f} {self._found.coordinates.names[number]}" for number in largest)
-            lines.append(f"{name:<6} {share:>6.1%}  {named}")
-        return "\n".join(lines)
-
-    def plot(self, most: int = 8) -> Figure:
+    def plot(self, most: int = 8) -> Figure:  # type: ignore[override]
         """Draws shares of variance, and the loadings of the first components as a map. It needs matplotlib."""
-        names, shown = self._found.coordinates.names, self.components_[:most]
-        high = 1.5 + 0.22 * len(names)
+        found, names = self._model, self._model.names[:most]
+        high = 1.5 + 0.22 * len(found.coordinates.names)
         figure, (bars, heat) = panels("components", [high, high], across=2, wide=4.0)
-        ratios = self.explained_variance_ratio_[:most]
-        bars.bar(np.arange(len(ratios)), ratios, color=BLUE)
+        bars.bar(names, found.ratios[:most], color=BLUE)
         bars.set_title("share of variance", fontsize=9, color=INK)
-        heat.imshow(shown.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
-        heat.set_yticks(np.arange(len(names)), [shorten(name, 18) for name in names], fontsize=7)
+        draw_map(heat, found.directions[:most].T, 1.0, names, found.coordinates.names)
         heat.set_title("loadings", fontsize=9, color=INK)
-        for ax in (bars, heat):
-            ax.set_xticks(np.arange(len(shown)), self.get_feature_names_out()[: len(shown)], fontsize=7)
         return figure
 
-    def _checked(self, schema: Schema, target: str | None) -> tuple[tuple[str, ...], tuple[Epsilon, Epsilon]]:
-        """Returns the columns and what both questions cost."""
-        epsilon = Epsilon.of(self.epsilon)
+    def _checked(self, schema: Schema, target: str) -> Work:
         if not isinstance(self.scaled, bool):
             raise QueryError(f"is {self.scaled!r}", parameter="scaled", allowed="True or False")
-        if target is not None:
+        if target:
             schema.column(target)
         numeric = [name for name, column in schema.numeric_columns.items() if name != target and column.cells > 1]
-        columns = asked_columns(schema, target, self.attributes or numeric or None)
-        entries = len(Coordinates.unasked(schema, columns).entries)
+        columns = asked_columns(schema, target or None, self.attributes or numeric or None)
         if self.n_components is not None:
-            whole_number("n_components", self.n_components, 1, entries)
-        Coordinates.unasked(schema, columns).products().check(schema)
-        if not any(name in schema.numeric_columns for name in columns):
-            return columns, (ZERO, epsilon)
-        first, second = spread(epsilon, SHARES)
-        return columns, (first, second)
+            whole_number("n_components", self.n_components, 1, len(Coordinates.unasked(schema, columns).entries))
+        work = Work.of(schema, columns, "", "components", self.epsilon)
+        work.heaviest.check(schema)
+        return work
 
-    def _warnings(self, schema: Schema, columns: Sequence[str], share: Epsilon, rows: int | None) -> tuple[str, ...]:
-        expected, norm = schema.max_rows if rows is None else rows, Norm.of(schema, columns, share)
-        noise = ROOT * count_scale(schema, share) * norm.limit("all") / max(expected, 1)
-        edge = noise_edge(noise, norm.entries)
-        if edge < 1:
-            return ()
+    def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Components:
+        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
+        moments = Moments.asked(handle, coordinates, work.norm, work.shares[1])
+        count = len(coordinates.entries) if self.n_components is None else self.n_components
+        return Components.of(coordinates, moments, self.scaled, count)
+
+    def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise alone has components of variance {edge:,.1f} at {expected:,} rows, where a column has 1: take "
-            "fewer `attributes`, or a larger `epsilon`.",
+            f"noise alone has components of variance {edge:,.1f} at {rows:,} rows, where a column has 1: take "
+            "fewer `attributes`, or a larger `epsilon`."
         )
 
     @property
-    def _found(self) -> Components:
+    def _model(self) -> Components:
         self._require_fitted("found_")
         return self.found_
 
     @property
     def components_(self) -> np.ndarray:
         """Directions, shape (components, terms)."""
-        return self._found.directions
+        return self._model.directions
 
     @property
     def explained_variance_(self) -> np.ndarray:
         """Variance along each component."""
-        return self._found.variances
+        return self._model.variances
 
     @property
     def explained_variance_ratio_(self) -> np.ndarray:
         """Variance along each component as a share of all."""
-        shares: np.ndarray = self._found.variances / max(self._found.total, 1e-300)
-        return shares
+        return self._model.ratios
 
     @property
     def mean_(self) -> np.ndarray:
         """Mean of each term in units of the columns."""
-        coordinates: Coordinates = self._found.coordinates
-        means: np.ndarray = coordinates.centres + coordinates.deviations * self._found.mean
+        coordinates = self._model.coordinates
+        means: np.ndarray = coordinates.centres + coordinates.deviations * self._model.mean
         return means
 
-    def _shown(self) -> str:
-        return text_html(self.export_text())
-
-    def _told(self) -> Mapping[str, str]:
-        return {"learned": self.export_text().splitlines()[0]}
-
-    def _plan_of(self, fitted: PCA) -> Plan:
-        fitted.attributes = self._found.coordinates.columns
-        return fitted.plan(self.schema_)
-
-    def _stored(self) -> dict[str, object]:
-        return {"components": self._found.to_dict()}
-
-    def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
-        return self._fitted(Components.from_dict(stored.get("components")), cost)
-
-    def _fitted(self, found: Components, cost: Fraction) -> Self:
-        self.found_ = found
-        self._note(found.coordinates.schema, found.coordinates.columns, cost)
+    def _fitted(self, model: Components, cost: Fraction) -> Self:
+        self.found_ = model
+        self._note(model.schema, model.coordinates.columns, cost)
+        self._fit_params["attributes"] = model.coordinates.columns  # without the one that was left out
         return self

@@ -10,32 +10,21 @@ those of all classes as far as noise explains how they differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, many, spread
+from miners.budget.plan import PlanLine
 from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
-from miners.fitted.theme import INK, pyplot, shorten
-from miners.linear.linear_miner import LinearMiner, arrays_in, reading
-from miners.linear.moments import (
-    ROOT,
-    Coordinates,
-    Moments,
-    Norm,
-    asked_columns,
-    noise_edge,
-    noisy_products,
-    product_line,
-    scale_line,
-)
+from miners.fitted.theme import INK, pyplot
+from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
+from miners.linear.moments import Coordinates, Moments, asked_columns, noise_edge, noisy_products, product_line
 from pinq.errors import QueryError
 from pinq.public.checks import text_of
-from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Groups, Values
 
@@ -45,52 +34,14 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["Gaussians", "LinearDiscriminant", "QuadraticDiscriminant", "Separating"]
 
-# Shares of epsilon and rules of eigenvalues, chosen on made-up classes of rank 12 in 49 columns (docs/linear.md).
-POOLED, OWN = (5, 60, 35), (15, 85)
-LIFTED_POOLED, LIFTED_OWN = 0.5, 0.35  # of the noise's largest eigenvalue: eigenvalues are no smaller
-CLEAR = 2.0  # variances of a column: where noise in a class's shape is larger, all classes share one
-HIDDEN = 1.0  # variances of a column: where noise in the common shape is larger, a plan warns
+# Of the noise's largest eigenvalue: eigenvalues are no smaller; on made-up classes of rank 12 in 49 columns.
+LIFTED_POOLED, LIFTED_OWN = 0.5, 0.35
 LEAST_SIZE = 0.1  # of the mean size of a class
 
 
-@dataclass(frozen=True)
-class Separating:
-    """What is decided before the first question.
-
-    Attributes:
-        schema: The public schema.
-        target: The classes.
-        columns: By what they are told apart.
-        own: Whether each class has a shape of its own.
-        shares: What the questions cost, in their order.
-    """
-
-    schema: Schema
-    target: str
-    columns: tuple[str, ...]
-    own: bool
-    shares: tuple[Epsilon, ...]
-
-    @property
-    def norm(self) -> Norm:
-        """Of the rows' vectors."""
-        return Norm.of(self.schema, self.columns)
-
-    @property
-    def classes(self) -> int:
-        """How many there are."""
-        return len(self.schema.categorical(self.target).values)
-
-    def edge(self, rows: int) -> float:
-        """The largest eigenvalue of the noise in the covariance of a class, or of all, of so many rows."""
-        noise = ROOT * count_scale(self.schema, self.shares[-1]) * self.norm.limit("all")
-        return noise_edge(noise, self.norm.entries) * (self.classes if self.own else 1) / max(rows, 1)
-
-
 @dataclass(frozen=True, eq=False)
-class Gaussians:
+class Gaussians(LinearState):
     """A normal cloud for each class.
 
     Attributes:
@@ -101,18 +52,21 @@ class Gaussians:
         covariances: Shape (classes, entries, entries), or (1, entries, entries) for one of all.
     """
 
-    coordinates: Coordinates
     target: str
     sizes: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
 
     kept_as: ClassVar[str] = "gaussians"
+    about: ClassVar[str] = "set of classes"
 
-    @property
-    def schema(self) -> Schema:
-        """The public schema."""
-        return self.coordinates.schema
+    @classmethod
+    def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
+        classes, entries = len(coordinates.schema.categorical(stored["target"]).values), len(coordinates.entries)
+        shapes = len(stored["covariances"])
+        if min(stored["sizes"]) <= 0 or shapes not in (1, classes):
+            raise ValueError("a class has no rows, or no shape")
+        return {"sizes": (classes,), "means": (classes, entries), "covariances": (shapes, entries, entries)}
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -168,47 +122,26 @@ class Gaussians:
     def export_text(self) -> str:
         """The means of the classes as text, the column that tells them apart best first."""
         table = self.to_frame().pivot(index="term", columns="class", values="mean")
-        order = sorted(self.coordinates.names, key=lambda name: -float(np.ptp(self.means, axis=0)[self._place(name)]))
+        order = np.array(self.coordinates.names)[np.argsort(-np.ptp(self.means, axis=0), kind="stable")]
         labels = [text_of(value) for value in self.classes]
-        shares = dict(zip(labels, self.sizes / self.sizes.sum(), strict=True))
-        heading = f"{self!r}\nshares: {', '.join(f'{label} {share:.1%}' for label, share in shares.items())}"
+        shares = zip(labels, self.sizes / self.sizes.sum(), strict=True)
+        heading = f"{self!r}\nshares: {', '.join(f'{label} {share:.1%}' for label, share in shares)}"
         return f"{heading}\n\nmeans\n{table.loc[order, labels].to_string(float_format='{:.4g}'.format)}"
-
-    def _place(self, name: str) -> int:
-        return self.coordinates.names.index(name)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws how far the mean of each class is from that of all rows, in deviations."""
-        names = self.coordinates.names
+        names, classes = self.coordinates.names, [text_of(value) for value in self.classes]
         if ax is None:
-            size = (1.5 + 0.3 * len(names), 1 + 0.35 * len(self.classes))
+            size = (1.5 + 0.3 * len(names), 1 + 0.35 * len(classes))
             _, ax = pyplot("a discriminant").subplots(figsize=size, layout="constrained")
         most = max(float(np.abs(self.means).max()), 1e-9)
-        ax.imshow(self.means, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
-        ax.set_xticks(np.arange(len(names)), [shorten(name, 16) for name in names], rotation=90, fontsize=7)
-        ax.set_yticks(np.arange(len(self.classes)), [shorten(text_of(value), 16) for value in self.classes], fontsize=7)
+        draw_map(ax, self.means, most, names, classes)
         ax.set_title(f"means by {self.target}, in deviations, up to ±{most:.2g}", fontsize=9, color=INK)
         return ax
 
     def __repr__(self) -> str:
         shape = "shapes of their own" if len(self.covariances) > 1 else "one shape"
         return f"Gaussians({self.target}: {len(self.classes)} classes of {shape})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        arrays = {name: getattr(self, name).tolist() for name in ("sizes", "means", "covariances")}
-        return {"target": self.target, "coordinates": self.coordinates.to_dict(), **arrays}
-
-    @classmethod
-    def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
-        with reading("set of classes"):
-            coordinates, target = Coordinates.from_dict(stored["coordinates"]), str(stored["target"])
-            classes, entries = len(coordinates.schema.categorical(target).values), len(coordinates.entries)
-            found = arrays_in(stored, sizes=(classes,), means=(classes, entries), covariances=(-1, entries, entries))
-            if (found[0] <= 0).any() or len(found[2]) not in (1, classes):
-                raise ValueError("a class has no rows, or no shape")
-            return cls(coordinates, target, *found)
 
 
 def _pulled(numbers: np.ndarray, to: np.ndarray | float, noise: np.ndarray | float) -> np.ndarray:
@@ -225,13 +158,6 @@ def _lifted(covariance: np.ndarray, floor: float) -> np.ndarray:
     values, vectors = np.linalg.eigh(covariance)
     found: np.ndarray = (vectors * np.maximum(values, max(floor, 1e-6))) @ vectors.T
     return found
-
-
-def _shares(schema: Schema, columns: Sequence[str], epsilon: Epsilon, weights: tuple[int, ...]) -> tuple[Epsilon, ...]:
-    """What each question costs; without numeric columns nothing is asked for their scales."""
-    if any(name in schema.numeric_columns for name in columns):
-        return spread(epsilon, weights)
-    return (ZERO, *spread(epsilon, weights[1:]))
 
 
 def pooled_classes(
@@ -269,7 +195,7 @@ def own_classes(coordinates: Coordinates, target: str, moments: Moments) -> Gaus
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearDiscriminant(Classifier, LinearMiner[Separating]):
+class LinearDiscriminant(Classifier, LinearMiner):
     """Linear discriminant analysis: normal classes of one shape, told apart by planes.
 
     Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
@@ -308,58 +234,43 @@ class LinearDiscriminant(Classifier, LinearMiner[Separating]):
         "Numbers beyond some deviations from the mean count as these.",
     )
 
-    def _checked(self, schema: Schema, target: str) -> Separating:
-        epsilon = Epsilon.of(self.epsilon)
+    def _checked(self, schema: Schema, target: str) -> Work:
         schema.column(target)
         if target in schema.numeric_columns:
             raise QueryError(f"the target `{target}` is numeric; take LinearRegression, which predicts its mean.")
         require_varied(schema, target)
-        work = self._decided(schema, target, asked_columns(schema, target, self.attributes), epsilon)
-        Coordinates.unasked(schema, work.columns).products().check(schema)
+        work = Work.of(schema, asked_columns(schema, target, self.attributes), target, "pooled", self.epsilon)
+        work.heaviest.check(schema)
         return work
 
-    def _decided(self, schema: Schema, target: str, columns: tuple[str, ...], epsilon: Epsilon) -> Separating:
-        return Separating(schema, target, columns, False, _shares(schema, columns, epsilon, POOLED))
-
-    def _rehearse(self, work: Separating, handle: PrivateQueryable) -> None:
-        parts = handle.partition(Values(work.target))
-        parts.preview("noisy_sum", Coordinates.unasked(work.schema, work.columns).products(), epsilon=work.shares[-1])
-
-    def _learned(self, work: Separating, handle: PrivateQueryable, target: str) -> Gaussians:
+    def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Gaussians:
         coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
         classes = handle.partition(Values(target))
-        if work.own:
+        if work.shape == "own":
             moments = Moments.asked(classes, coordinates, work.norm, work.shares[1])
-            return own_classes(coordinates, target, moments.first(work.classes))
+            return own_classes(coordinates, target, Moments(moments.matrices[: work.classes], moments.deviation))
         sums, noise = noisy_products(classes, coordinates.products(work.norm, "sums"), work.shares[1])
         numbers, noise = sums[: work.classes] * coordinates.reach**2, noise * coordinates.reach**2
         known = handle.partition(Groups(target, (work.schema.categorical(target).values,)))
         moments = Moments.asked(known, coordinates, work.norm, work.shares[2])
         return pooled_classes(coordinates, target, numbers, noise, moments)
 
-    def _title(self, work: Separating) -> str:
-        return f"{type(self).__name__} of `{work.target}` by {many(len(work.columns), 'column')}"
+    def _lines(self, work: Work) -> Sequence[PlanLine]:
+        *scales, products = super()._lines(work)
+        if work.shape == "own":
+            return *scales, products
+        classes = work.schema.columns[work.target].codes
+        sums = product_line(work.schema, work.norm, "sums", "sums of columns", work.shares[1], 1, classes)
+        return *scales, sums, products
 
-    def _lines(self, work: Separating) -> Sequence[PlanLine]:
-        schema, norm, classes = work.schema, work.norm, work.schema.columns[work.target].codes
-        scales = [scale_line(schema, work.columns, work.shares[0])] if norm.numeric else []
-        if work.own:
-            return *scales, product_line(schema, norm, "all", "products of columns", work.shares[1], 1, classes)
-        sums = product_line(schema, norm, "sums", "sums of columns", work.shares[1], 1, classes)
-        return *scales, sums, product_line(schema, norm, "all", "products of columns", work.shares[2])
-
-    def _notes(self, work: Separating) -> tuple[str, ...]:
-        shape = "each class has a shape of its own." if work.own else "all classes share one shape."
+    def _notes(self, work: Work) -> tuple[str, ...]:
+        shape = "each class has a shape of its own." if work.shape == "own" else "all classes share one shape."
         return (*super()._notes(work), shape)
 
-    def _warnings(self, work: Separating, rows: int | None) -> tuple[str, ...]:
-        expected = work.schema.max_rows if rows is None else rows
-        edge = work.edge(expected)
-        if edge < (CLEAR if work.own else HIDDEN):
-            return ()
+    def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise in the products of at most {expected:,} rows is {edge:,.1f} times a column's variance: how columns "
-            "go together cannot be told from it; take fewer `attributes`, a larger `epsilon`, or a Scorecard.",
+            f"noise in the products of at most {rows:,} rows is {edge:,.1f} times a column's variance: how columns "
+            "go together cannot be told from it; take fewer `attributes`, a larger `epsilon`, or a Scorecard."
         )
 
 
@@ -368,7 +279,7 @@ class QuadraticDiscriminant(LinearDiscriminant):
     """Quadratic discriminant analysis: normal classes, each of a shape of its own.
 
     Where public facts (epsilon, ``max_rows``, the classes and columns) say that noise in the shape of a
-    class is ``CLEAR`` times a column's variance or more, all classes share one, as in
+    class is twice a column's variance or more, all classes share one, as in
     ``LinearDiscriminant``; the plan says which it is. Parameters, attributes and privacy as there.
 
     Examples:
@@ -381,6 +292,7 @@ class QuadraticDiscriminant(LinearDiscriminant):
         (5,)
     """
 
-    def _decided(self, schema: Schema, target: str, columns: tuple[str, ...], epsilon: Epsilon) -> Separating:
-        own = Separating(schema, target, columns, True, _shares(schema, columns, epsilon, OWN))
-        return own if own.edge(schema.max_rows) < CLEAR else super()._decided(schema, target, columns, epsilon)
+    def _checked(self, schema: Schema, target: str) -> Work:
+        pooled = super()._checked(schema, target)
+        own = Work.of(schema, pooled.columns, target, "own", self.epsilon)
+        return pooled if own.hidden else own

@@ -1,35 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What linear models share: faces of a fitted state that shows itself, and how stored arrays are read."""
+"""What linear models share: what is decided before the first question, what is kept, and how it shows itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from miners.estimator import HandleMiner, Model
+from miners.budget.plan import PlanLine, count_scale, many, spread
+from miners.estimator import HandleMiner
+from miners.fitted.theme import INK, shorten
+from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
 from pinq.errors import QueryError
-from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
+from pinq.public.products import Products
+from pinq.public.schema import Schema
+from pinq.public.specs import Values
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["LinearMiner", "LinearParameters", "arrays_in", "reading", "text_html"]
-
-W = TypeVar("W")
+    from pinq.analyst.queryable import PrivateQueryable
 
 
-class Shown(Model, Protocol):
-    """A fitted state that shows itself."""
+Shape = Literal["regression", "components", "pooled", "own"]
+"""What is learned; of classes a covariance of all, or one for each."""
 
-    def to_frame(self) -> pd.DataFrame: ...
-    def export_text(self) -> str: ...
-    def plot(self, ax: Axes | None = None) -> Axes: ...
+REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
+    # Shares of epsilon, in the order of the questions, and from where on noise hides too much: its largest
+    # eigenvalue in variances of a column. By experiments on three tables and made-up ones (docs/linear.md).
+    "regression": ((4, 6, 15, 75), 1.0),  # where the target lies, twice; scales; products
+    "components": ((15, 85), 1.0),  # scales, products
+    "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows
+    "own": ((15, 85), 2.0),  # scales, products of each class
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is decided before the first question.
+
+    Attributes:
+        schema: The public schema.
+        columns: At what is looked.
+        target: What is predicted; empty for nothing.
+        shape: What is learned.
+        shares: What the questions cost, in their order.
+    """
+
+    schema: Schema
+    columns: tuple[str, ...]
+    target: str
+    shape: Shape
+    shares: tuple[Epsilon, ...]
+
+    @classmethod
+    def of(cls, schema: Schema, columns: tuple[str, ...], target: str, shape: Shape, epsilon: EpsilonLike) -> Self:
+        """Spreads epsilon; without numeric columns nothing is asked for their scales."""
+        weights, loss = REGIMES[shape][0], Epsilon.of(epsilon)
+        if any(name in schema.numeric_columns for name in (*columns, target)):
+            return cls(schema, columns, target, shape, spread(loss, weights))
+        return cls(schema, columns, target, shape, (ZERO, *spread(loss, weights[1:])))
+
+    @property
+    def norm(self) -> Norm:
+        """Of the rows' vectors."""
+        share = self.shares[-1] if self.shape == "components" else None
+        return Norm.of(self.schema, self.columns, share, target=self.shape == "regression")
+
+    @property
+    def heaviest(self) -> Products:
+        """The products that are going to be asked for, in any scales."""
+        target = (self.target, 0.0, 1.0) if self.shape == "regression" else None
+        return Coordinates.unasked(self.schema, self.columns).products(target=target)
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return len(self.schema.categorical(self.target).values)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether noise hides too much of as many rows as there may be."""
+        return self.edge(self.schema.max_rows) >= REGIMES[self.shape][1]
+
+    def edge(self, rows: int) -> float:
+        """The largest eigenvalue of the noise in the covariance of so many rows, or of a class of them."""
+        noise = ROOT * count_scale(self.schema, self.shares[-1]) * self.norm.limit("all")
+        return noise_edge(noise, self.norm.entries) * (self.classes if self.shape == "own" else 1) / max(rows, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearState:
+    """What a linear model keeps: its columns, and numbers whose shapes follow from them."""
+
+    coordinates: Coordinates
+
+    kept_as: ClassVar[str]
+    about: ClassVar[str]
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema."""
+        return self.coordinates.schema
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {name: value.tolist() for name, value in own.items() if isinstance(value, np.ndarray)}
+        return {**own, "coordinates": self.coordinates.to_dict(), **arrays}
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Self:
+        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+        try:
+            coordinates = Coordinates.from_dict(stored["coordinates"])
+            own = {field.name: stored[field.name] for field in fields(cls)} | {"coordinates": coordinates}
+            for name, shape in cls._shapes(coordinates, stored).items():
+                array = np.array(own[name], dtype=np.float64)
+                if array.shape != shape or not np.isfinite(array).all():
+                    raise ValueError(f"its {name} do not fit its columns")
+                own[name] = array if shape else float(array)
+            return cls(**own)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise QueryError(f"this is not a stored {cls.about}: {error}") from None
+
+    @classmethod
+    def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
+        """The shape of each array, () for a number. ``ValueError`` where the rest is not valid."""
+        raise NotImplementedError
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each term (of each class)."""
+        raise NotImplementedError
+
+    def export_text(self) -> str:
+        """The report as text."""
+        raise NotImplementedError
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws it."""
+        raise NotImplementedError
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -40,54 +155,61 @@ class LinearParameters:
     attributes: Sequence[str] | None = None
 
 
-class LinearMiner(LinearParameters, HandleMiner[W], Generic[W]):
-    """A linear model of a target."""
+class LinearMiner(LinearParameters, HandleMiner[Work]):
+    """A linear model."""
 
     @property
-    def _state_shown(self) -> Shown:
-        return cast(Shown, self._model)
+    def _linear(self) -> LinearState:
+        state: Any = self._model
+        return state
 
     def _shown(self) -> str:
-        return text_html(self.export_text())
+        return f"<pre>{escape(self.export_text())}</pre>"
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns what was learned as a table, a row for each term (of each class)."""
-        return self._state_shown.to_frame()
+        """Returns what was learned as a table, a row for each term (of each class), or for each component."""
+        return self._linear.to_frame()
 
     def export_text(self) -> str:
         """The report as text."""
-        return self._state_shown.export_text()
+        return self._linear.export_text()
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws coefficients with 95 % intervals, or means of classes as a map. It needs matplotlib."""
-        return self._state_shown.plot(ax)
+        return self._linear.plot(ax)
 
-    def _total(self, work: W) -> Epsilon:
+    def _rehearse(self, work: Work, handle: PrivateQueryable) -> None:
+        asked = handle.partition(Values(work.target)) if work.shape in ("pooled", "own") else handle
+        asked.preview("noisy_sum", work.heaviest, epsilon=work.shares[-1])
+
+    def _total(self, work: Work) -> Epsilon:
         return Epsilon.of(self.epsilon)
 
-    def _notes(self, work: W) -> tuple[str, ...]:
+    def _title(self, work: Work) -> str:
+        by = "on" if work.shape == "regression" else "by"
+        target = f"`{work.target}` {by} " if work.shape != "components" else ""
+        return f"{type(self).__name__} of {target}{many(len(work.columns), 'column')}"
+
+    def _lines(self, work: Work) -> Sequence[PlanLine]:
+        parts = work.schema.columns[work.target].codes if work.shape == "own" else 1
+        products = product_line(work.schema, work.norm, "all", "products of columns", work.shares[-1], 1, parts)
+        return *([scale_line(work.schema, work.columns, work.shares[0])] if work.norm.numeric else ()), products
+
+    def _notes(self, work: Work) -> tuple[str, ...]:
         return ("noise of products is in squares of a column's deviation.",)
 
+    def _warnings(self, work: Work, rows: int | None) -> tuple[str, ...]:
+        expected = work.schema.max_rows if rows is None else rows
+        edge = work.edge(expected)
+        return () if edge < REGIMES[work.shape][1] else (self._doubt(edge, expected),)
 
-def text_html(text: str) -> str:
-    """A report as HTML."""
-    return f"<pre>{escape(text)}</pre>"
-
-
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Makes ``QueryError`` of whatever a stored model that is none raises."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise QueryError(f"this is not a stored {what}: {error}") from None
+    def _doubt(self, edge: float, rows: int) -> str:
+        """What to say where noise of such a largest eigenvalue is in the covariance of so many rows."""
+        raise NotImplementedError
 
 
-def arrays_in(stored: Mapping[str, Any], **shapes: tuple[int, ...]) -> list[np.ndarray]:
-    """Stored arrays by name. ``ValueError`` where one is not finite or has not its shape; -1 is any length."""
-    arrays = [np.array(stored[name], dtype=np.float64) for name in shapes]
-    for (name, shape), array in zip(shapes.items(), arrays, strict=True):
-        fits = len(shape) == array.ndim and all(many in (-1, own) for many, own in zip(shape, array.shape, strict=True))
-        if not fits or not np.isfinite(array).all():
-            raise ValueError(f"its {name} do not fit its columns")
-    return arrays
+def draw_map(ax: Axes, numbers: np.ndarray, most: float, across: Sequence[str], down: Sequence[str]) -> None:
+    """Draws numbers from ``-most`` to ``most`` in two colours, with names across and down."""
+    ax.imshow(numbers, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+    ax.set_xticks(np.arange(len(across)), [shorten(name, 16) for name in across], rotation=90, fontsize=7, color=INK)
+    ax.set_yticks(np.arange(len(down)), [shorten(name, 16) for name in down], fontsize=7, color=INK)

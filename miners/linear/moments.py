@@ -97,7 +97,7 @@ class Norm:
     @property
     def entries(self) -> int:
         """About how many coordinates there are."""
-        return self.numeric + self.categorical
+        return self.numeric + self.categorical + self.target
 
     def limit(self, pairs: Pairs) -> float:
         """To what the norm of a row's products is shortened."""
@@ -308,10 +308,6 @@ class Moments:
         first, second = np.triu_indices(entries)
         matrices[:, first, second] = matrices[:, second, first] = numbers * coordinates.reach**2
         return cls(matrices, deviation * coordinates.reach**2)
-
-    def first(self, parts: int) -> Moments:
-        """Those of the first parts."""
-        return Moments(self.matrices[:parts], self.deviation)
 
     def centred(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, means and covariances of each part."""

@@ -11,34 +11,30 @@ whose ridge is small in directions that the noise leaves alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, many, spread
+from miners.budget.plan import PlanLine, count_scale, many
 from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
-from miners.linear.linear_miner import LinearMiner, arrays_in, reading
+from miners.linear.linear_miner import LinearMiner, LinearState, Work
 from miners.linear.moments import (
-    ROOT,
     TARGET_SIZE,
     Coordinates,
     Moments,
-    Norm,
     Scales,
     asked_columns,
-    noise_edge,
     product_line,
     scale_line,
     scale_products,
 )
 from miners.scorecards.objectives import Mean, objective_of
 from pinq.errors import QueryError
-from pinq.public.epsilon import Epsilon, standard_deviation
+from pinq.public.epsilon import standard_deviation
 from pinq.public.points import POINTS
-from pinq.public.products import Products
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
 
@@ -48,45 +44,21 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["LinearRegression", "Regressing", "RegressionLine"]
 
-SHARES = (4, 6, 15, 75)  # of epsilon: where the target lies, twice; scales; products (docs/linear.md)
 NEAR = 4.0  # deviations of a histogram about its mean, where the target is looked for
 SURE = 1.96  # deviations on each side of a 95 % interval
 ROUNDS = 30  # of the posterior; it changes by less than a hundredth of its errors after 20
 LEAST_RESIDUAL = 0.05  # share of the target's variance: noise may leave less than none
 
 
-@dataclass(frozen=True)
-class Regressing:
-    """What is decided before the first question.
-
-    Attributes:
-        schema: The public schema.
-        target: What is predicted.
-        columns: By what.
-        shares: What the questions cost, in their order.
-    """
-
-    schema: Schema
-    target: str
-    columns: tuple[str, ...]
-    shares: tuple[Epsilon, ...]
-
-    @property
-    def norm(self) -> Norm:
-        """Of the rows' vectors."""
-        return Norm.of(self.schema, self.columns, target=True)
-
-
 @dataclass(frozen=True, eq=False)
-class RegressionLine:
+class RegressionLine(LinearState):
     """A fitted regression.
 
     Attributes:
         coordinates: Of the columns.
         target: What is predicted.
-        scale: The target's centre and deviation.
+        scale: The target's centre and deviation, shape (2,).
         coefficients: Of the constant and the coordinates, in deviations, shape (entries,).
         errors: Standard errors of ``natural``, the intercept first, shape (entries,).
         determination: R², as the noisy sums have it.
@@ -94,9 +66,8 @@ class RegressionLine:
         rows: About how many rows it was learned from.
     """
 
-    coordinates: Coordinates
     target: str
-    scale: tuple[float, float]
+    scale: np.ndarray
     coefficients: np.ndarray
     errors: np.ndarray
     determination: float
@@ -104,7 +75,17 @@ class RegressionLine:
     rows: float
 
     kept_as: ClassVar[str] = "line"
+    about: ClassVar[str] = "regression"
     classes: ClassVar[tuple[()]] = ()
+
+    @classmethod
+    def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
+        coordinates.schema.numeric(stored["target"])
+        if min(stored["errors"]) < 0 or stored["scale"][1] <= 0:
+            raise ValueError("a size is below 0")
+        each = (1 + len(coordinates.entries),)
+        numbers = dict.fromkeys(("determination", "residual", "rows"), ())
+        return {"scale": (2,), "coefficients": each, "errors": each, **numbers}
 
     @classmethod
     def of(
@@ -117,13 +98,8 @@ class RegressionLine:
         mean, covariance, residual = posterior(gram, cross, square, moments.deviation, larger, weight)
         natural = _to_units(coordinates, scale[1])
         errors = np.sqrt(np.einsum("ij,jk,ik->i", natural, covariance, natural))
-        determination = max(0.0, 1 - residual)
-        return cls(coordinates, target, scale, mean, errors, determination, math.sqrt(residual) * scale[1], rows)
-
-    @property
-    def schema(self) -> Schema:
-        """The public schema."""
-        return self.coordinates.schema
+        size = math.sqrt(residual) * scale[1]
+        return cls(coordinates, target, np.array(scale), mean, errors, max(0.0, 1 - residual), size, rows)
 
     @property
     def natural(self) -> np.ndarray:
@@ -190,28 +166,6 @@ class RegressionLine:
     def __repr__(self) -> str:
         return f"RegressionLine({self.target}, {many(len(self.coordinates.entries), 'coefficient')})"
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        numbers = {"determination": self.determination, "residual": self.residual, "rows": self.rows}
-        arrays = {"coefficients": self.coefficients.tolist(), "errors": self.errors.tolist()}
-        head = {"target": self.target, "scale": list(self.scale)}
-        return {**head, "coordinates": self.coordinates.to_dict(), **arrays, **numbers}
-
-    @classmethod
-    def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
-        with reading("regression"):
-            coordinates, target = Coordinates.from_dict(stored["coordinates"]), str(stored["target"])
-            coordinates.schema.numeric(target)
-            shape = (1 + len(coordinates.entries),)
-            found = arrays_in(
-                stored, scale=(2,), coefficients=shape, errors=shape, determination=(), residual=(), rows=()
-            )
-            if (found[2] < 0).any() or found[0][1] <= 0:
-                raise ValueError("a size is below 0")
-            scale, coefficients, errors, *numbers = found
-            return cls(coordinates, target, (scale[0], scale[1]), coefficients, errors, *map(float, numbers))
-
 
 def posterior(
     gram: np.ndarray, cross: np.ndarray, square: float, noise: float, larger: float, rows: float
@@ -251,7 +205,7 @@ def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearRegression(Regressor, LinearMiner[Regressing]):
+class LinearRegression(Regressor, LinearMiner):
     """Linear regression of a numeric column, with standard errors, by noisy sums of products.
 
     Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
@@ -314,24 +268,16 @@ class LinearRegression(Regressor, LinearMiner[Regressing]):
         """The mean where all columns are 0 or have their first value."""
         return float(self._model.natural[0])
 
-    def _checked(self, schema: Schema, target: str) -> Regressing:
-        epsilon = Epsilon.of(self.epsilon)
+    def _checked(self, schema: Schema, target: str) -> Work:
         schema.column(target)
         if target not in schema.numeric_columns:
             raise QueryError(f"the target `{target}` is categorical; take LinearDiscriminant, which predicts values.")
         require_varied(schema, target)
-        columns = asked_columns(schema, target, self.attributes)
-        work = Regressing(schema, target, columns, spread(epsilon, SHARES))
-        self._heaviest(work).check(schema)
+        work = Work.of(schema, asked_columns(schema, target, self.attributes), target, "regression", self.epsilon)
+        work.heaviest.check(schema)
         return work
 
-    def _heaviest(self, work: Regressing) -> Products:
-        return Coordinates.unasked(work.schema, work.columns).products(target=(work.target, 0.0, 1.0))
-
-    def _rehearse(self, work: Regressing, handle: PrivateQueryable) -> None:
-        handle.preview("noisy_sum", self._heaviest(work), epsilon=work.shares[-1])
-
-    def _learned(self, work: Regressing, handle: PrivateQueryable, target: str) -> RegressionLine:
+    def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> RegressionLine:
         objective = cast(Mean, objective_of(work.schema, target))
         for number in (0, 1):
             counts = handle.partition(objective.base_parts).noisy_count(epsilon=work.shares[number])
@@ -352,10 +298,7 @@ class LinearRegression(Regressor, LinearMiner[Regressing]):
         rows = max(1.0, float(numbers[: bind(objective.base_parts, work.schema).size - column.nullable].sum()))
         return RegressionLine.of(coordinates, target, scale, moments, rows)
 
-    def _title(self, work: Regressing) -> str:
-        return f"{type(self).__name__} of `{work.target}` on {many(len(work.columns), 'column')}"
-
-    def _lines(self, work: Regressing) -> Sequence[PlanLine]:
+    def _lines(self, work: Work) -> Sequence[PlanLine]:
         objective, schema = objective_of(work.schema, work.target), work.schema
         parts = bind(objective.base_parts, schema).size
         where = [
@@ -366,13 +309,8 @@ class LinearRegression(Regressor, LinearMiner[Regressing]):
         products = product_line(schema, work.norm, "all", asked, work.shares[3])
         return (*where, scale_line(schema, work.columns, work.shares[2], work.target), products)
 
-    def _warnings(self, work: Regressing, rows: int | None) -> tuple[str, ...]:
-        expected = work.schema.max_rows if rows is None else rows
-        noise = ROOT * count_scale(work.schema, work.shares[3]) * work.norm.limit("all")
-        edge = noise_edge(noise, 1 + work.norm.entries)
-        if edge < expected:
-            return ()
+    def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise in the products hides {edge:,.0f} rows, of at most {expected:,} rows: coefficients are pulled to "
-            "0, and their intervals are about the prior; take fewer `attributes`, or a larger `epsilon`.",
+            f"noise in the products hides {edge * rows:,.0f} rows, of at most {rows:,} rows: coefficients are pulled "
+            "to 0, and their intervals are about the prior; take fewer `attributes`, or a larger `epsilon`."
         )

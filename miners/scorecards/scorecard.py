@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale, many, rows_text
-from miners.estimator import Classifier, HandleMiner, Regressor, require_varied, whole_number
+from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require_varied, whole_number
 from miners.growth.candidates import attribute_cells, attribute_names
 from miners.scorecards import view
 from miners.scorecards.card import Card, Estimate
@@ -178,7 +178,7 @@ class CardParameters:
     cuts: Mapping[str, Sequence[float] | int] | None = None
 
 
-class ScorecardMiner(CardParameters, HandleMiner[CardFit]):
+class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
     """A miner whose fitted state is a ``Card``.
 
     Attributes:
