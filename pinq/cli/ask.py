@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pinq.cli.base import AsJson, argument, console, guarded, option, print_json, print_lines
+from pinq.cli.base import AsJson, argument, console, flag, guarded, option, print_json, print_lines
 from pinq.errors import QueryError, printable
 from pinq.public.plugins import room_of_miners
 
@@ -42,7 +42,11 @@ Asked = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
 Column = Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")]
 Analyst = Annotated[
     str | None,
-    option("--analyst", metavar="ANALYST", help="The analyst whose budget is charged; at a URL the token says it."),
+    option(
+        "--analyst",
+        metavar="ANALYST",
+        help="The analyst whose budget is charged; at a URL the token names the analyst.",
+    ),
 ]
 Epsilon = Annotated[str, option("--epsilon", metavar="EPSILON", help="The cost of the query, for example 0.1.")]
 Partition = Annotated[
@@ -56,8 +60,8 @@ Target = Annotated[str | None, option("--target", metavar="COLUMN", help="For ch
 Verify = Annotated[
     Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")
 ]
-InsecureHttp = Annotated[bool, typer.Option("--insecure-http", help="For a URL: plain HTTP, on this machine only.")]
-PreviewOnly = Annotated[bool, typer.Option("--preview", help="Only show the cost and the error. Free.")]
+InsecureHttp = Annotated[bool, flag("--insecure-http", help="For a URL: plain HTTP, on this machine only.")]
+PreviewOnly = Annotated[bool, flag("--preview", help="Only show the cost and the error. Free.")]
 
 
 @commands.command(rich_help_panel="Ask")
@@ -286,17 +290,21 @@ Columns = Annotated[
     list[str] | None,
     argument("[COLUMN]...", "sex, or age:30,45 to cut; several for crosstab, any or none for summary."),
 ]
-By = Annotated[list[str] | None, option("--by", metavar="SPEC", help="Groups: sex, or age:30,45. May be repeated.")]
-Bins = Annotated[int | None, option("--bins", metavar="COUNT", help="For histogram: of equal width.")]
-Shares = Annotated[
-    list[str] | None, option("--share", metavar="SHARE", help="For quantiles: 0.5 is the median. May be repeated.")
+By = Annotated[list[str] | None, option("--by", metavar="SPEC", help="Group by sex, or by age:30,45. Repeatable.")]
+Bins = Annotated[
+    int | None, option("--bins", metavar="COUNT", help="For histogram: the number of bins, of equal width.")
 ]
-Margins = Annotated[bool | None, typer.Option("--margins", help="For crosstab: with sums.", show_default=False)]
+Shares = Annotated[
+    list[str] | None, option("--share", metavar="SHARE", help="For quantiles: 0.5 is the median. Repeatable.")
+]
+Margins = Annotated[bool | None, flag("--margins", help="For crosstab: add the sums of rows and columns.")]
 Most = Annotated[int | None, option("--most", metavar="COUNT", help="For top: how many values; by default 5.")]
-Level = Annotated[float, option("--level", metavar="SHARE", help="Of the intervals; by default 0.95.")]
-Reuse = Annotated[bool, typer.Option("--reuse", help="Where this was asked before: the stored answers, free.")]
-Plan = Annotated[bool, typer.Option("--plan", help="Only say what it would ask and cost. Free.")]
-Picture = Annotated[Path | None, option("--picture", metavar="FILE", help="Draw it too: .png, .svg or .pdf.")]
+Level = Annotated[float, option("--level", metavar="SHARE", help="The level of the intervals; by default 0.95.")]
+Reuse = Annotated[bool, flag("--reuse", help="Return the stored answers of an identical earlier request, free.")]
+Plan = Annotated[bool, flag("--plan", help="Only show the queries and their cost. Free.")]
+Picture = Annotated[
+    Path | None, option("--picture", metavar="FILE", help="Draw the table into FILE: .png, .svg or .pdf.")
+]
 
 
 @commands.command(rich_help_panel="Ask")
@@ -321,7 +329,7 @@ def table(
     insecure_http: InsecureHttp = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a table: each number with the interval that holds the exact one.
+    """Make a table. Each number has an interval for the exact one.
 
     A whole table costs EPSILON once:
 
@@ -395,7 +403,7 @@ def _print_made(made: Any, handle: PrivateQueryable, as_json: bool) -> None:
 @guarded
 def sql(
     dataset: Dataset,
-    query: Annotated[str, argument("STATEMENT", "SELECT ... FROM the table; EXPLAIN before it says the cost, free.")],
+    query: Annotated[str, argument("STATEMENT", "SELECT ... FROM the table; EXPLAIN SELECT ... shows the cost, free.")],
     *,
     analyst: Analyst = None,
     epsilon: Epsilon,
@@ -407,7 +415,7 @@ def sql(
 ) -> None:
     """Answer a SELECT over the table, each number with its interval.
 
-    A statement costs EPSILON once, whatever it groups by:
+    A statement costs EPSILON once, also with groups:
 
     [cyan]pinq sql p.yaml "SELECT sex, AVG(age), COUNT(*) FROM adult GROUP BY sex" --analyst ana --epsilon 0.1[/cyan]
     """
@@ -425,12 +433,15 @@ def mcp(
     dataset: Dataset,
     *,
     analyst: Analyst = None,
-    per_call: Annotated[str, option("--per-call", metavar="EPSILON", help="The most that one call may cost.")],
+    per_call: Annotated[str, option("--per-call", metavar="EPSILON", help="The largest epsilon of one call.")],
     per_session: Annotated[
-        str, option("--per-session", metavar="EPSILON", help="The most that all calls may cost, from start to stop.")
+        str,
+        option(
+            "--per-session", metavar="EPSILON", help="The largest epsilon of all calls together, from start to stop."
+        ),
     ],
     http: Annotated[
-        int | None, option("--http", metavar="PORT", help="Serve HTTP on this machine alone, at /mcp, not stdio.")
+        int | None, option("--http", metavar="PORT", help="Serve HTTP at /mcp, to this machine only, instead of stdio.")
     ] = None,
     level: Level = 0.95,
     verify: Verify = None,
@@ -438,7 +449,7 @@ def mcp(
 ) -> None:
     """Let an agent ask: an MCP server with prices, SQL, tables, budget and history as tools.
 
-    Only its two asking tools spend, within both limits and the grant:
+    Only its two query tools spend, within both limits and the grant:
 
     [cyan]pinq mcp p.yaml --analyst ana --per-call 0.05 --per-session 0.5[/cyan]
     """

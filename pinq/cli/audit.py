@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option, print_json
+from pinq.cli.base import (
+    AsJson,
+    LedgerFile,
+    PolicyFile,
+    PolicyIfAny,
+    argument,
+    console,
+    flag,
+    guarded,
+    option,
+    print_json,
+)
 from pinq.errors import printable
 
 if TYPE_CHECKING:
@@ -36,17 +47,19 @@ def audit(
     ] = None,
     certificate: Annotated[
         Path | None,
-        option("--certificate", metavar="FILE", help="Prove a model by the ledger's answers instead: its certificate."),
+        option(
+            "--certificate", metavar="FILE", help="Verify a model's certificate against the ledger's answers instead."
+        ),
     ] = None,
     model: Annotated[
         Path | None, option("--model", metavar="FILE", help="With --certificate: the model, as JSON.")
     ] = None,
     questions: Annotated[
-        bool, typer.Option("--questions", help="List each question, not the acts that analysts' programs name.")
+        bool, flag("--questions", help="List each query instead of the acts that analysts' programs name.")
     ] = False,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
-    as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
+    as_csv: Annotated[bool, flag("--csv", help="Print a row for each event.")] = False,
+    as_html: Annotated[bool, flag("--html", help="Print one self-contained page with a picture.")] = False,
     output: Annotated[
         Path | None,
         option(
@@ -59,8 +72,8 @@ def audit(
 ) -> None:
     """Replay the log: spending, refusals, exhausted budgets. Verifies the chain.
 
-    Reads the log alone and changes nothing, so it works when the data are gone, on a copy and on a
-    read-only disk. Exit status 1, and the reason, where the log was edited, cut or rolled back.
+    Reads the log only and changes nothing, so it needs no data and works on a copy and on a read-only
+    disk. If the log was edited, cut or rolled back, it names the reason and exits with status 1.
     """
     from pinq.provider.report.audit import audit as audit_log
 
@@ -128,7 +141,7 @@ def backup(
 def restore(
     policy: PolicyFile,
     file: Annotated[Path, argument("FILE", "The file that `pinq backup` wrote.")],
-    forget: Annotated[bool, typer.Option("--forget", help="Restore although later spending no longer counts.")] = False,
+    forget: Annotated[bool, flag("--forget", help="Restore although later spending no longer counts.")] = False,
 ) -> None:
     """Replace the ledger by a backup; without --forget it refuses if budget would come back."""
     from pinq.provider.backup import restore as restore_ledger
@@ -147,7 +160,7 @@ def selftest(
     minutes: Annotated[
         float, typer.Option("--minutes", metavar="N", help="The approximate time; a shorter test notices less.")
     ] = 10.0,
-    server: Annotated[bool, typer.Option("--server", help="Test through a server that is started for it.")] = False,
+    server: Annotated[bool, flag("--server", help="Test through a server that is started for it.")] = False,
     as_json: AsJson = False,
     report: Annotated[
         Path | None,

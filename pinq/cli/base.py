@@ -94,13 +94,18 @@ def option(*names: str, metavar: str, help: str, panel: str | None = None) -> Op
     return declared
 
 
+def flag(*names: str, help: str) -> OptionInfo:
+    """Declares an option without a value, so its help names no type."""
+    return option(*names, metavar="", help=help)
+
+
 LedgerFile = Annotated[
     Path | None,
     option("--ledger", metavar="FILE", help="Read this ledger: a copy, or one without a policy. Nothing is written."),
 ]
 PolicyFile = Annotated[Path, argument("POLICY", "The policy file.")]
 PolicyIfAny = Annotated[Path | None, argument("[POLICY]", "The policy file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+AsJson = Annotated[bool, flag("--json", help="Print JSON, for scripts.")]
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:

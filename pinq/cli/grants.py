@@ -17,6 +17,7 @@ from pinq.cli.base import (
     argument,
     can_ask,
     console,
+    flag,
     guarded,
     option,
     print_json,
@@ -60,9 +61,7 @@ StoredBytes = Annotated[
 ]
 
 
-SignIn = Annotated[
-    bool, typer.Option("--sign-in", help="ANALYST signs in at the policy's identity provider, under this name.")
-]
+SignIn = Annotated[bool, flag("--sign-in", help="ANALYST signs in at the policy's identity provider, under this name.")]
 
 
 @commands.command(rich_help_panel="Grant")
@@ -149,7 +148,7 @@ def extend(
 def revoke(
     policy: PolicyFile,
     analyst: Analyst,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", help="Do not ask.")] = False,
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
@@ -185,7 +184,7 @@ def terms(
     work_per_minute: WorkPerMinute = None,
     stored_bytes: StoredBytes = None,
     no_limits: Annotated[
-        bool, typer.Option("--no-limits", help="Remove all limits first; the other options set new ones.")
+        bool, flag("--no-limits", help="Remove all limits first; the other options set new ones.")
     ] = False,
     because: Because = "",
     as_json: AsJson = False,

@@ -75,7 +75,7 @@ def _version(wanted: bool) -> None:
 @guarded
 def _start(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     log_details()

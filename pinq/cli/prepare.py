@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, guarded, in_notebook, option, print_json
+from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, flag, guarded, in_notebook, option, print_json
 from pinq.errors import PolicyError, printable
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ UriEnv = Annotated[
     str | None,
     option("--uri-env", metavar="NAME", help="DATA is a table of the database whose URI this variable holds."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite FILE.")]
+Force = Annotated[bool, flag("--force", help="Overwrite FILE.")]
 
 
 @commands.command(rich_help_panel="Prepare")

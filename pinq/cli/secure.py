@@ -24,8 +24,8 @@ ABOUT = """\
 Secure multi-party computation: one tree or scorecard from the rows of several parties.
 
 At least three parties agree on one session file and its hash; each runs [cyan]pinq secure join[/cyan] on its own \
-machine with its own policy. What leaves a machine are shares, random numbers to everybody who sees fewer than half \
-of them; all that is opened stands in the session.
+machine with its own policy. A machine sends shares only. Fewer than half of the shares \
+of a number are random numbers. The session names every number that is opened.
 """
 
 secure = typer.Typer(name="secure", help=ABOUT, no_args_is_help=True, rich_markup_mode="rich")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pinq.cli import ask
-from pinq.cli.base import argument, guarded, option
+from pinq.cli.base import argument, flag, guarded, option
 from pinq.errors import printable
 
 __all__ = ["commands"]
@@ -27,7 +27,7 @@ Host = Annotated[
 Port = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")]
 Certificate = Annotated[Path | None, option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")]
 Key = Annotated[Path | None, option("--tls-key", metavar="FILE", help="Its private key, PEM.")]
-InsecureHttp = Annotated[bool, typer.Option("--insecure-http", help="Plain HTTP, to this machine only.")]
+InsecureHttp = Annotated[bool, flag("--insecure-http", help="Plain HTTP, to this machine only.")]
 Log = Annotated[
     Path | None,
     option("--log", metavar="FILE", help="The request log, JSON lines; by default standard error."),
@@ -99,14 +99,18 @@ def serve(
     raise typer.Exit(start.run())
 
 
-Target = Annotated[str, argument("FOLDER|URL|LEDGER", "Of a provider, an analyst, or an auditor.")]
+Target = Annotated[
+    str, argument("FOLDER|URL|LEDGER", "A provider's folder, an analyst's dataset, or an auditor's ledger.")
+]
 TokenFile = Annotated[
     Path | None, option("--token-file", metavar="FILE", help="For a URL: the file with the token, of mode 0600.")
 ]
-LocalPort = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="On this machine; 0 for any free one.")]
+LocalPort = Annotated[
+    int, typer.Option(metavar="PORT", min=0, max=65535, help="The port on this machine; 0 for any free one.")
+]
 Origin = Annotated[
     str | None,
-    option("--origin", metavar="URL", help="Where a proxy of the house shows it: https://bench.example.org."),
+    option("--origin", metavar="URL", help="The address at which a proxy shows it: https://bench.example.org."),
 ]
 
 
@@ -120,7 +124,7 @@ def workbench(
     port: LocalPort = 0,
     origin: Origin = None,
 ) -> None:
-    """Do the same in a browser on this machine: review, grant, ask, audit.
+    """Review, grant, query and audit in a browser on this machine.
 
     It prints a link that works once. A provider opens a folder, an analyst a served dataset, an
     auditor a ledger:

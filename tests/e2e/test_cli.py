@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import pinq
+from pinq.cli.main import app
 from pinq.errors import PinqError
 from tests.commands import SECRET, failed, process, review, run
 
@@ -76,6 +78,14 @@ class TestHelp:
 
     def test_version(self) -> None:
         assert run("--version").output == f"pinq {pinq.__version__}\n"
+
+    def test_flags_show_no_type(self) -> None:
+        """The help of a flag names no type, because a flag takes no value."""
+        commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        flags = [p for command in commands.values() for p in command.params if getattr(p, "is_flag", False)]
+        assert flags
+        assert [p.opts[-1] for p in flags if p.metavar != ""] == []
+        assert "--force <bool>" not in " ".join(run("init", "--help").output.split())
 
     def test_help_loads_nothing_heavy(self) -> None:
         code = (
