@@ -40,7 +40,18 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from miners.budget.plan import FitWarning, PlanLine, Recipe, Step, StepName, StepQuestion, lost_votes, many, spread
+from miners.budget.plan import (
+    SMALLEST,
+    FitWarning,
+    PlanLine,
+    Recipe,
+    Step,
+    StepName,
+    StepQuestion,
+    lost_votes,
+    many,
+    spread,
+)
 from miners.estimator import TreeClassifier, require_varied, require_word, whole_number
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
 from miners.federated.growing import (
@@ -84,7 +95,6 @@ from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind
 
-SMALLEST = Epsilon(1)
 MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
 MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there
 
@@ -745,7 +755,7 @@ class FederatedTopDown(HoldersTreeMiner):
     def _leaves(self, epsilon: Epsilon, default: Fraction) -> Epsilon:
         """Returns what the leaves get at least: a share of epsilon, a nano-epsilon or more."""
         share = default if self.leaf_fraction is None else _fraction("leaf_fraction", self.leaf_fraction)
-        return max(Epsilon(1), epsilon * share.numerator // share.denominator)
+        return max(SMALLEST, epsilon * share.numerator // share.denominator)
 
 
 def _fraction(name: str, value: object) -> Fraction:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from miners.fitted.sketch import NodeCard, Sketch
-from miners.fitted.theme import INK, LABEL, PALE, colour, pyplot, shorten
+from miners.fitted.theme import CLASSES, INK, LABEL, PALE, colour, pyplot, shorten
 from miners.fitted.theme import LINE as PATH
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it t
 LEGIBLE = 0.6  # the smallest scale at which all of the text can be read
 MARGIN, HEADER = 0.2, 0.75
 TRACK = "#ececec"
-CLASSES = 12  # in the legend
 
 
 class _Font(NamedTuple):

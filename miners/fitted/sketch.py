@@ -18,7 +18,7 @@ from html import escape
 import numpy as np
 
 from miners.fitted.node import Node, Target
-from miners.fitted.theme import INK, LABEL, LINE, PALE, colour, shorten
+from miners.fitted.theme import CLASSES, INK, LABEL, LINE, PALE, colour, shorten
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole, text_of
 from pinq.public.schema import Schema
@@ -241,7 +241,6 @@ def _digits(wide: float) -> int:
 
 
 DOT_BAR, DOT_HIGH = 96, 9  # points
-CLASSES = 12  # that the legend names
 TRACK = "#dddddd"
 FONT = 'fontname="Helvetica,Arial,sans-serif"'
 

@@ -24,6 +24,7 @@ COLOURS = (
 )
 BLUE, RED = COLOURS[0], COLOURS[5]
 LABEL = 28  # characters
+CLASSES = 12  # that a picture names
 
 
 def pyplot(drawing: str) -> ModuleType:

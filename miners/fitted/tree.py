@@ -246,7 +246,7 @@ VERSION = 1
 KINDS = ("classification", "regression")
 RULES = {"open": open_shares, "counted": counted_shares, "posterior": class_shares, "moments": moment_shares}
 ROWS_AT_ONCE = 2**16
-NAMED_COLUMNS = 5  # in its one-line text
+NAMED_COLUMNS = 5  # in a one-line text
 
 
 def faint_of(trees: Sequence[Tree]) -> tuple[str, ...]:
@@ -687,7 +687,6 @@ class Tree:
 
 
 FOREST_FORMAT = "pinq-forest"
-MAX_NAMED = 5  # columns in its one-line text
 
 
 class Forest:
@@ -840,8 +839,8 @@ class Forest:
         text = f"Forest for {target}: depth {self.depth}, {trees}, {leaves}"
         if not self.usage:
             return text
-        columns = [f"{column} {share:.0%}" for column, share in list(self.usage.items())[:MAX_NAMED]]
-        more = ", ..." if len(self.usage) > MAX_NAMED else ""
+        columns = [f"{column} {share:.0%}" for column, share in list(self.usage.items())[:NAMED_COLUMNS]]
+        more = ", ..." if len(self.usage) > NAMED_COLUMNS else ""
         return f"{text}; splits by {', '.join(columns)}{more}"
 
     def _repr_html_(self) -> str:

@@ -26,7 +26,7 @@ import pandas as pd
 import sqlglot
 from sqlglot import expressions as x
 
-from miners.tables.columns import is_categorical, missing_apart, narrowed, specs_of
+from miners.tables.columns import MAX_BINS, is_categorical, missing_apart, narrowed, specs_of
 from miners.tables.groups import ROUGH, Kind, drafted
 from miners.tables.quantile_search import Quantile
 from miners.tables.statistics import CountStatistic, MeanStatistic, StandardDeviation, Statistic, SumStatistic, Variance
@@ -44,7 +44,6 @@ PLAIN = "snowflake"
 MAX_TEXT = 20_000  # characters: a statement is read before anything is known of it
 MAX_DIGITS = 30  # more than any declared bound has
 SHOWN = 80  # characters of a statement that an error quotes
-MAX_BINS = 10_000
 Constant = str | int | Decimal | bool | None
 Split = tuple[Spec, tuple[Value | None, ...]]
 """A split, and what its parts are called."""

@@ -22,13 +22,11 @@ from typing import Self
 
 import numpy as np
 
-from miners.fitted.estimates import class_shares, least_squares
+from miners.fitted.estimates import Children, class_shares, least_squares
 from miners.fitted.node import Node, Split
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.specs import Partition
-
-Children = Sequence[Sequence[int]]
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from miners.budget.plan import many
 from miners.fitted.route import encode
-from miners.fitted.theme import BLUE, INK, PALE, RED, panels, shorten
+from miners.fitted.theme import BLUE, CLASSES, INK, PALE, RED, panels, shorten
 from miners.scorecards.card import DOUBLES, Card, Term, probabilities
 from pinq.errors import QueryError
 from pinq.public.columns import CutPoint
@@ -176,7 +176,6 @@ ACROSS = 3  # panels side by side
 WIDE, HIGH = 3.7, 2.8  # inches of a panel
 TICKS = 6  # of a panel
 VALUES = 10  # of a categorical attribute that a panel names
-CLASSES = 12  # that a map names
 LABEL = 22  # letters
 
 

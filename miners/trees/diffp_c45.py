@@ -11,10 +11,9 @@ from miners.budget.plan import StepName, StepQuestion, many
 from miners.fitted.node import Split
 from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
 from miners.growth.frontier import Level, Problem, SplitCandidate
-from miners.trees.tree_miner import GreedyStrategy, GreedyTree, Published, Variant
+from miners.trees.tree_miner import GreedyStrategy, GreedyTree, Published
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
-from pinq.public.epsilon import EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, Values
 
@@ -150,12 +149,7 @@ class DiffPC45(GreedyTree):
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": C45Best, "paper": C45Paper}
 
-    epsilon: EpsilonLike = 1.0
-    max_depth: int | None = None
-    criterion: str = "gini"
-    variant: Variant = "best"
     certainty: float | None = 0.25
-    attributes: Sequence[str] | None = None
 
     def _strategies(self, problem: Problem) -> Sequence[GreedyStrategy]:
         factor = self.certainty

@@ -19,9 +19,9 @@ from miners.budget.plan import StepName, StepQuestion, count_scale, count_varian
 from miners.fitted.node import Split
 from miners.growth.candidates import CRITERIA, CutsByColumn, gain
 from miners.growth.frontier import Level
-from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published, Variant
+from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from pinq.analyst.queryable import Parts
-from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.epsilon import Epsilon
 from pinq.public.specs import Values
 
 
@@ -123,11 +123,6 @@ class DiffPID3(GreedyTree):
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": ID3Best, "paper": ID3Paper}
 
-    epsilon: EpsilonLike = 1.0
-    max_depth: int | None = None
-    criterion: str = "gini"
-    variant: Variant = "best"
-    attributes: Sequence[str] | None = None
     cuts: CutsByColumn | None = None
 
 
@@ -298,9 +293,5 @@ class SuLQID3(GreedyTree):
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": SuLQBest, "paper": SuLQPaper}
 
-    epsilon: EpsilonLike = 1.0
-    max_depth: int | None = None
     criterion: str = "info_gain"
-    variant: Variant = "best"
-    attributes: Sequence[str] | None = None
     cuts: CutsByColumn | None = None

@@ -82,6 +82,8 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     epsilon: EpsilonLike
     attributes: Sequence[str] | None
+    certainty: float | None = None  # where a miner has no such parameter
+    cuts: CutsByColumn | None = None
     _numeric_target = False
 
     def _learned(self, strategies: Sequence[S], handle: PrivateQueryable, target: str) -> Tree | Forest:
@@ -327,15 +329,15 @@ class MultiwayStrategy(GreedyStrategy):
         return True
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
     """A tree grown level by level on a private handle, each node split where it seems best."""
 
-    max_depth: int | None
-    criterion: str
-    variant: Variant
-    certainty: float | None = None
+    epsilon: EpsilonLike = 1.0
+    max_depth: int | None = None
+    criterion: str = "gini"
+    variant: Variant = "best"
     attributes: Sequence[str] | None = None
-    cuts: CutsByColumn | None = None
     criteria: ClassVar[tuple[str, ...]] = tuple(CRITERIA)
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from miners import FederatedTopDown
-from miners.budget.plan import Step, StepName, StepQuestion, many, spread
+from miners.budget.plan import SMALLEST, Step, StepName, StepQuestion, many, spread
 from miners.federated.federation import FederatedParts, HolderTally
 from miners.federated.growing import Answer, FederatedStrategy, GrowthTask
-from miners.federated.topdown import MAX_DECAYS, MOVED, SMALLEST, BestFirst, FoundSplit, InTurns
+from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, FoundSplit, InTurns
 from miners.fitted.node import Split
 from miners.growth.candidates import score_of
 from miners.growth.frontier import Problem
