@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discriminants: each class a normal cloud in the columns, of one common shape or of its own.
 
-``LinearDiscriminant`` asks for the sums of each class and for the products of all rows;
-``QuadraticDiscriminant`` for the products of each class, which are disjoint and cost one. Noise in a
+``QuadraticDiscriminant`` asks for the products of each class, which are disjoint and cost one, and so does
+``LinearDiscriminant`` where public facts say that their noise is small. Else it asks for the sums of each
+class and for the products of all rows: less noise, but a row counts differently in the two. Noise in a
 covariance makes directions of little variance seem to have none, or less: eigenvalues are lifted to a
 share of what the noise alone would have as its largest. Means, sizes and shapes of classes are pulled to
 those of all classes as far as noise explains how they differ.
@@ -176,22 +177,28 @@ def pooled_classes(
     return Gaussians(coordinates, target, sizes, means, _lifted(within, floor)[None])
 
 
-def own_classes(coordinates: Coordinates, target: str, moments: Moments) -> Gaussians:
-    """Classes of a shape each, from the moments of each, pulled to the shape of all."""
+def _own_shape(covariance: np.ndarray, error: float, pooled: np.ndarray, together: float) -> np.ndarray:
+    """The covariance of a class, pulled to that of all; both with noise of a deviation."""
+    own = covariance - pooled
+    signal = max(float(np.mean(own[np.triu_indices(len(own))] ** 2)) - error**2 - together**2, 0.0)
+    # Squared, for what a covariance is used for is its inverse, in which errors are larger.
+    weight = (signal / (signal + error**2 + 1e-300)) ** 2
+    left = float(np.hypot(weight * error, (1 - weight) * together))
+    return _lifted(pooled + weight * own, LIFTED_OWN * noise_edge(left, len(own)))
+
+
+def own_classes(coordinates: Coordinates, target: str, moments: Moments, alike: bool) -> Gaussians:
+    """Classes of one mean shape, or of a shape each that is pulled to it, from the moments of each."""
     sizes, means, covariances = moments.centred()
     errors, shares = moments.deviation / sizes, sizes / sizes.sum()
     centre = shares @ means
     pooled, together = np.einsum("k,kde->de", shares, covariances), float(np.sqrt((shares**2) @ errors**2))
-    upper, shaped = np.triu_indices(len(centre)), []
-    for covariance, error in zip(covariances, errors, strict=True):
-        own = covariance - pooled
-        signal = max(float(np.mean(own[upper] ** 2)) - error**2 - together**2, 0.0)
-        # Squared, for what a covariance is used for is its inverse, in which errors are larger.
-        weight = (signal / (signal + error**2 + 1e-300)) ** 2
-        left = float(np.hypot(weight * error, (1 - weight) * together))
-        shaped.append(_lifted(pooled + weight * own, LIFTED_OWN * noise_edge(left, len(centre))))
+    if alike:
+        shapes = [_lifted(pooled, LIFTED_POOLED * noise_edge(together, len(centre)))]
+    else:
+        shapes = [_own_shape(*own, pooled, together) for own in zip(covariances, errors.tolist(), strict=True)]
     means = _pulled(means, centre, errors[:, None])
-    return Gaussians(coordinates, target, np.maximum(sizes, 1.0), means, np.array(shaped))
+    return Gaussians(coordinates, target, np.maximum(sizes, 1.0), means, np.array(shapes))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -239,16 +246,18 @@ class LinearDiscriminant(Classifier, LinearMiner):
         if target in schema.numeric_columns:
             raise QueryError(f"the target `{target}` is numeric; take LinearRegression, which predicts its mean.")
         require_varied(schema, target)
-        work = Work.of(schema, asked_columns(schema, target, self.attributes), target, "pooled", self.epsilon)
-        work.heaviest.check(schema)
-        return work
+        columns = asked_columns(schema, target, self.attributes)
+        pooled, each = (Work.of(schema, columns, target, shape, self.epsilon) for shape in ("pooled", "each"))
+        pooled.heaviest.check(schema)
+        return pooled if each.hidden else each
 
     def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Gaussians:
         coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
         classes = handle.partition(Values(target))
-        if work.shape == "own":
+        if work.by_class:
             moments = Moments.asked(classes, coordinates, work.norm, work.shares[1])
-            return own_classes(coordinates, target, Moments(moments.matrices[: work.classes], moments.deviation))
+            moments = Moments(moments.matrices[: work.classes], moments.deviation)
+            return own_classes(coordinates, target, moments, work.shape == "each")
         sums, noise = noisy_products(classes, coordinates.products(work.norm, "sums"), work.shares[1])
         numbers, noise = sums[: work.classes] * coordinates.reach**2, noise * coordinates.reach**2
         known = handle.partition(Groups(target, (work.schema.categorical(target).values,)))
@@ -257,7 +266,7 @@ class LinearDiscriminant(Classifier, LinearMiner):
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:
         *scales, products = super()._lines(work)
-        if work.shape == "own":
+        if work.by_class:
             return *scales, products
         classes = work.schema.columns[work.target].codes
         sums = product_line(work.schema, work.norm, "sums", "sums of columns", work.shares[1], 1, classes)
@@ -293,6 +302,6 @@ class QuadraticDiscriminant(LinearDiscriminant):
     """
 
     def _checked(self, schema: Schema, target: str) -> Work:
-        pooled = super()._checked(schema, target)
-        own = Work.of(schema, pooled.columns, target, "own", self.epsilon)
-        return pooled if own.hidden else own
+        alike = super()._checked(schema, target)
+        own = Work.of(schema, alike.columns, target, "own", self.epsilon)
+        return alike if own.hidden else own

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-Shape = Literal["regression", "components", "pooled", "own"]
-"""What is learned; of classes a covariance of all, or one for each."""
+Shape = Literal["regression", "components", "pooled", "each", "own"]
+"""What is learned; of classes a covariance of all rows, the mean of those of each class, or one for each."""
 
 REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
     # Shares of epsilon, in the order of the questions, and from where on noise hides too much: its largest
@@ -36,7 +36,8 @@ REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
     "regression": ((4, 6, 15, 75), 1.0),  # where the target lies, twice; scales; products
     "components": ((15, 85), 1.0),  # scales, products
     "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows
-    "own": ((15, 85), 2.0),  # scales, products of each class
+    "each": ((15, 85), 0.2),  # scales, products of each class
+    "own": ((15, 85), 2.0),  # the same
 }
 
 
@@ -79,6 +80,11 @@ class Work:
         return Coordinates.unasked(self.schema, self.columns).products(target=target)
 
     @property
+    def by_class(self) -> bool:
+        """Whether products of each class are asked for."""
+        return self.shape in ("each", "own")
+
+    @property
     def classes(self) -> int:
         """How many there are."""
         return len(self.schema.categorical(self.target).values)
@@ -91,7 +97,7 @@ class Work:
     def edge(self, rows: int) -> float:
         """The largest eigenvalue of the noise in the covariance of so many rows, or of a class of them."""
         noise = ROOT * count_scale(self.schema, self.shares[-1]) * self.norm.limit("all")
-        return noise_edge(noise, self.norm.entries) * (self.classes if self.shape == "own" else 1) / max(rows, 1)
+        return noise_edge(noise, self.norm.entries) * (self.classes if self.by_class else 1) / max(rows, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +185,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
         return self._linear.plot(ax)
 
     def _rehearse(self, work: Work, handle: PrivateQueryable) -> None:
-        asked = handle.partition(Values(work.target)) if work.shape in ("pooled", "own") else handle
+        asked = handle.partition(Values(work.target)) if work.by_class or work.shape == "pooled" else handle
         asked.preview("noisy_sum", work.heaviest, epsilon=work.shares[-1])
 
     def _total(self, work: Work) -> Epsilon:
@@ -191,7 +197,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
         return f"{type(self).__name__} of {target}{many(len(work.columns), 'column')}"
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:
-        parts = work.schema.columns[work.target].codes if work.shape == "own" else 1
+        parts = work.schema.columns[work.target].codes if work.by_class else 1
         products = product_line(work.schema, work.norm, "all", "products of columns", work.shares[-1], 1, parts)
         return *([scale_line(work.schema, work.columns, work.shares[0])] if work.norm.numeric else ()), products
 
