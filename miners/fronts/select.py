@@ -113,6 +113,16 @@ class Text:
             self.refuse(column, f"`{name}` is no column{hint}; there are {', '.join(self.schema.columns)}")
         return known[name.casefold()]
 
+    def bare(self, node: x.Expr) -> str:
+        """Returns the one column that a function is of; refused where it is of something computed from it."""
+        name = self.column_of(node)
+        read = (*READ_IN_FUNCTIONS, type(node))
+        other = next((inner for inner in node.walk() if not isinstance(inner, read)), None)
+        if other is not None:
+            instead = f"write `{name}` alone in the place of `{self.sql(other)}`; the policy can derive other columns"
+            self.refuse(node, f"`{self.sql(node)}`: {instead}")
+        return name
+
     def constant(self, node: x.Expr) -> Constant:
         """Reads a constant: a number, a text, a date, a truth value or NULL."""
         if isinstance(node, x.Neg) and isinstance(value := self.constant(node.this), (int, Decimal)):
@@ -376,7 +386,7 @@ def _buckets(text: Text, node: x.WidthBucket) -> Split:
     """Reads WIDTH_BUCKET(column, low, high, bins): bin 0 is below low, bin ``bins + 1`` from high on."""
     name = text.column_of(node.this)
     low, high, bins = (text.number(node.args[part]) for part in ("min_value", "max_value", "num_buckets"))
-    if not (bins.denominator == 1 and 0 < bins <= MAX_BINS and low < high):
+    if not (isinstance(node.this, x.Column) and bins.denominator == 1 and 0 < bins <= MAX_BINS and low < high):
         text.refuse(node, f"`{text.sql(node)}`: write WIDTH_BUCKET(column, low, high, bins), low below high")
     numbers = np.floor((_edges(text, node, name) - float(low)) / float((high - low) / bins))
     return _ranges(text, node, name, np.clip(numbers, -1, int(bins)) + 1, int)
@@ -386,7 +396,10 @@ def _floors(text: Text, node: x.Mul) -> Split:
     """Reads FLOOR(column / w) * w: ranges of width w, called by their lower ends."""
     sides = sorted((node.left, node.right), key=lambda side: isinstance(side, x.Floor))
     quotient = sides[1].this.unnest() if isinstance(sides[1], x.Floor) else None
-    if not (isinstance(quotient, x.Div) and isinstance(quotient.left, x.Column) and quotient.right == sides[0]):
+    whole = {name for name, given in sides[1].args.items() if given} == {"this"}  # FLOOR of no decimals
+    if not (
+        whole and isinstance(quotient, x.Div) and isinstance(quotient.left, x.Column) and quotient.right == sides[0]
+    ):
         text.refuse(node, f"`{text.sql(node)}`: write FLOOR(column / 10) * 10, the same number twice")
     name, width = text.column_of(node), text.number(sides[0])
     if width <= 0:
@@ -403,10 +416,10 @@ def _period(text: Text, node: x.Expr) -> Calendar:
     unit = {"dow": "weekday", "dayofweek": "weekday"}.get(unit, unit)
     truncates = isinstance(node, (x.DateTrunc, x.TimestampTrunc))
     possible = [period for period in PERIODS if (period != "weekday" if truncates else period in ("year", "weekday"))]
-    if unit not in possible:
+    if unit not in possible or node.args.get("zone"):
         instead = "DATE_TRUNC('month', column), of year, quarter or month; EXTRACT of YEAR or DOW"
         text.refuse(node, f"`{text.sql(node)}`: write {instead}")
-    return Calendar(text.column_of(node), unit)
+    return Calendar(text.bare(node), unit)
 
 
 CHOSEN = (
@@ -433,6 +446,8 @@ STATISTICS: dict[type[x.Expr], type[Statistic]] = {
 }
 HALF = Fraction(1, 2)
 QUANTILES = (x.Median, x.Quantile, x.ApproxQuantile, x.PercentileCont, x.PercentileDisc, x.WithinGroup)
+# What may stand in a function of a column: sqlglot writes YEAR(d) of some dialects with a cast that changes no date.
+READ_IN_FUNCTIONS = (x.Column, x.Identifier, x.Literal, x.Var, x.Order, x.Ordered, x.TsOrDsToDate, *QUANTILES)
 NAMED_QUANTILES = ("QUANTILE_CONT", "QUANTILE_DISC", "PERCENTILE", "APPROX_PERCENTILE", "PERCENTILE_APPROX")
 COMPARED: dict[type[x.Expr], np.ufunc] = {
     x.GT: np.greater,
@@ -512,6 +527,8 @@ class Select:
         table, own = tree.args.get("from_") and tree.args["from_"].this, self.handle.dataset
         if not isinstance(table, x.Table) or not isinstance(table.this, x.Identifier):
             self.text.refuse(table or tree, f"FROM something else than one table: write FROM {own}")
+        if any(given and name not in ("this", "db", "catalog", "alias") for name, given in table.args.items()):
+            self.text.refuse(table, f"`{self.text.sql(table)}`: the whole table is asked; write FROM {own}")
         if own != "simulated" and table.name.casefold() != own.casefold():
             self.text.refuse(table, f"`{table.name}` is another table: this handle is on `{own}`")
 
@@ -563,7 +580,7 @@ class Select:
             share = shares[0] if len(shares) == 1 else HALF
             if 0 < share < 1 and len(shares) == (not isinstance(node, x.Median)):
                 down = any(each.args.get("desc") for each in node.find_all(x.Ordered))
-                return Number(Quantile, self.text.column_of(node), 1 - share if down else share)
+                return Number(Quantile, self.text.bare(node), 1 - share if down else share)
             self.text.refuse(node, f"`{self.text.sql(node)}`: write QUANTILE(column, share), one share between 0 and 1")
         if type(node) in STATISTICS and isinstance(node.this, x.Column):
             return Number(STATISTICS[type(node)], self.text.column_of(node))
@@ -613,7 +630,9 @@ class Select:
         return lambda values: np.asarray(compare(values[number].astype(float), limit))
 
     def _count(self, limit: x.Expr) -> int:
-        count = self.text.constant(limit.expression)
+        options, written = limit.args.get("limit_options"), limit.args.get("expression") or limit.args.get("count")
+        plain = options is None or not (options.args.get("percent") or options.args.get("with_ties"))
+        count = self.text.constant(written) if written and plain else None
         if not isinstance(count, int) or count < 1:
             self.text.refuse(limit, "LIMIT: write a whole number from 1")
         return count

@@ -327,6 +327,18 @@ REFUSED = {
     "SELECT sex, COUNT(*) FROM t GROUP BY CUBE (sex)": "in GROUP BY",
     "SELECT COUNT(*) FROM t LIMIT 10 OFFSET 5": "OFFSET: write LIMIT alone",
     "SELECT COUNT(*) FROM t LIMIT 0": "LIMIT: write a whole number from 1",
+    "SELECT TOP 5 PERCENT sex, COUNT(*) FROM t GROUP BY sex": "LIMIT: write a whole number from 1",
+    "SELECT TOP 5 WITH TIES sex, COUNT(*) FROM t GROUP BY sex": "LIMIT: write a whole number from 1",
+    "SELECT COUNT(*) FROM t TABLESAMPLE (10)": "the whole table is asked; write FROM simulated",
+    "SELECT COUNT(*) FROM t PIVOT(SUM(age) FOR sex IN ('F'))": "the whole table is asked",
+    "SELECT COUNT(*) FROM t AT(TIMESTAMP => '2020-01-01')": "the whole table is asked",
+    "SELECT MEDIAN(SQRT(age)) FROM t": r"write `age` alone in the place of `SQRT\(age\)`",
+    "SELECT MEDIAN(DISTINCT age) FROM t": "write `age` alone in the place of `DISTINCT age`",
+    "SELECT QUANTILE(age, -0.25) FROM t": "write `age` alone in the place of `-0.25`",
+    "SELECT PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY -age) FROM t": "write `age` alone in the place of `-age`",
+    "SELECT WIDTH_BUCKET(SQRT(age), 0, 10, 5), COUNT(*) FROM t GROUP BY 1": r"write WIDTH_BUCKET\(column, low",
+    "SELECT FLOOR(age / 10, 1) * 10, COUNT(*) FROM t GROUP BY 1": r"write FLOOR\(column / 10\) \* 10",
+    "SELECT YEAR(LAST_DAY(born)), COUNT(*) FROM t GROUP BY 1": r"write `born` alone in the place of `LAST_DAY\(born\)`",
     "SELECT COUNT(*) FROM t GROUP BY 3": "position 3: the SELECT has 1 items",
     "SELECT sex, COUNT(*) FROM t GROUP BY sex HAVING sex = 'F'": "in HAVING",
     "SELECT QUANTILE(age, 1.5) FROM t": "one share between 0 and 1",
@@ -354,6 +366,7 @@ def test_another_table_and_another_dialect(in_memory: Any) -> None:
     with pytest.raises(QueryError, match="`people` is another table: this handle is on `tiny`"):
         pinq.sql(handle, "SELECT COUNT(*) FROM people", epsilon=1)
     assert len(pinq.sql(handle, "SELECT COUNT(*) FROM `x.tiny`", epsilon=1, dialect="bigquery")) == 1
+    assert len(pinq.sql(handle, "SELECT COUNT(*) FROM tiny FETCH FIRST 5 ROWS ONLY", epsilon=1)) == 1
     with pytest.raises(QueryError, match="`dialect` is 'klingon'"):
         pinq.sql(handle, "SELECT COUNT(*) FROM tiny", epsilon=1, dialect="klingon")
     for wrong in ({"epsilon": 0}, {"epsilon": 1, "level": 2}):
