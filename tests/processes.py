@@ -24,7 +24,7 @@ IMPORTED = [
     "pinq.provider.grants",
     "pinq.provider.local",
     "pinq.provider.report.audit",
-    "pinq.provider.report.terminal",
+    "pinq.provider.report.markup",
     "pinq.server.app",
     "pinq.server.run",
     "pydantic.v1",

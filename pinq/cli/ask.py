@@ -17,6 +17,7 @@ import typer
 
 from pinq.cli.base import AsJson, argument, console, flag, guarded, option, print_json, print_lines
 from pinq.errors import QueryError, printable
+from pinq.provider.report.markup import print_table
 from pinq.public.plugins import room_of_miners
 
 if TYPE_CHECKING:
@@ -232,8 +233,6 @@ def _print_answers(
     heads: list[str], rows: list[list[object]], handle: PrivateQueryable, expected: str, as_json: bool
 ) -> None:
     """Prints the answers of parts: each row has the labels of a part, and its answer."""
-    from pinq.provider.report.terminal import print_table
-
     if as_json:
         values = [
             {"part": dict(zip(heads[:-1], map(plain, labels), strict=True)), "value": plain(answer)}
@@ -371,8 +370,6 @@ def _columns(kind: Kind, columns: list[str] | None, handle: PrivateQueryable) ->
 
 def _print_made(made: Any, handle: PrivateQueryable, as_json: bool) -> None:
     """Prints a table, its counts as bars; title, notes and the budget go to the standard error stream."""
-    from pinq.provider.report.terminal import print_table
-
     heads, numbers = list(map(str, made.frame.columns)), set(made.frame.columns) - set(made.keys)
     rows: list[list[object]] = made.frame.astype(object).where(made.frame.notna(), None).to_numpy().tolist()
     if as_json:

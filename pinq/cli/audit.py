@@ -22,6 +22,7 @@ from pinq.cli.base import (
     print_json,
 )
 from pinq.errors import printable
+from pinq.provider.report.markup import print_table
 
 if TYPE_CHECKING:
     from pinq.provider.report.audit import Audit
@@ -94,9 +95,8 @@ def audit(
 
 def _write(report: Audit, form: str, output: Path | None, *, single: bool) -> None:
     """Writes an audit in a form, to a file or to standard output."""
-    from pinq.provider.report.audit import Audit
+    from pinq.provider.report.audit import Audit, print_audit
     from pinq.provider.report.html import page
-    from pinq.provider.report.terminal import print_audit
 
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
@@ -215,8 +215,6 @@ class _Bar:
 
 
 def _print(seen: Report) -> None:
-    from pinq.provider.report.terminal import print_table
-
     screen = console()
     for title, heads, rows in seen.tables():
         print_table(screen, heads, rows, title)

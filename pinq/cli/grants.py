@@ -23,7 +23,7 @@ from pinq.cli.base import (
     print_json,
 )
 from pinq.errors import LedgerError, printable
-from pinq.provider.report.markup import when
+from pinq.provider.report.markup import print_table, when
 
 if TYPE_CHECKING:
     from pinq.ledger.events import Signature, Terms
@@ -96,7 +96,6 @@ def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson 
     from pinq.ledger.composition import CAP_RULES
     from pinq.ledger.events import FREE
     from pinq.provider.grants import show as show_grants
-    from pinq.provider.report.terminal import print_table
 
     status = show_grants(policy, ledger=ledger)
     if as_json:

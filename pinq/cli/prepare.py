@@ -13,6 +13,7 @@ import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, flag, guarded, in_notebook, option, print_json
 from pinq.errors import PolicyError, printable
+from pinq.provider.report.markup import print_table
 
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport
@@ -313,8 +314,6 @@ def _write(text: str, output: Path | None) -> None:
 
 
 def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
-    from pinq.provider.report.terminal import print_table
-
     out = console()
     lost = f"{report.source_rows - report.encoded_rows:,} left out"
     over = f", {report.over_unit:,} of them over the privacy unit's bound" if report.over_unit else ""

@@ -16,7 +16,7 @@ from pinq.errors import QueryError, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pinq.secure_computation import Holding, SecureComputation, SecureResult, SecureSession, SessionMember
+    from pinq.secure_computation import Holding, SecureComputation, SecureResult, SecureSession
 
 __all__ = ["secure"]
 
@@ -169,7 +169,10 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
         "opens",
         *(f"  {opening}" for opening in loaded.opened),
         "parties",
-        *(_party_line(number, member) for number, member in enumerate(loaded.parties)),
+        *(
+            f"  {number}  {member.name}  {member.host}:{member.port}, at most {member.rows:,} rows"
+            for number, member in enumerate(loaded.parties)
+        ),
         f"Any {size.threshold} of them together learn nothing else; {size.threshold + 1} who pool their shares could. "
         f"Numbers of {size.bits} bits in a field of {size.field_bits}.",
         computation.estimate(loaded),
@@ -271,10 +274,6 @@ def _drafted(fields: dict[str, object], members: list[Member], columns: object) 
     local = all(member["host"] in ("localhost", "127.0.0.1") for member in members)
     parties = [member if local else member | {"certificate": f"{member['name']}.crt"} for member in members]
     return fields | {"parties": parties, "reveals": list(opened), "columns": columns}
-
-
-def _party_line(number: int, member: SessionMember) -> str:
-    return f"  {number}  {member.name}  {member.host}:{member.port}, at most {member.rows:,} rows"
 
 
 def _held(

@@ -21,9 +21,8 @@ from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
-from pinq.public.kept import ENTRY_BYTES, Kept
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.schema import Schema
+from pinq.public.schema import ENTRY_BYTES, Kept, Schema
 from pinq.public.specs import Axis
 
 __all__ = ["ArrayEngine", "side_by_side", "thread_count"]

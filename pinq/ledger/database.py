@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -106,6 +107,7 @@ class Database(ABC):
     def __init__(self, where: str, url: str, read_only: bool) -> None:
         self.where, self.url, self.read_only, self.failure = where, url, read_only, ""
         self._process = os.getpid()
+        self._closing: Callable[[], object] = lambda: None
 
     def open(self, *, create: bool) -> None:
         """Connects, and makes tables that are missing, unless it is only read.
@@ -132,9 +134,13 @@ class Database(ABC):
     def connect(self, *, create: bool) -> None:
         """Connects; ``LedgerError`` where there is no ledger and none may be made."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Closes the connection, unless a process did that was forked from its own."""
+        """Closes the connection, in the process that made it alone: a forked one would end what its parent is at."""
+        self._closing()
+
+    def hold(self, driver: Any) -> None:
+        """Closes a connection with this object: an owner that forgets ``close()`` leaves none open behind."""
+        self._closing = weakref.finalize(self, _close, driver, os.getpid())
 
     @contextmanager
     def transaction(self, *, write: bool, after: int | None = None) -> Iterator[Iterator[EventRow]]:
@@ -273,6 +279,11 @@ def url_of(ledger: str | os.PathLike[str]) -> str:
     """Returns the URL of a ledger; a path is that of an SQLite file."""
     text = os.fspath(ledger)
     return text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
+
+
+def _close(driver: Any, process: int) -> None:
+    if os.getpid() == process:
+        driver.close()
 
 
 def _first_line(error: BaseException) -> str:

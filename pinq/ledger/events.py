@@ -196,20 +196,16 @@ class Terms(Stored):
     stored_bytes: Whole | None = None
 
     def __str__(self) -> str:
-        limits = []
-        if self.max_epsilon_per_query is not None:
-            limits.append(f"epsilon at most {self.max_epsilon_per_query} a query")
-        if self.columns is not None:
-            limits.append(f"columns {', '.join(self.columns) or 'none'}")
-        if self.verbs is not None:
-            limits.append(f"verbs {', '.join(self.verbs)}")
-        if self.queries_per_minute is not None:
-            limits.append(f"{self.queries_per_minute} queries a minute")
-        if self.work_per_minute is not None:
-            limits.append(f"{self.work_per_minute:,} units of work a minute")
-        if self.stored_bytes is not None:
-            limits.append(f"{self.stored_bytes:,} bytes stored")
-        return "; ".join(limits) or "no terms"
+        limits = {
+            "epsilon at most {} a query": self.max_epsilon_per_query,
+            "columns {}": None if self.columns is None else ", ".join(self.columns) or "none",
+            "verbs {}": None if self.verbs is None else ", ".join(self.verbs),
+            "{} queries a minute": self.queries_per_minute,
+            "{:,} units of work a minute": self.work_per_minute,
+            "{:,} bytes stored": self.stored_bytes,
+        }
+        said = [form.format(limit) for form, limit in limits.items() if limit is not None]
+        return "; ".join(said) or "no terms"
 
     def require(self, verb: str, columns: Collection[str], epsilon: Epsilon) -> None:
         """``NotAllowed`` where the terms forbid a request, whatever the rows are."""

@@ -9,8 +9,7 @@ import re
 import socket
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -63,7 +62,6 @@ class PostgreSQL(Database):
             ) from None
         self._psycopg, self.errors = psycopg, (psycopg.Error,)
         self._patience: float = STATEMENT_SECONDS  # for the first replay
-        self._closing: Callable[[], object] = lambda: None
         self._events: list[EventRow] = []
         self._answers: list[tuple[int, str]] = []
 
@@ -73,7 +71,7 @@ class PostgreSQL(Database):
             raise NoLedger(f"There is no ledger {self.where}. `pinq grant` makes one.")
 
     def _connect(self) -> None:
-        self._closing()
+        self.close()
         try:
             self._driver: psycopg.Connection[Row] = self._psycopg.connect(
                 autocommit=True, **_parameters(self.url), **_settings(self.read_only)
@@ -83,8 +81,7 @@ class PostgreSQL(Database):
         # By one thread for each connection: one for each statement would cost as much as the statement.
         opened, self._late = socket.socket(fileno=os.dup(self._driver.pgconn.socket)), [math.inf]
         threading.Thread(target=_watch, args=(self._driver, opened, self._late), daemon=True).start()
-        # An owner that forgets close() leaves no open connection behind.
-        self._closing = weakref.finalize(self, _close, self._driver, os.getpid())
+        self.hold(self._driver)
         ((fsync, commits),) = self._run("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
         if fsync != "on":
             raise LedgerError(
@@ -93,9 +90,6 @@ class PostgreSQL(Database):
             )
         # Set even where it is on, for else a reload of the server's settings would turn it off meanwhile.
         self._run(f"SET synchronous_commit = {commits if commits == 'remote_apply' else 'on'}")
-
-    def close(self) -> None:
-        self._closing()
 
     def settle(self, *, whole: bool = False) -> None:
         self._patience = BUSY_SECONDS + CONNECT_SECONDS
@@ -161,11 +155,6 @@ class PostgreSQL(Database):
                 return cursor.fetchall() if cursor.description else []
             finally:
                 self._late[0] = math.inf
-
-
-def _close(driver: psycopg.Connection[Row], process: int) -> None:
-    if os.getpid() == process:  # a forked process would end what its parent is at
-        driver.close()
 
 
 def _parameters(url: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import tempfile
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -49,8 +48,7 @@ class SQLite(Database):
     def connect(self, *, create: bool) -> None:
         self._driver = self._connected(create)
         self._rows = self._driver.cursor()
-        # An owner that forgets close() leaves no open connection behind.
-        self._closing = weakref.finalize(self, _close, self._driver, os.getpid())
+        self.hold(self._driver)
 
     def _connected(self, create: bool) -> sqlite3.Connection:
         if self.file is None:
@@ -68,9 +66,6 @@ class SQLite(Database):
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=0"):
             _patiently(partial(driver.execute, f"PRAGMA {pragma}")).close()
         return driver
-
-    def close(self) -> None:
-        self._closing()
 
     def begin(self, write: bool, after: int | None) -> Iterator[Row]:
         return _patiently(partial(self._begin, write, after))
@@ -162,11 +157,6 @@ def _patiently(act: Callable[[], T]) -> T:
 def _busy(error: Exception) -> bool:
     """Whether another process holds the file just now."""
     return "locked" in str(error) or "busy" in str(error)
-
-
-def _close(driver: sqlite3.Connection, process: int) -> None:
-    if os.getpid() == process:  # a forked process would end what its parent is at
-        driver.close()
 
 
 def _inode(file: Path) -> int | None:

@@ -105,7 +105,7 @@ def page(
     fitting = _fitting(known[:most], logged)
     admit(units(LOGGED * sum(fitting)))
     lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, len(fitting))]
-    lengths = _fitting(map(_length, lines), characters)
+    lengths = _fitting((0 if line.answer is None else line.answer.length for line in lines), characters)
     admit(units(CHARACTER * sum(lengths)))
     taken = lines[: len(lengths)]
     answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
@@ -130,10 +130,6 @@ def _shown(line: LogLine, bucket: float) -> LogLine:
     if line.answer is None or not bucket or _bucket_ended(line.event.at, line.answer.at, bucket):
         return line
     return line._replace(answer=None)
-
-
-def _length(line: LogLine) -> int:
-    return 0 if line.answer is None else line.answer.length
 
 
 def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:

@@ -23,10 +23,9 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.audit import audit, replay
+from pinq.provider.report.audit import audit, print_audit, replay
 from pinq.provider.report.html import page as html_page
 from pinq.provider.report.markup import bar, when
-from pinq.provider.report.terminal import print_audit
 from pinq.public.epsilon import Epsilon
 from pinq.public.plain_yaml import write_yaml
 from pinq.public.policy import Goes, Policy

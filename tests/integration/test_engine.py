@@ -20,11 +20,10 @@ from pinq.engine.counting import CountRequest
 from pinq.engine.rows import Descent, Rows
 from pinq.errors import PolicyError
 from pinq.public.derivatives import Logistic, RowVectors
-from pinq.public.kept import ENTRY_BYTES
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
-from pinq.public.schema import Schema
+from pinq.public.schema import ENTRY_BYTES, Schema
 from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from tests.handles import engine_over
 from tests.noted import noting

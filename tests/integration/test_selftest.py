@@ -28,8 +28,7 @@ from pinq.provider.selftest.claims import (
     through_a_server,
     values_of,
 )
-from pinq.provider.selftest.report import Canary, Check, Finding, Law
-from pinq.provider.selftest.run import LESS_NOISE, Time, measure_canary, measure_claim
+from pinq.provider.selftest.run import LESS_NOISE, Canary, Check, Finding, Law, Time, measure_canary, measure_claim
 from pinq.public.derivatives import LOSSES
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
@@ -131,14 +130,14 @@ def test_a_claim_holds_and_half_the_noise_would_not(name: str, tmp_path: Path, m
     """The bound is under the claim, near it, and above it once the mechanisms draw half the noise."""
     (tmp_path / "right").mkdir()
     (tmp_path / "wrong").mkdir()
-    finding, ledger, *_ = measure_claim(claim(name), tmp_path / "right", in_process, limit())
+    finding, ledger, *_ = measure_claim(claim(name), in_process, tmp_path / "right", limit())
     assert isinstance(finding, Finding)
     assert finding.holds
     assert finding.bound > 0.5 * finding.epsilon
     assert ledger.holds
     right = pinq.curator.mechanisms.scale_of
     monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda span, epsilon: right(span, 2 * epsilon))
-    assert not measure_claim(claim(name), tmp_path / "wrong", in_process, limit())[0].holds
+    assert not measure_claim(claim(name), in_process, tmp_path / "wrong", limit())[0].holds
 
 
 def test_an_error_that_follows_a_row_refutes_the_claim(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_an_error_that_follows_a_row_refutes_the_claim(tmp_path: Path) -> None:
             raise EngineError
         return [0] * DRAWS
 
-    assert not measure_claim(Claim("fails", claim("noisy_count").pair, ask), tmp_path, in_process, limit())[0].holds
+    assert not measure_claim(Claim("fails", claim("noisy_count").pair, ask), in_process, tmp_path, limit())[0].holds
 
 
 def test_tables_and_epsilons_are_asked_in_turns(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ def test_tables_and_epsilons_are_asked_in_turns(tmp_path: Path) -> None:
         return [0] * DRAWS
 
     constant, wanted = Claim("constant", claim("noisy_count").pair, ask), Time(3 * DRAWS, math.inf)
-    finding, ledger = measure_claim(constant, tmp_path, in_process, wanted)
+    finding, ledger = measure_claim(constant, in_process, tmp_path, wanted)
     assert isinstance(finding, Finding)
     assert asked == 3 * [*2 * [EPSILON], *2 * [EPSILON / LESS_NOISE]]
     assert finding.draws == 3 * DRAWS
@@ -171,7 +170,7 @@ def test_tables_and_epsilons_are_asked_in_turns(tmp_path: Path) -> None:
 
 def test_a_claim_can_be_asked_through_a_server(tmp_path: Path) -> None:
     """The same question by way of ``pinq serve`` has the same bound, about."""
-    finding, ledger, law = measure_claim(claim("noisy_count"), tmp_path, through_a_server, limit(2_000))
+    finding, ledger, law = measure_claim(claim("noisy_count"), through_a_server, tmp_path, limit(2_000))
     assert isinstance(finding, Finding)
     assert 0.5 * finding.epsilon < finding.bound <= finding.epsilon
     assert ledger.holds
@@ -185,7 +184,7 @@ def test_laws_hold_and_would_not_with_less_noise(name: str, tmp_path: Path, monk
     (tmp_path / "wrong").mkdir()
 
     def law(folder: str) -> Law:
-        results = measure_claim(claim(name), tmp_path / folder, in_process, limit(DRAWS))
+        results = measure_claim(claim(name), in_process, tmp_path / folder, limit(DRAWS))
         return next(result for result in results if isinstance(result, Law))
 
     assert law("right").holds
@@ -198,7 +197,7 @@ def test_canaries_see_a_miner_with_a_tenth_of_the_noise(tmp_path: Path) -> None:
     """A scorecard's points give away less than its epsilon, and more than that at ten times epsilon."""
     fits = plugin("pinq.selftest", "miners", "")
     assert set(fits) >= {"DiffPID3", "SuLQID3", "DiffPC45", "Scorecard"}
-    canary = measure_canary("Scorecard", fits["Scorecard"], tmp_path)
+    (canary,) = measure_canary("Scorecard", fits["Scorecard"], tmp_path)
     assert canary.holds
     assert canary.sharp
 

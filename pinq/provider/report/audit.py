@@ -3,7 +3,7 @@
 
 The log is replayed through the same recursion that charged it, after its chain was verified. No
 data source is opened. A line of a report is an event of the log, and where the budgets stood after
-it. How a report is drawn is in ``terminal.py`` and ``html.py``.
+it. How a report looks in a terminal stands at the end, and how on a page, in ``html.py``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING
 
-from pinq.errors import LedgerError, QueryError
+from pinq.errors import LedgerError, QueryError, printable
 from pinq.ledger.composition import CAP_RULES, CapRule, Together
 from pinq.ledger.events import (
     FREE,
@@ -43,12 +44,15 @@ from pinq.provider.claim import masked
 from pinq.provider.grants import parse_expiry
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.markup import amount, when
+from pinq.provider.report.markup import amount, bar, print_table, when
 from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Goes, Policy
 
-__all__ = ["Audit", "AuditLine", "audit", "replay"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Audit", "AuditLine", "audit", "print_audit", "replay"]
 
 
 @dataclass(frozen=True)
@@ -552,3 +556,57 @@ def _cell(value: object) -> str:
         return ""
     text = str(value)
     return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+RECENT = 20  # lines of a table in a terminal
+
+
+def print_audit(audit: Audit, console: Console, *, single: bool = False) -> None:
+    """Prints an audit as tables; with ``single`` each question by itself."""
+    _print_head(audit, console)
+    _print_analysts(audit, console)
+    for title, heads, lines, _ in audit.tables(single=single):
+        print_table(console, heads, [line.cells(heads) for line in lines], title, most=RECENT)
+
+
+def _print_head(audit: Audit, console: Console) -> None:
+    """Prints whose audit it is, what the cap leaves, and that the chain was verified."""
+    from rich.text import Text
+
+    together = audit.together
+    console.print(
+        Text.assemble(
+            ("Audit of ", "bold"),
+            (printable(audit.dataset), "bold"),
+            f" for {printable(audit.only)}" if audit.only else "",
+            f", {audit.period}" if audit.period else "",
+            f"\nall analysts together: {amount(together.spent)} of {together.cap} spent, ",
+            f"{amount(together.remaining)} remains under the cap, which counts {together.counts}",
+            "\nchain: ",
+            ("verified", "green"),
+            f", {audit.events:,} events, last {audit.head[:16]}",
+            f"\nledger: {printable(audit.ledger)}",
+        )
+    )
+
+
+def _print_analysts(audit: Audit, console: Console) -> None:
+    budgets = ["limit >", "spent >", "remaining >", "used"]
+    requests = ["answered >", "refused >", "unanswered >", "first", "last"]
+    rows = [
+        [
+            account.analyst,
+            account.state,
+            amount(account.limit),
+            amount(account.spent),
+            amount(account.remaining),
+            bar(account.spent, account.limit),
+            f"{account.answered:,}",
+            f"{account.refused.total():,}",
+            f"{account.unanswered:,}",
+            when(account.first),
+            when(account.last),
+        ]
+        for account in audit.accounts.values()
+    ]
+    print_table(console, ["analyst", "state", *budgets, *requests], rows, "Analysts")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts for people: names as they print, moments and losses; and the one place where text becomes HTML.
+"""Texts for people: names as they print, moments, losses and tables; and the one place where text becomes HTML.
 
 What is not ``Html`` already is escaped.
 Names and questions in the log come from strangers. A plain ``str`` can get into an element only by
@@ -8,7 +8,7 @@ way of ``escaped``, so no caller has to remember it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 from pinq.errors import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pinq.public.epsilon import Epsilon
 
-__all__ = ["Html", "amount", "bar", "element", "escaped", "joined", "when"]
+__all__ = ["Html", "amount", "bar", "element", "escaped", "joined", "print_table", "when"]
 
 EMPTY = frozenset({"line", "path", "rect"})  # elements of a picture that are written without an end
 
@@ -70,3 +72,36 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Html:
         if value is not None
     )
     return Html(f"<{tag}{written}/>" if tag in EMPTY else f"<{tag}{written}>{joined(children)}</{tag}>")
+
+
+def print_table(
+    console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, most: int | None = None
+) -> None:
+    """Prints a table of plain texts, or nothing where it has no rows.
+
+    Names are never read as markup, and control characters show as escapes.
+
+    Args:
+        console: Where it goes.
+        heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts.
+        rows: A text for each column.
+        title: What stands above it.
+        most: Only so many rows are shown, the last ones.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return
+    hidden = 0 if most is None else max(0, len(rows) - most)
+    heading = Text(title, style="bold") if title else None
+    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in heads:
+        name = Text(printable(head.removesuffix(" >").removesuffix(" ~")))
+        table.add_column(name, justify="right" if head.endswith(" >") else "left", overflow="fold")
+    for row in rows[hidden:]:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(table)
+    if hidden:
+        console.print(f"... after {hidden:,} earlier ones; --csv has them all.")

@@ -6,7 +6,6 @@ through a server too), and what comes back bounds the loss from below. It can re
 never prove one. Read ``claims.py`` first: what is asked, on which neighbours; ``run.py`` asks.
 """
 
-from pinq.provider.selftest.report import Report
-from pinq.provider.selftest.run import Progress, selftest
+from pinq.provider.selftest.run import Progress, Report, selftest
 
 __all__ = ["Progress", "Report", "selftest"]

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """``selftest``: asks every claim, fits every miner, and reports.
 
-Order: the measurement of one claim, its law and its ledger; of one miner; the whole test.
+Order: what the test saw, as values, JSON and one HTML page, of made-up tables, so that it may be shown to
+anybody; the measurement of one claim, its law and its ledger; of one miner; the whole test.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import tempfile
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -29,6 +31,8 @@ from pinq.provider.check import check
 from pinq.provider.local import open as open_here
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
+from pinq.provider.report.html import document, table
+from pinq.provider.report.markup import Html, element, joined
 from pinq.provider.selftest.claims import (
     ANALYST,
     EPSILON,
@@ -42,7 +46,6 @@ from pinq.provider.selftest.claims import (
     publish_table,
     through_a_server,
 )
-from pinq.provider.selftest.report import Canary, Check, Finding, Law, Report, Result
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
@@ -50,7 +53,237 @@ from pinq.public.plugins import plugin
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Value
 
-__all__ = ["ERROR", "Guess", "Progress", "Time", "chi_square", "measure_canary", "measure_claim", "selftest"]
+__all__ = [
+    "CANNOT",
+    "ERROR",
+    "EVALUATED",
+    "Canary",
+    "Check",
+    "Finding",
+    "Guess",
+    "Law",
+    "Progress",
+    "Report",
+    "Result",
+    "Time",
+    "chi_square",
+    "measure_canary",
+    "measure_claim",
+    "selftest",
+]
+
+CANNOT = (
+    "A lower bound refutes a claim or fails to; it never proves one. The proofs are in docs/privacy.md.",
+    "Only these neighbouring tables were tried. They are the worst that are known of each question.",
+    "A fault that shows with a probability below about one in ten thousand draws is not seen.",
+    "Canaries bound what one fit gave away to one guesser; of grouped and averaged models they see little.",
+    "Nothing here measures times, memory or what the machine's other users may see; docs/threat-model.md has them.",
+)
+EVALUATED = (
+    ("Privacy parameter: is the loss as claimed?", "lower bounds of every verb and score, laws of the noise"),
+    ("Privacy unit: rows, persons, both senses of neighbour", "claims on a replaced row and on a person's rows"),
+    ("Correct implementation: sensitivity, noise, selection, floating point", "lower bounds and chi-square laws"),
+    ("Composition: do the charges add up?", "each ledger's total against what was asked, its chain verified"),
+    ("Errors and refusals as a channel", "they count as outcomes of a question"),
+    ("Data mining on top", "canaries in one fit of each miner"),
+    ("Trust model, access, side channels, data at rest", "not by this test: see the threat model"),
+)
+
+
+class _Bounded:
+    """A loss that is bounded from below."""
+
+    epsilon: float
+    bound: float
+    weaker: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim is not refuted."""
+        return self.bound <= self.epsilon
+
+    @property
+    def sharp(self) -> bool:
+        """Whether the smaller noise would have been seen."""
+        return self.weaker is not None and self.weaker > self.epsilon
+
+
+@dataclass(frozen=True)
+class Finding(_Bounded):
+    """How much a question lost, at least.
+
+    Attributes:
+        name: What was asked.
+        neighbours: In which sense the two tables are neighbours.
+        epsilon: What was claimed.
+        draws: From each table.
+        bound: The loss is above this but for a chance of one in a million.
+        weaker: The bound where noise is 15 % too small; None where it was not tried.
+    """
+
+    name: str
+    neighbours: str
+    epsilon: float
+    draws: int
+    bound: float
+    weaker: float | None = None
+
+
+@dataclass(frozen=True)
+class Law:
+    """Whether draws follow the law that they must follow exactly.
+
+    Attributes:
+        name: Of what.
+        draws: How many.
+        chance: Of draws at least as far from the law, by chi-square.
+    """
+
+    name: str
+    draws: int
+    chance: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the law is not refuted, at one in a million."""
+        return self.chance > 1e-6
+
+
+@dataclass(frozen=True)
+class Canary(_Bounded):
+    """How often the presence of single rows was guessed from one fitted model.
+
+    Attributes:
+        name: The miner.
+        epsilon: What the fit cost.
+        guesses, right: How many, and how many of them were right.
+        bound: The loss is above this but for a chance of one in a million.
+        weaker: The bound of a fit at ten times epsilon: noise ten times too small.
+    """
+
+    name: str
+    epsilon: float
+    guesses: int
+    right: int
+    bound: float
+    weaker: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that either holds or does not: a ledger, a policy."""
+
+    name: str
+    holds: bool
+    detail: str = ""
+
+
+Result = Finding | Law | Canary | Check
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the whole test saw.
+
+    Attributes:
+        version: Of the package.
+        at: When it began, UTC.
+        seconds: How long it took.
+        through: ``in this process`` or ``through a server``.
+        findings, laws, canaries, checks: What was measured.
+        left_out: What was not done: for want of time, or of a ledger.
+    """
+
+    version: str
+    at: str
+    seconds: float
+    through: str
+    findings: tuple[Finding, ...] = ()
+    laws: tuple[Law, ...] = ()
+    canaries: tuple[Canary, ...] = ()
+    checks: tuple[Check, ...] = ()
+    left_out: tuple[str, ...] = field(default=())
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was refuted."""
+        results: list[Result] = [*self.findings, *self.laws, *self.canaries, *self.checks]
+        return all(result.holds for result in results)
+
+    @property
+    def power(self) -> str:
+        """How many faults the test would have seen, as a sentence."""
+        questions, miners = (
+            f"{sum(each.sharp for each in tried)} of {len(tried)}" for tried in (self.findings, self.canaries)
+        )
+        return f"Noise 15 % too small would have been seen in {questions} questions, a tenth of it in {miners} miners."
+
+    def __repr__(self) -> str:
+        verdict = "nothing refuted" if self.holds else "REFUTED"
+        return f"Report({verdict}: {len(self.findings)} claims, {len(self.laws)} laws, {len(self.canaries)} miners)"
+
+    def to_json(self) -> str:
+        """Returns everything as JSON, with the verdicts."""
+        return json.dumps(asdict(self) | {"holds": self.holds, "power": self.power, "cannot_show": CANNOT}, indent=1)
+
+    def tables(self) -> list[tuple[str, Sequence[str], list[list[str]]]]:
+        """Returns titles, heads and rows of texts, for a terminal and for a page."""
+        claims = [
+            [each.name, each.neighbours, f"{each.epsilon:g}", f"{each.draws:,}", f"{each.bound:.3f}", *_seen(each)]
+            for each in self.findings
+        ]
+        laws = [[each.name, f"{each.draws:,}", f"{each.chance:.3g}", _verdict(each.holds)] for each in self.laws]
+        canaries = [
+            [each.name, f"{each.epsilon:g}", f"{each.right:,} of {each.guesses:,}", f"{each.bound:.3f}", *_seen(each)]
+            for each in self.canaries
+        ]
+        checks = [[each.name, each.detail, _verdict(each.holds)] for each in self.checks]
+        return [
+            (
+                "Loss of each question, from below",
+                ("question", "neighbours", "claimed >", "draws >", "at least >", "15 % less noise >", "verdict"),
+                claims,
+            ),
+            ("Exact laws", ("of", "draws >", "chance >", "verdict"), laws),
+            (
+                "Rows guessed from one fitted model",
+                ("miner", "claimed >", "right >", "at least >", "a tenth of the noise >", "verdict"),
+                canaries,
+            ),
+            ("Ledgers and policy", ("what", "detail", "verdict"), checks),
+        ]
+
+    def to_html(self) -> str:
+        """Returns one self-contained page."""
+        title = "Self-test of pinq"
+        head = f"pinq {self.version}, {self.at} UTC, {self.through}, {self.seconds / 60:.1f} minutes"
+        verdict = "Nothing was refuted." if self.holds else "A claim was refuted: do not release answers."
+        pieces = [
+            element("h1", title),
+            element("p", head),
+            element("p", element("b", verdict), " ", self.power),
+            *(table(*shown, "") for shown in self.tables() if shown[2]),
+            *([element("p", "Not done: ", "; ".join(self.left_out), ".")] if self.left_out else []),
+            table(
+                "What is evaluated",
+                ("question ~", "here ~"),
+                EVALUATED,
+                "",
+                "By the questions that NIST SP 800-226 asks of a guarantee of differential privacy.",
+            ),
+            element("h2", "What this cannot show"),
+            element("ul", *(element("li", text) for text in CANNOT)),
+        ]
+        return document(title, joined(pieces, Html("\n")))
+
+
+def _seen(result: Finding | Canary) -> list[str]:
+    weaker = "" if result.weaker is None else f"{result.weaker:.3f}, {'seen' if result.sharp else 'not seen'}"
+    return [weaker, _verdict(result.holds)]
+
+
+def _verdict(holds: bool) -> str:
+    return "holds" if holds else "REFUTED"
 
 
 def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
@@ -97,7 +330,7 @@ class Time:
     end: float
 
 
-def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> list[Result]:
+def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[Result]:
     """Bounds a question's loss from below, at its epsilon and with noise that is 15 % too small.
 
     To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed. The
@@ -115,7 +348,9 @@ def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> list[R
         runs = _in_turns([series for pair in pairs for series in pair], limit)
         # Both sides of a test need as many draws; a request that went wrong may give one side more.
         bounds = [
-            epsilon_lower_bound(_first, before.outcomes, after.outcomes, runs=runs, error=ERROR)
+            epsilon_lower_bound(
+                lambda drawn, most: drawn[:most], before.outcomes, after.outcomes, runs=runs, error=ERROR
+            )
             for before, after in pairs
         ]
         wrong = [
@@ -184,10 +419,6 @@ def _overcharge(charged: Fraction, asked: Sequence[_Series]) -> Fraction:
     return Fraction(0) if any(each.failed for each in asked) else charged - sum(each.charge for each in asked)
 
 
-def _first(drawn: list[Hashable], runs: int) -> list[Hashable]:
-    return drawn[:runs]
-
-
 def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQueryable]) -> Exact | None:
     """The numbers of each copy in both tables, with next to no noise; None where a question fails."""
     try:
@@ -224,7 +455,7 @@ def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
     return Check(f"ledger of {name}", True, f"{events:,} events, chain and total verified")
 
 
-def measure_canary(name: str, fit: Guess, folder: Path) -> Canary:
+def measure_canary(name: str, fit: Guess, folder: Path, _: Time | None = None) -> list[Result]:
     """Guesses from one fitted model which of many rows were in its table.
 
     Each of 1,000 values has a row of class p, and by a coin of its own a row of class n, its canary.
@@ -246,7 +477,7 @@ def measure_canary(name: str, fit: Guess, folder: Path) -> Canary:
             results.append((number, right, len(taken), _least_loss(right, len(taken))))
     best = max((result for result in results if result[0] == 0), key=lambda result: result[3])
     weaker = max(result[3] for result in results if result[0] == 1)
-    return Canary(name, float(FIT_EPSILON), best[2], best[1], best[3], weaker)
+    return [Canary(name, float(FIT_EPSILON), best[2], best[1], best[3], weaker)]
 
 
 def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -350,18 +581,10 @@ Step = tuple[str, float, Callable[[Path, Time], list[Result]]]
 
 def _steps(server: bool, claims: Sequence[Claim]) -> list[Step]:
     door = through_a_server if server else in_process
-    asked = [(claim.name, claim.seconds, partial(_claim, claim, door)) for claim in claims]
+    asked = [(claim.name, claim.seconds, partial(measure_claim, claim, door)) for claim in claims]
     fits = plugin("pinq.selftest", "miners", "A self-test fits miners.")
     # A short test has time for the first claims and the miners.
-    return [*asked[:2], *((name, 2.0, partial(_canary, name, fit)) for name, fit in fits.items()), *asked[2:]]
-
-
-def _claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[Result]:
-    return measure_claim(claim, folder, door, limit)
-
-
-def _canary(name: str, fit: Guess, folder: Path, limit: Time) -> list[Result]:
-    return [measure_canary(name, fit, folder)]
+    return [*asked[:2], *((name, 2.0, partial(measure_canary, name, fit)) for name, fit in fits.items()), *asked[2:]]
 
 
 def _checked(policy: Policy, left_out: list[str]) -> list[Result]:

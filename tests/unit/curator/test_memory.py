@@ -9,9 +9,8 @@ import pytest
 
 from pinq import AnyGrouping, Cuts, Gini, Groups, QueryError
 from pinq.curator.candidates.selection import Selection
-from pinq.public.kept import ENTRY_BYTES
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.schema import Schema
+from pinq.public.schema import ENTRY_BYTES, Schema
 from pinq.public.specs import PART_BYTES, bind
 
 SCHEMA = Schema(
