@@ -61,8 +61,8 @@ class State(Protocol):
         """The public schema under which it was learned."""
 
     @property
-    def target(self) -> str:
-        """What it predicts; empty for nothing."""
+    def target(self) -> str | None:
+        """What it predicts; empty or None for nothing."""
 
     def to_dict(self) -> dict[str, Any]:
         """What was learned, as JSON has it."""
@@ -78,6 +78,10 @@ class Model(State, Protocol):
     A new miner fits one of these, or a class with these methods; all that is shown, stored and
     predicted follows.
     """
+
+    @property
+    def target(self) -> str:
+        """What it predicts."""
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -596,7 +600,7 @@ class HandleMiner(Miner[W], Generic[W]):
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
         """Fits another with the parameters and the target of this one."""
-        return type(self)(**self._fit_params).fit(handle, self._model.target)
+        return type(self)(**self._fit_params).fit(handle, self._model.target or "")
 
     def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
         """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only.

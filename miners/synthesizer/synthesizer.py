@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
 
 from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, many, remember_fit, rows_text
-from miners.estimator import Learned, public_schema
+from miners.estimator import Kept, public_schema
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, pyplot
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
@@ -82,6 +82,8 @@ class SyntheticTable:
     bought: tuple[Bought, ...]
     error: float | None
     target: str | None = None
+
+    kept_as: ClassVar[str] = "model"
 
     @property
     def columns(self) -> list[str]:
@@ -521,7 +523,7 @@ class Purchase:
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class Synthesizer(Learned):
+class Synthesizer(Kept):
     """A model of the whole table that draws synthetic rows and estimates tables of any columns.
 
     It queries the noisy table of each column, and then works in rounds. ``exp_mech`` selects the pair of
@@ -571,6 +573,7 @@ class Synthesizer(Learned):
     cuts: Mapping[str, Sequence[float] | int] | None = None
     random_state: int | None = None
 
+    _state = SyntheticTable
     _limits = (
         "A relation that three or more columns have only together is not in the model.",
         "Numbers lie evenly within their cell.",
@@ -685,20 +688,7 @@ class Synthesizer(Learned):
 
     @property
     def _model(self) -> SyntheticTable:
-        self._require_fitted("model_")
-        return self.model_
-
-    def _told(self) -> Mapping[str, str]:
-        return {"learned": repr(self._model)}
-
-    def _plan_of(self, fitted: Synthesizer) -> Plan:
-        return fitted.plan(self.schema_, self._model.target)
-
-    def _stored(self) -> dict[str, object]:
-        return {"model": self._model.to_dict()}
-
-    def _restored(self, stored: Mapping[str, object], cost: Fraction) -> Self:
-        return self._fitted(SyntheticTable.from_dict(stored.get("model")), cost)
+        return cast(SyntheticTable, super()._model)
 
     def _fitted(self, model: SyntheticTable, cost: Fraction) -> Self:
         self.model_ = model
