@@ -410,7 +410,7 @@ def test_what_is_served_fits_the_openapi_document(server: Server, policy: Path) 
             rules = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
             return bool(jsonschema_rs.validator_for(rules).is_valid(value))
 
-        for name, path in (("Description", ""), ("WireBudget", "/budget"), ("History", "/history")):
+        for name, path in (("Description", ""), ("WireBudget", "/budget"), ("HistoryPage", "/history")):
             assert fits(name, client.get(f"/v1/people{path}").json())
         kinds = [kind.__name__ for kind, _, _ in QUESTIONS]
         for name, said in questions.items():
@@ -422,7 +422,7 @@ def test_what_is_served_fits_the_openapi_document(server: Server, policy: Path) 
             assert not fits("Request", request | {"verb": "noisy_median"})
         assert not fits("Request", {"id": "x", "epsilon": "0.1", "verb": "noisy_count", "column": "age"})
         assert fits("Failure", client.get("/v1/nowhere/budget").json())
-    assert set(kinds) == {kind.__name__ for kind in _kinds(Question) if not inspect.isabstract(kind)} - {"_OfNumbers"}
+    assert set(kinds) == {kind.__name__ for kind in _kinds(Question) if not inspect.isabstract(kind)} - {"_NumberQuestion"}
 
 
 def _kinds(of: type) -> list[type]:
