@@ -96,7 +96,6 @@ class Curator:
         ledger: Where they are charged.
         engine: What they are computed from.
         max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
-        before: The dataset's curator so far, whose requests at work and metered work count on.
         meter: Counts analysts' work; None for one of its own.
     """
 
@@ -107,19 +106,18 @@ class Curator:
         engine: Engine,
         *,
         max_work: int = MAX_WORK,
-        before: Curator | None = None,
         meter: Meter | None = None,
     ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
         self._rehearsals = Rehearsals(schema)
-        self._working: KeyLocks = KeyLocks() if before is None else before._working
-        self._meter: Meter = (meter or WorkMeter()) if before is None else before._meter
+        self._working = KeyLocks()
+        self._meter: Meter = meter or WorkMeter()
 
     def ask(self, analyst: str, request: Request, turn: Deadline | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
 
-        A request that arrives again while it is worked on waits for that answer. (Between processes
-        both may compute one; the ledger keeps the first.)
+        A request that arrives again while it is worked on waits for that answer. (Between processes, and
+        while a policy is reloaded, both may compute one; the ledger keeps the first.)
 
         Args:
             analyst: Who asks.

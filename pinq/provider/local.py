@@ -268,20 +268,17 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     return PrivateQueryable(LocalSession(loaded.dataset, analyst, curator_of(loaded, ledger, engine)))
 
 
-def curator_of(
-    policy: Policy, ledger: Ledger, engine: Engine, before: Curator | None = None, meter: Meter | None = None
-) -> Curator:
+def curator_of(policy: Policy, ledger: Ledger, engine: Engine, meter: Meter | None = None) -> Curator:
     """Makes the curator of a policy's dataset, under the policy's limit of work.
 
     Args:
         policy: Reviewed.
         ledger: The dataset's.
         engine: Over the dataset's codes.
-        before: The dataset's curator so far, where there is one.
         meter: Counts analysts' work; None for one of its own.
     """
     work = policy.max_work or MAX_WORK
-    return Curator(policy.schema_, ledger, engine, max_work=work, before=before, meter=meter)
+    return Curator(policy.schema_, ledger, engine, max_work=work, meter=meter)
 
 
 def open_ledger(

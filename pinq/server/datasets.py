@@ -164,7 +164,7 @@ class Dataset:
         meter: Meter,
         before: Dataset | None = None,
     ) -> Dataset:
-        curator = curator_of(policy, ledger, engine, None if before is None else before.curator, meter)
+        curator = curator_of(policy, ledger, engine, meter)
         opened = cls(policy, ledger, curator, engine, source, meter)
         shares_ledger = before is not None and before.ledger is ledger
         shares_engine = before is not None and before.engine is engine
