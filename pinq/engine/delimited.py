@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads delimited text (CSV, TSV) so that a line concerns its own row and no other.
+"""Reads delimited text (CSV, TSV), and sheets of workbooks, so that a line concerns its own row and no other.
 
 A newline byte ends a line, always, also inside quotes; so no field holds a line break. A line is
 read by a rule that looks at this line, at the dialect and at the number of columns alone:
@@ -11,6 +11,12 @@ read by a rule that looks at this line, at the dialect and at the number of colu
 - Every other line is split at the delimiters outside its quoted fields. A quote inside a field that
   does not begin with one is a sign like any other. An empty field is missing.
 
+Cells of a workbook's sheet (.xlsx, .xlsm, .xlsb, .xls, .ods) become the texts that the policy's dialect
+would have them written as: a number with its decimal sign, a date as 2024-11-16, a truth value as true
+or false. So all that follows is that of delimited text: numbers and dates typed as text are read as
+declared, and an empty cell is missing. A row without a filled cell is none, and cells beyond the
+header's columns are notes beside the table.
+
 Privacy:
     What is read of a file is the union over its lines of what is read of each alone: a row-wise
     map, stability 1. A parser of whole files is no such map: a quote that opens, a bare carriage
@@ -19,7 +25,9 @@ Privacy:
     Arrow's parser sees the rest. Each line that it sees ends outside of quotes, in the only line
     break that it holds, so it leaves the parser in the state in which it found it, and it does not
     matter where blocks begin and end.
-    Held by: tests/property/test_lines.py, which compares with a reader of one line at a time.
+    Each row of a sheet is read from its own cells, the dialect and the header: stability 1 too.
+    Held by: tests/property/test_lines.py, which compares with a reader of one line at a time, and
+    tests/integration/test_offices.py.
 """
 
 from __future__ import annotations
@@ -33,8 +41,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +52,9 @@ import pyarrow.csv
 
 from pinq.errors import InternalError, PolicyError
 from pinq.public.dialect import Dialect
+from pinq.public.plugins import optional
 
-__all__ = ["GLANCE_LINES", "MAX_LINE", "DelimitedFiles", "Lines", "TextFiles"]
+__all__ = ["MAX_LINE", "DelimitedFiles", "Lines", "TextFiles", "Workbooks"]
 
 # Bytes of one line as UTF-8, its newline included.
 MAX_LINE = 2**20
@@ -346,6 +356,80 @@ class DelimitedFiles(TextFiles):
             ),
         )
         return (table if columns is None else table.rename_columns(list(columns))), misfits
+
+
+class Workbooks(TextFiles):
+    """A sheet of each of some workbooks.
+
+    Raises:
+        PolicyError: Also where a workbook has no such sheet, or several and none is named.
+        ModuleNotFoundError: The extra ``excel`` is not installed.
+    """
+
+    def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
+        self._known: dict[Path, list[list[str | None]]] = {}
+        super().__init__(files, dialect)
+
+    def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
+        places = [self.names.index(name) for name in columns]
+        above = self._dialect.skip + (self._dialect.header is True)
+        for file in self._files if files is None else files:
+            rows = [row for row in self._rows(file)[above:] if any(row[: len(self.names)])]
+            self._known.pop(file)  # read once, for header and rows
+            lines.total += len(rows)
+            cells = ([row[place] if place < len(row) else None for row in rows] for place in places)
+            yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, cells, strict=True)})
+
+    def _glances(self) -> dict[str, list[list[str]]]:
+        return {"": [[cell or "" for cell in row] for row in self._rows(self._files[0])[:GLANCE_LINES]]}
+
+    def _header(self, file: Path) -> tuple[str, ...]:
+        rows = self._rows(file)[self._dialect.skip :]
+        named = [(cell or "").strip() for cell in rows[0]] if rows else []
+        while named and not named[-1]:
+            named.pop()
+        return tuple(named)
+
+    def _rows(self, file: Path) -> list[list[str | None]]:
+        """The cells of the sheet, from its first row and column on."""
+        if file in self._known:
+            return self._known[file]
+        calamine: Any = optional("python_calamine", "excel", "reading a workbook needs python-calamine")
+        try:
+            with calamine.CalamineWorkbook.from_path(str(file)) as book:
+                cells = book.get_sheet_by_name(self._sheet(file, book.sheet_names)).to_python(skip_empty_area=False)
+        except (calamine.CalamineError, OSError):  # whose text may quote a cell
+            raise PolicyError(
+                f"The workbook {file} cannot be read: it is damaged, is protected by a password, or is another kind of "
+                "file. Open it, and save it anew as .xlsx."
+            ) from None
+        self._known[file] = [[self._text(cell) for cell in row] for row in cells]
+        return self._known[file]
+
+    def _sheet(self, file: Path, names: Sequence[str]) -> str:
+        wanted = self._dialect.sheet or (names[0] if len(names) == 1 else None)
+        if wanted in names and wanted is not None:
+            return wanted
+        none = "" if wanted is None else f"has no sheet {wanted!r}; it "
+        raise PolicyError(
+            f"The workbook {file.name} {none}has the sheets {', '.join(names)}; say which: --sheet NAME (in a "
+            "policy `csv: {sheet: NAME}`)."
+        )
+
+    def _text(self, cell: object) -> str | None:
+        """The text of a cell; None for an empty one, and for one that holds an error."""
+        match cell:
+            case bool():
+                return "true" if cell else "false"
+            case float() | int():
+                # 7.0 is the code 7: a sheet has no whole numbers.
+                number = str(int(cell)) if cell == int(cell) and abs(cell) < 1e15 else repr(cell)
+                return number.replace(".", self._dialect.decimal)
+            case datetime():
+                return cell.isoformat(" ") if cell.time() != time() else str(cell.date())
+            case date() | time():
+                return str(cell)
+        return str(cell) or None
 
 
 def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from pinq.engine.delimited import Lines
-from pinq.engine.formulas import prepare_formulas, require_row_wise, tried_formula
+from pinq.engine.derived import prepare_formulas, require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings, moment_number
 from pinq.engine.sources import columns_of, literal, quoted
 from pinq.errors import PolicyError

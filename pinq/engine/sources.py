@@ -38,9 +38,8 @@ import duckdb
 import pyarrow as pa
 
 from pinq.engine.codes import in_tables
-from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles
+from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
-from pinq.engine.workbooks import Workbooks
 from pinq.errors import PolicyError
 from pinq.public.checks import closest
 from pinq.public.dialect import Dialect, is_text, is_workbook

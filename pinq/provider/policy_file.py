@@ -19,8 +19,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pinq.engine.formulas import check_formulas
-from pinq.engine.lookups import with_lookups
+from pinq.engine.derived import check_formulas, with_lookups
 from pinq.errors import PolicyError, QueryError
 from pinq.public.checks import first_of
 from pinq.public.plain_yaml import read_yaml, write_yaml

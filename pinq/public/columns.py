@@ -6,7 +6,7 @@ width ``step`` after clamping to ``[lower, upper]``. In a nullable column a miss
 more code, the last. Encoding looks at one value at a time, so it is a row-wise map: stability 1.
 
 A column that the source does not have is made of others, by a formula or a table (``DerivedFrom``).
-The formula is SQL over one row, which ``pinq/engine/formulas.py`` checks and runs. Both sides know
+The formula is SQL over one row, which ``pinq/engine/derived.py`` checks and runs. Both sides know
 it: analysts read what a column means, and a column that is made otherwise is another one.
 
 ``Declared`` is what a provider writes down, here and in a policy: frozen, without unknown keys, exact numbers.

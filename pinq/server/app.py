@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
@@ -21,14 +22,14 @@ from pinq.errors import InternalError, PinqError, QueryError
 from pinq.public.wire import PROTOCOL, SCHEMA_HEADER, Health, revision_of
 from pinq.server import replies
 from pinq.server.datasets import Datasets
+from pinq.server.details import LOG
 from pinq.server.gate import Gate, failure
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.openapi import document
 from pinq.server.readiness import Readiness
-from pinq.server.reload import Reload
 
-__all__ = ["create_app"]
+__all__ = ["Reload", "create_app"]
 
 UNEXPECTED = """\
 something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was \
@@ -169,3 +170,75 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _unexpected(_: Request, __: Exception) -> Response:
     return failure(InternalError(UNEXPECTED))
+
+
+class Reload:
+    """What SIGHUP does: the log's file, the policies and the certificate are read again; one line says what changed.
+
+    Grants, tokens and terms need none of it: they are in the ledger, and count at once.
+
+    Args:
+        datasets: What is served.
+        log: The provider's.
+    """
+
+    def __init__(self, datasets: Datasets, log: RequestLog) -> None:
+        self._datasets, self._log = datasets, log
+        self._lock = threading.Lock()
+        self._others: dict[str, Callable[[], bool]] = {}
+        self._waiting, self._running = False, False
+
+    def also(self, name: str, read: Callable[[], bool]) -> None:
+        """Adds something to be read again.
+
+        Args:
+            name: What the log calls it.
+            read: Reads it; says whether it changed. What it raises leaves the old one in force.
+        """
+        self._others[name] = read
+
+    def ask(self) -> None:
+        """Begins to read, in a thread of its own; where one reads already, it begins once more."""
+        self._log.reopen()
+        with self._lock:
+            self._waiting = True
+            if not self._running:
+                self._running = True
+                # A source may take minutes to encode, and no shutdown waits for that.
+                threading.Thread(target=self._read, name="pinq-reload", daemon=True).start()
+
+    def _read(self) -> None:
+        while self._is_wanted():
+            try:
+                self.now()
+            except Exception:  # whose text may quote data
+                LOG.exception("a reload failed")
+                self._log.write("reload failed")
+
+    def _is_wanted(self) -> bool:
+        with self._lock:
+            self._running, self._waiting = self._waiting, False
+            return self._running
+
+    def now(self) -> None:
+        """Reads everything again, and logs one line."""
+        changed, failed = self._read_others()
+        reloaded = self._datasets.reload()
+        self._datasets.failed = (*failed, *reloaded.failed)
+        self._log.write(
+            "reloaded",
+            changed=[*changed, *reloaded.changed],
+            added=reloaded.added or None,
+            removed=reloaded.removed or None,
+            failed=self._datasets.failed or None,
+            drafts=[str(file) for file in self._datasets.drafts] or None,
+        )
+
+    def _read_others(self) -> tuple[list[str], list[str]]:
+        changed, failed = list[str](), list[str]()
+        for name, read in self._others.items():
+            try:
+                changed += [name] if read() else []
+            except (PinqError, OSError) as error:
+                failed.append(f"{name}: {error}")
+        return changed, failed

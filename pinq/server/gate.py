@@ -47,12 +47,11 @@ from pinq.server.log import RequestLog
 from pinq.server.readiness import Metrics
 from pinq.server.replies import Visit, Work, begun, remembered
 from pinq.server.sign_in import MAX_ID_TOKEN, People, Unknown
-from pinq.server.workers import Workers
+from pinq.server.workers import STOP_SECONDS, Workers
 
 __all__ = ["Gate", "failure", "read_body"]
 
 REFUSAL_SECONDS = 0.01
-STOP_SECONDS = 5.0  # how long what runs may take to end when the server does
 T = TypeVar("T")
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, REVISION_HEADER: str(REVISION), "Cache-Control": "no-store"}
 

@@ -28,11 +28,10 @@ import uvicorn
 from starlette.applications import Starlette
 
 from pinq.errors import PinqError, PolicyError
-from pinq.server.app import create_app
+from pinq.server.app import Reload, create_app
 from pinq.server.datasets import Datasets
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
-from pinq.server.reload import Reload
 
 __all__ = ["Start", "bind", "require_secure"]
 

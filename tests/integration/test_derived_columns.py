@@ -15,7 +15,7 @@ import pytest
 import pinq
 from pinq import Categorical, NotAllowed, PolicyError, Schema, Values, load_policy
 from pinq.engine import encode, open_engine
-from pinq.engine.lookups import with_lookups
+from pinq.engine.derived import with_lookups
 from pinq.provider.check import check
 from pinq.public.columns import Numeric
 from pinq.public.parts import Block, Part, PartSet

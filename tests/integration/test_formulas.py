@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from pinq.engine.formulas import FUNCTIONS, PARTS, TYPES, prepare_formulas, require_row_wise, tried_formula
+from pinq.engine.derived import FUNCTIONS, PARTS, TYPES, prepare_formulas, require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings
 from pinq.errors import PolicyError
 

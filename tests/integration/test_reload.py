@@ -20,12 +20,12 @@ from pinq.errors import PolicyError
 from pinq.provider.policy_file import load_policy
 from pinq.public.queries import Request
 from pinq.server import replies
+from pinq.server.app import Reload
 from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.readiness import problem_of
-from pinq.server.reload import Reload
 from tests.servers import people, publish, token_of
 
 
