@@ -257,7 +257,9 @@ def faint_of(trees: Sequence[Tree]) -> tuple[str, ...]:
     """
     noise = sum(tree.nodes[0].counts_deviation or 0.0 for tree in trees) / len(trees) ** 0.5
     rows = np.sum([tree.nodes[0].counts for tree in trees], axis=0)
-    told = np.sum([tree.nodes[leaf].rows * tree.probabilities[leaf] for tree in trees for leaf in tree.leaves], axis=0)
+    told = sum(
+        np.array([tree.nodes[leaf].rows for leaf in tree.leaves]) @ tree.probabilities[tree.leaves] for tree in trees
+    )
     faint = (rows < 4 * noise) | (told < rows / 2) | (told > 2 * rows)
     if not noise or not faint.any():
         return ()
