@@ -20,6 +20,7 @@ from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from miners.fitted.route import Frame
@@ -72,14 +73,10 @@ class Components(LinearState):
         directions = directions * np.sign(directions[np.arange(len(directions)), largest])[:, None]
         return cls(coordinates, scaled, float(variances.sum()), mean, directions[:count], variances[:count])
 
-    @property
-    def units(self) -> np.ndarray:
-        """What one deviation of each coordinate counts."""
-        return np.ones(len(self.mean)) if self.scaled else self.coordinates.deviations
-
     def transform(self, frame: Any) -> np.ndarray:
         """Rows along the components, shape (rows, components)."""
-        return (self.coordinates.of(frame) - self.mean) * self.units @ self.directions.T
+        points = self.coordinates.of(frame) - self.mean
+        return (points if self.scaled else points * self.coordinates.deviations) @ self.directions.T
 
     @property
     def names(self) -> list[str]:
@@ -109,6 +106,12 @@ class Components(LinearState):
             named = ", ".join(f"{own[number]:+.2f} {self.coordinates.names[number]}" for number in largest)
             lines.append(f"{name:<6} {share:>6.1%}  {named}")
         return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None, most: int = 8) -> Axes:
+        """Draws the loadings of the first components as a map."""
+        ax = ax or panels("components", [1.5 + 0.22 * len(self.coordinates.names)], across=1, wide=4.0)[1][0]
+        draw_map(ax, self.directions[:most].T, 1.0, self.names[:most], self.coordinates.names)
+        return ax
 
     def __repr__(self) -> str:
         return f"PCA: {many(len(self.directions), 'component')} of {many(len(self.mean), 'term')}"
@@ -211,8 +214,8 @@ class PCA(LinearMiner):
         figure, (bars, heat) = panels("components", [high, high], across=2, wide=4.0)
         bars.bar(names, found.ratios[:most], color=BLUE)
         bars.set_title("share of variance", fontsize=9, color=INK)
-        draw_map(heat, found.directions[:most].T, 1.0, names, found.coordinates.names)
         heat.set_title("loadings", fontsize=9, color=INK)
+        found.plot(heat, most)
         return figure
 
     def _checked(self, schema: Schema, target: str) -> Work:

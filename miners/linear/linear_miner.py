@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
@@ -101,7 +102,7 @@ class Work:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearState:
+class LinearState(ABC):
     """What a linear model keeps: its columns, and numbers whose shapes follow from them."""
 
     coordinates: Coordinates
@@ -136,21 +137,21 @@ class LinearState:
             raise QueryError(f"this is not a stored {cls.about}: {error}") from None
 
     @classmethod
+    @abstractmethod
     def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
         """The shape of each array, () for a number. ``ValueError`` where the rest is not valid."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_frame(self) -> pd.DataFrame:
-        """A row for each term (of each class)."""
-        raise NotImplementedError
+        """A row for each term (of each class), or for each component."""
 
+    @abstractmethod
     def export_text(self) -> str:
         """The report as text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws it."""
-        raise NotImplementedError
+        """Draws it on axes, or on a figure of its own."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -209,9 +210,9 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
         edge = work.edge(expected)
         return () if edge < REGIMES[work.shape][1] else (self._doubt(edge, expected),)
 
+    @abstractmethod
     def _doubt(self, edge: float, rows: int) -> str:
         """What to say where noise of such a largest eigenvalue is in the covariance of so many rows."""
-        raise NotImplementedError
 
 
 def draw_map(ax: Axes, numbers: np.ndarray, most: float, across: Sequence[str], down: Sequence[str]) -> None:

@@ -32,20 +32,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.products import Entry, Pairs, Products
 from pinq.public.schema import Schema
 
-__all__ = [
-    "ROOT",
-    "Coordinates",
-    "Moments",
-    "Norm",
-    "Scales",
-    "asked_columns",
-    "noise_edge",
-    "noisy_products",
-    "product_line",
-    "scale_line",
-    "scale_products",
-]
-
 # All chosen on three tables and made-up normal columns at epsilon .1 to 4 (docs/linear.md).
 LIMIT, MOST = 0.6, 10.0  # of the expected norm: the least and the most
 FINE = 0.01  # deviation of the noise in a correlation below which longer rows are kept as they are
@@ -198,19 +184,20 @@ class Coordinates:
         )
 
     @cached_property
-    def centres(self) -> np.ndarray:
-        """The centre of each coordinate, shape (entries,); 0 for an indicator."""
-        return self._each(0, 0.0)
-
-    @cached_property
-    def deviations(self) -> np.ndarray:
-        """The unit of each coordinate, shape (entries,); 1 for an indicator."""
-        return self._each(1, 1.0)
-
-    def _each(self, which: int, otherwise: float) -> np.ndarray:
+    def places(self) -> np.ndarray:
+        """The centre and the unit of each coordinate, shape (2, entries); 0 and 1 for an indicator."""
         known = dict(zip(self.columns, self.scales, strict=True))
-        scales = [known[str(entry.column)] for entry in self.entries]
-        return np.array([otherwise if scale is None else scale[which] for scale in scales], dtype=np.float64)
+        return np.array([known[str(entry.column)] or (0.0, 1.0) for entry in self.entries], dtype=np.float64).T
+
+    @property
+    def centres(self) -> np.ndarray:
+        """The centre of each coordinate, shape (entries,)."""
+        return self.places[0]
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """The unit of each coordinate, shape (entries,)."""
+        return self.places[1]
 
     def products(
         self, norm: Norm | None = None, pairs: Pairs = "all", target: tuple[str, float, float] | None = None
