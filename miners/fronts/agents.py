@@ -21,11 +21,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from miners import tables
 from miners.budget.plan import loss_text, require_budget
-from miners.fronts.sql import sql
+from miners.fronts.sql import sql as answered
 from miners.tables.columns import required_handle
 from miners.tables.table import Table
 from pinq.analyst.queryable import PrivateQueryable
@@ -132,10 +133,10 @@ class Agent:
             Tool("columns", "The declared columns, values and bounds. Free.", {}, self._columns),
             Tool("budget", "What was spent and what remains. Free.", {}, lambda: Told(self._left())),
             Tool("history", "What was asked before, and what it cost. Free.", {}, self._history),
-            Tool("price_sql", price, _SQL, self._price_sql, ("sql", "epsilon")),
-            Tool("ask_sql", f"{statement} {ask}", _SQL, self._ask_sql, ("sql", "epsilon"), spends=True),
-            Tool("price_table", price, _TABLE, self._price_table, ("kind", "epsilon")),
-            Tool("ask_table", f"{table} {ask}", _TABLE, self._ask_table, ("kind", "epsilon"), spends=True),
+            Tool("price_sql", price, _SQL, partial(self._sql, False), ("sql", "epsilon")),
+            Tool("ask_sql", f"{statement} {ask}", _SQL, partial(self._sql, True), ("sql", "epsilon"), spends=True),
+            Tool("price_table", price, _TABLE, partial(self._table, False), ("kind", "epsilon")),
+            Tool("ask_table", f"{table} {ask}", _TABLE, partial(self._table, True), ("kind", "epsilon"), spends=True),
         ]
 
     def call(self, name: str, arguments: object = None) -> Told:
@@ -181,38 +182,29 @@ class Agent:
             f"a call may cost at most {loss_text(self._call)}."
         )
 
-    def _price_sql(self, sql: str, epsilon: EpsilonLike) -> Told:
-        return self._price(self._statement(f"EXPLAIN {sql}", epsilon))
+    # What is priced, or asked
 
-    def _price_table(self, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = ()) -> Told:
-        made, asked = self._table(kind, columns, by)
-        return self._price(made.plan(self.handle, *asked, epsilon=epsilon, level=self.level, **_by(by)))
+    def _sql(self, spends: bool, sql: str, epsilon: EpsilonLike) -> Told:
+        statement = sql if spends else f"EXPLAIN {sql}"
+        ask = partial(answered, self.handle, statement, epsilon=epsilon, level=self.level, reuse=True)
+        return self._asked(epsilon, ask) if spends else self._priced(ask())
 
-    def _price(self, plan: object) -> Told:
-        return Told(f"{plan}\n{self._left()}")
-
-    # What spends
-
-    def _ask_sql(self, sql: str, epsilon: EpsilonLike) -> Told:
-        return self._asked(epsilon, lambda: self._statement(sql, epsilon))
-
-    def _ask_table(self, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = ()) -> Told:
-        made, asked = self._table(kind, columns, by)
-        words = {"epsilon": epsilon, "level": self.level, "reuse": True, **_by(by)}
-        return self._asked(epsilon, lambda: made(self.handle, *asked, **words))
-
-    def _statement(self, query: str, epsilon: EpsilonLike) -> Any:
-        return sql(self.handle, query, epsilon=epsilon, level=self.level, reuse=True)
-
-    def _table(self, kind: str, columns: list[str], by: list[str]) -> tuple[Any, list[Any]]:
+    def _table(self, spends: bool, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = ()) -> Told:
+        several = kind in ("crosstab", "summary")
         if kind not in _KINDS:
             raise QueryError(f"there is no kind {kind[:40]!r}; there are {', '.join(_KINDS)}.")
         if by and kind in ("crosstab", "top_k"):
             raise QueryError(f"{kind} takes no `by`; name all columns of a crosstab in `columns`.")
-        if kind not in ("crosstab", "summary") and len(columns) != 1:
+        if not several and len(columns) != 1:
             raise QueryError(f"{kind} needs one column in `columns`.")
-        several = kind in ("crosstab", "summary")
-        return getattr(tables, kind), [list(columns) or None] if several else [columns[0]]
+        made, asked = getattr(tables, kind), [list(columns) or None] if several else list(columns)
+        words = {"epsilon": epsilon, "level": self.level} | ({"by": list(by)} if by else {})
+        if not spends:
+            return self._priced(made.plan(self.handle, *asked, **words))
+        return self._asked(epsilon, partial(made, self.handle, *asked, **words, reuse=True))
+
+    def _priced(self, plan: object) -> Told:
+        return Told(f"{plan}\n{self._left()}")
 
     def _once(self, tool: Tool, given: Mapping[str, Any]) -> Told:
         """Asks, or finds what this session was told when it asked the same."""
@@ -258,10 +250,6 @@ def _described(column: Any) -> str:
     if column.type != "categorical":
         return str(column.describe())
     return f"one of {first_of(column.values, MOST_VALUES)}{', or missing' if column.nullable else ''}"
-
-
-def _by(by: list[str]) -> dict[str, list[str]]:
-    return {"by": list(by)} if by else {}
 
 
 def _line(row: Mapping[Any, object], keys: list[str], level: str) -> str:

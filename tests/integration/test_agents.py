@@ -131,7 +131,7 @@ def test_limits_beside_the_grant(handle: Any) -> None:
 def test_what_is_not_ours_is_not_told(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception from elsewhere becomes one text; what it said goes to the log alone."""
     agent = Agent(handle, 1, 1)
-    monkeypatch.setattr("miners.fronts.agents.sql", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("miners.fronts.agents.answered", lambda *_, **__: 1 / 0)
     told = agent.call("ask_sql", {"sql": QUERY, "epsilon": 0.2})
     assert told.is_error
     assert told.text.startswith("Something unexpected went wrong;")
