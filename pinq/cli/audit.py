@@ -86,9 +86,8 @@ def audit(
     if as_json + as_csv + as_html > 1:
         raise typer.BadParameter("choose one of --json, --csv and --html")
     forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
-    form = (
-        forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
-    )
+    named = output.suffix[1:] if output else ""
+    form = next(iter(forms), named if named in ("json", "csv", "html") else "text")
     report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect)
     _write(report, form, output, single=questions)
 
