@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,28 @@ from sklearn.metrics import roc_auc_score
 import pinq
 from benchmarks.accuracy.trees import table as data_set
 from benchmarks.harness.tables import markdown
-from miners import Synthesizer
+from miners import Synthesizer, recommend
 from miners.growth.candidates import Grid, attribute_cells
-from pinq.public.specs import bind
+from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Values, bind
 from tests.checkout import ROOT
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
 RESULTS = ROOT / "benchmarks" / "results" / "synthesizer"
+
+
+def codes_of(schema: Schema, specs: Sequence[Values | Cuts], frame: pd.DataFrame) -> np.ndarray:
+    """The cell of each row in each column."""
+    encoded = [schema.column(spec.column).encode(frame[spec.column]) for spec in specs]
+    axes = [bind(spec, schema).axes[0] for spec in specs]
+    return np.column_stack([axis.parts_of(codes) for axis, codes in zip(axes, encoded, strict=True)])
+
+
+def counted(codes: np.ndarray, columns: tuple[int, ...], sizes: Sequence[int]) -> np.ndarray:
+    """The rows in each cell of some columns."""
+    own = [sizes[column] for column in columns]
+    numbers = np.ravel_multi_index(tuple(codes[:, column] for column in columns), own)
+    return np.bincount(numbers, minlength=int(np.prod(own)))
 
 
 class Adult:
@@ -40,20 +55,16 @@ class Adult:
         self.rows = frame[frame["fold"] == "train"][list(self.schema.columns)]
         test = frame[frame["fold"] == "test"]
         self.specs = attribute_cells(self.schema, None, None, None, Grid(12))
-        self.axes = [bind(spec, self.schema).axes[0] for spec in self.specs]
-        self.sizes = [axis.size for axis in self.axes]
+        self.sizes = [bind(spec, self.schema).size for spec in self.specs]
         self.train, self.test = self.codes(self.rows), self.codes(test)
 
     def codes(self, frame: pd.DataFrame) -> np.ndarray:
         """The cell of each row in each column."""
-        columns = [(axis, self.schema.column(axis.column)) for axis in self.axes]
-        return np.column_stack([axis.parts_of(column.encode(frame[axis.column])) for axis, column in columns])
+        return codes_of(self.schema, self.specs, frame)
 
     def shares(self, codes: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
         """The share of rows in each cell of some columns."""
-        sizes = [self.sizes[column] for column in columns]
-        numbers = np.ravel_multi_index(tuple(codes[:, column] for column in columns), sizes)
-        return np.bincount(numbers, minlength=int(np.prod(sizes))) / len(codes)
+        return counted(codes, columns, self.sizes) / len(codes)
 
     def distance(self, codes: np.ndarray, ways: int) -> float:
         """The mean total variation distance of all tables of so many columns from those of the training rows."""
@@ -63,8 +74,8 @@ class Adult:
 
     def trained(self, codes: np.ndarray) -> dict[str, float]:
         """Accuracy and AUC on the test rows of two models that are trained on some rows."""
-        last = [axis.column for axis in self.axes].index(self.target)
-        others = [number for number in range(len(self.axes)) if number != last]
+        last = [spec.column for spec in self.specs].index(self.target)
+        others = [number for number in range(len(self.specs)) if number != last]
         truth = self.test[:, last] == 1
         boosted = HistGradientBoostingClassifier(
             max_iter=60, max_leaf_nodes=15, learning_rate=0.15, categorical_features=range(len(others)), random_state=0
@@ -136,12 +147,61 @@ def with_history(adult: Adult, runs: int) -> Iterator[dict[str, object]]:
             yield {"epsilon": epsilon, "history": known, "further epsilon": cost, "TVD 2-way": distance}
 
 
+def covered(name: str, epsilon: float, run: int) -> dict[str, object]:
+    """How many intervals of measured tables hold the exact count, and whether the stated error bounds the true one."""
+    schema, _, frame = data_set(name)
+    with pinq.simulate(schema, data=frame[list(schema.columns)], epsilon=epsilon) as handle:
+        model = Synthesizer(epsilon=epsilon, random_state=run).fit(handle).model_
+    codes, names = codes_of(schema, model.specs, frame), model.columns
+    measured = {bought.columns for bought in model.bought}
+    inside, squares = [], []
+    for columns in measured:
+        table = model.table(*(names[column] for column in columns)).frame
+        exact = counted(codes, columns, model.model.sizes)
+        inside.append(((table["low"] <= exact) & (exact <= table["high"])).mean())
+    for pair in set(itertools.combinations(range(len(names)), 2)) - measured:
+        shares = counted(codes, pair, model.model.sizes) / len(codes)
+        squares.append((np.abs(model.model.marginal(pair).ravel() - shares).sum() / 2) ** 2)
+    true = float(np.sqrt(np.mean(squares))) if squares else np.nan
+    held = np.nan if model.error is None else float(model.error >= true)
+    line = {"table": name, "epsilon": epsilon, "run": run, "intervals": np.mean(inside)}
+    return {**line, "bound holds": held, "bound": model.error, "true error": true}
+
+
+def beside_a_miner(name: str, epsilon: float, run: int) -> dict[str, object]:
+    """The accuracy on held-out rows of boosted trees trained on synthetic rows, and of the recommended miner."""
+    schema, target, frame = data_set(name)
+    held_out = np.random.default_rng(run).random(len(frame)) < 0.3
+    train, test = frame[~held_out], frame[held_out]
+    with pinq.simulate(schema, data=train[list(schema.columns)], epsilon=2 * epsilon) as handle:
+        miner = recommend(schema, target, epsilon).miner.fit(handle, target)
+        fitted = Synthesizer(epsilon=epsilon, random_state=run).fit(handle, target)
+    specs, last = fitted.model_.specs, fitted.model_.columns.index(target)
+    exact, made, real = (codes_of(schema, specs, own) for own in (train, fitted.sample(random_state=run), test))
+    line: dict[str, object] = {"table": name, "epsilon": epsilon, "run": run}
+    for who, codes in (("private rows", exact), ("synthetic rows", made)):
+        boosted = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, random_state=0)
+        boosted.fit(np.delete(codes, last, 1), codes[:, last])
+        line[who] = (boosted.predict(np.delete(real, last, 1)) == real[:, last]).mean()
+    return {**line, type(miner).__name__: (miner.predict(test) == test[target]).mean()}
+
+
 def main() -> None:
     """Measures, prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--history", action="store_true", help="print what answers in the log save, and nothing else")
+    parser.add_argument("--coverage", nargs="+", metavar="TABLE", help="print how often intervals and bounds hold")
+    parser.add_argument("--miners", nargs="+", metavar="TABLE", help="print models of such rows beside miners")
     asked = parser.parse_args()
+    for measure, file, tables in ((covered, "coverage", asked.coverage), (beside_a_miner, "miners", asked.miners)):
+        for name in tables or ():
+            lines = pd.DataFrame([measure(name, 1.0, run) for run in range(asked.runs)])
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            lines.to_csv(RESULTS / f"{file}-{name}.csv", index=False)
+            print(lines.drop(columns="run").groupby(["table", "epsilon"]).mean().round(3).to_string(), flush=True)
+    if asked.coverage or asked.miners:
+        return
     if asked.history:
         gains = pd.DataFrame(with_history(Adult(), asked.runs))
         print(gains.groupby(["epsilon", "history"], sort=False).mean().round(3).to_string())

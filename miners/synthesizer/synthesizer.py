@@ -436,15 +436,10 @@ class Purchase:
         """What is left to pay."""
         return self.single * len(self.singles) + self.rounds + self.checks * CHECKED
 
-    @property
-    def room(self) -> float:
-        """How many cells the junction tree may have after the tables that are known."""
-        return self.room_at(1 - self.rounds.nano / self.worth.nano if self.pairs else 0.0)
-
-    def room_at(self, progress: float) -> float:
-        """How many cells the junction tree may have: at first fewer than once all rounds are paid."""
+    def room(self, left: Epsilon) -> float:
+        """How many cells the junction tree may have while so much of the rounds' price is left."""
         # So no early choice takes all the room of later ones; a first pair fits, however many cells columns have.
-        return sum(self.sizes) + TREE_CELLS * (0.3 + 0.7 * progress)
+        return sum(self.sizes) + TREE_CELLS * (1 - 0.7 * left.nano / max(1, self.worth.nano))
 
     def table(self, handle: PrivateQueryable, asked: Columns, epsilon: Epsilon, *, reuse: bool = False) -> Bought:
         """Buys the table of some columns, in any order; with ``reuse`` takes it from the log."""
@@ -470,7 +465,7 @@ class Purchase:
         found = [self.table(handle, asked, epsilon, reuse=True) for asked, epsilon in self._logged(handle)]
         for table in sorted(found, key=self._dependence, reverse=True):
             more = replace(purchase, known=(*purchase.known, table))
-            if tree_cells(self.sizes, [known.columns for known in more.known]) <= more.room:
+            if tree_cells(self.sizes, [known.columns for known in more.known]) <= more.room(more.rounds):
                 purchase = more
         return purchase
 
@@ -720,7 +715,7 @@ class _Fitting:
         left, share = purchase.rounds, purchase.round
         while purchase.pairs and left:
             share = left if left < share + share else share
-            model, taught = self._round(model, share, 1 - left.nano / purchase.worth.nano)
+            model, taught = self._round(model, share, left)
             left -= share
             share = share if taught else share + share
         error = self._checked_error(model) if purchase.checks else None
@@ -728,10 +723,10 @@ class _Fitting:
         last = self._model(model)
         return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, target)
 
-    def _round(self, model: GraphicalModel, share: Epsilon, progress: float) -> tuple[GraphicalModel, bool]:
+    def _round(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> tuple[GraphicalModel, bool]:
         """Buys the table that fits worst; returns the next model, and whether it taught more than noise."""
         choice, price = _divided(share)
-        offered = self._offered(model, price, progress) or self._known(model)
+        offered = self._offered(model, price, left)
         noise = self.purchase.deviation(price) / math.sqrt(2)  # the mean size of Laplace noise
         pair = self._chosen(model, offered, choice, noise)
         before = model.marginal(pair) * model.rows
@@ -740,22 +735,18 @@ class _Fitting:
         taught = float(np.abs(after.marginal(pair) * after.rows - before).sum())
         return after, taught >= noise * before.size
 
-    def _offered(self, model: GraphicalModel, price: Epsilon, progress: float) -> list[Columns]:
-        """The pairs that keep the junction tree small; at first smaller than at the end."""
-        room = self.purchase.room_at(progress)
-        known = [columns for columns in model.potentials if len(columns) > 1]
+    def _offered(self, model: GraphicalModel, price: Epsilon, left: Epsilon) -> list[Columns]:
+        """The pairs that keep the junction tree small; without one, all that it holds already."""
+        room, known = self.purchase.room(left), [columns for columns in model.potentials if len(columns) > 1]
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
-        return [
+        held = {pair for pair in self.purchase.pairs if model.tree.home(pair) is not None}
+        fitting = [
             pair
             for pair in self.purchase.pairs
-            if pair not in dear
-            and (model.tree.home(pair) is not None or tree_cells(model.sizes, [*known, pair]) <= room)
+            if pair not in dear and (pair in held or tree_cells(model.sizes, [*known, pair]) <= room)
         ]
-
-    def _known(self, model: GraphicalModel) -> list[Columns]:
-        """The pairs whose tables the junction tree holds already: to buy one again takes no more room."""
-        return [pair for pair in self.purchase.pairs if model.tree.home(pair) is not None]
+        return fitting or sorted(held)
 
     def _chosen(self, model: GraphicalModel, offered: Sequence[Columns], epsilon: Epsilon, noise: float) -> Columns:
         """The pair whose table the model misses most, by ``exp_mech``."""
@@ -806,7 +797,8 @@ class _Fitting:
             noises.append(weight**2 * (5 * cells * variance**2 + 4 * variance * max(square, 0.0)))
         spread = np.var(squares, ddof=1) * (1 - CHECKED / len(unknown)) / CHECKED
         deviation = math.sqrt(spread + float(np.sum(noises)) / CHECKED**2)
-        return math.sqrt(max(0.0, float(np.mean(squares)) + 1.28 * deviation))
+        # A mean below 0 is noise: were it let stand, it would hide what the noise can hide.
+        return min(1.0, math.sqrt(max(0.0, float(np.mean(squares))) + 1.28 * deviation))
 
     def _buy(self, columns: Columns, epsilon: Epsilon) -> Bought:
         self.bought.append(self.purchase.table(self.handle, columns, epsilon))
