@@ -20,6 +20,7 @@ from miners.linear.discriminant import LinearDiscriminant
 from miners.linear.regression import LinearRegression
 from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
 from miners.scorecards.shares import rows_epsilon
+from miners.synthesizer.synthesizer import Synthesizer
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from pinq.errors import QueryError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         | DiPriMeTreeRegressor
         | LinearDiscriminant
         | LinearRegression
+        | Synthesizer
     )
 
 
@@ -203,4 +205,5 @@ def _considered(facts: Facts, epsilon: EpsilonLike) -> list[Alternative]:
             LinearDiscriminant: "many numeric columns that correlate, and several classes: measurements, images",
             DiPriMeTreeClassifier: "as DiffPC45, and as good; each node looks at a few random attributes",
         }
+    uses[Synthesizer] = "where one fit is to serve several targets, or a model of another library"
     return [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]

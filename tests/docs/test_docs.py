@@ -70,6 +70,17 @@ def test_the_readmes_python_runs(project: Path) -> None:
     assert max(map(len, README.splitlines())) <= 120
 
 
+def test_a_program_that_was_debugged_on_synthetic_rows_runs_on_the_private_ones(project: Path) -> None:
+    """The blocks of the page work one after another, and the rehearsal comes near the real run."""
+    page = (ROOT / "docs" / "synthesizer.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "synthesizer.md", "exec"), names)
+    expected, found = names["expected"], names["found"]
+    assert list(expected) == list(found)
+    assert (expected["value"] - found["value"]).abs().sum() < 0.2 * found["value"].sum()
+
+
 def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
     """Its blocks work one after another, and what it says of faces exists."""
     page = (ROOT / "docs" / "trees.md").read_text(encoding="utf-8")

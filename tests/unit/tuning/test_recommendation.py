@@ -38,6 +38,7 @@ def test_the_kind_of_columns_decides(columns: Any, target: str, epsilon: float, 
     answer = recommend(schema(columns), target, epsilon)
     assert answer.name == answer.alternatives[0].name == name
     assert answer.miner.epsilon == epsilon
+    assert answer.alternatives[-1].name == "Synthesizer"
     assert f"{name}(epsilon={epsilon}): " in repr(answer)
     for other in answer.alternatives:
         assert other.name in repr(answer)
