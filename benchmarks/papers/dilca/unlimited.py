@@ -50,6 +50,8 @@ class PassingLedger:
     What is measured here is noise, and a log of a million simulated charges is read by nobody.
     """
 
+    url = "sqlite://"  # of no place that another handle could share
+
     def __init__(self) -> None:
         self.costs = Costs()
 

@@ -75,7 +75,8 @@ print.pinq_history <- function(x, ...) {
   short <- function(text, most) ifelse(nchar(text) > most, paste0(substr(text, 1, most - 3), "..."), text)
   figures <- function(number) ifelse(is.na(number), "", format(signif(number, 3), trim = TRUE, drop0trailing = TRUE))
   answer <- vapply(x$answer, function(one) {
-    paste0(paste(signif(utils::head(one, 3), 6), collapse = ", "), if (length(one) > 3) ", ...")
+    few <- unlist(utils::head(one, 3))
+    paste0(paste(if (is.numeric(few)) signif(few, 6) else few, collapse = ", "), if (length(one) > 3) ", ...")
   }, "")
   shown <- data.frame(
     at = format(x$at, "%Y-%m-%d %H:%M"), asked = short(x$asked, 40), epsilon = vapply(x$epsilon, figures, ""),

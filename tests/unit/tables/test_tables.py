@@ -110,7 +110,7 @@ def planned(name: str, handle: PrivateQueryable, **more: Any) -> Any:
 
 
 def test_every_function_is_here() -> None:
-    assert set(FUNCTIONS) | {"Table", "where"} == set(miners.tables.__all__)
+    assert set(FUNCTIONS) | {"Table", "correlation", "where"} == set(miners.tables.__all__)
 
 
 @every_function
