@@ -42,7 +42,6 @@ class Settings:
         max_body: Bytes of a request.
         bodies: Bodies of more than ``moment_body`` that are in memory at a time.
         body_seconds: How long a request may take to arrive.
-        connections: How many are open at a time; the next one is answered 503.
     """
 
     threads: int = 16
@@ -60,7 +59,6 @@ class Settings:
     max_body: int = 8 * 2**20
     bodies: int = 8
     body_seconds: float = 30.0
-    connections: int = 1000
 
 
 @dataclass
