@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -93,12 +93,9 @@ class Guard:
         return origin in (proxied or [f"http://{host}"])
 
     def _is_known(self, headers: Headers) -> bool:
-        """Whether the browser has the cookie."""
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(_name(headers))
-        except CookieError:
-            return False
-        return found is not None and secrets.compare_digest(found.value.encode(), self._cookie.encode())
+        """Whether the browser has the cookie, beside those of other programs at this host, which may be written anyhow."""
+        found = cookie_parser(headers.get("cookie", "")).get(_name(headers), "")
+        return secrets.compare_digest(found.encode(), self._cookie.encode())
 
     def _opened(self, scope: Scope, known: bool) -> Response:
         """Gives the cookie for the key, once; who has it already goes to the page."""

@@ -98,6 +98,14 @@ def test_the_link_works_once() -> None:
         assert Browser(guard).ask(LINK, tried).status == 403
 
 
+@pytest.mark.parametrize("other", ['{"dark": 1}', "a b c", "", '"', "x@y=1", "é"])
+def test_cookies_of_other_programs_lock_nobody_out(other: str) -> None:
+    """A browser sends those of every port of this machine, older ones first."""
+    browser = opened(Guard(behind))
+    browser.cookies = {"theme": other, **browser.cookies, "last": other}
+    assert browser.ask().text == "inside"
+
+
 @pytest.mark.parametrize(
     "headers",
     [
