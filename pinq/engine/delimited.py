@@ -423,7 +423,7 @@ class Workbooks(TextFiles):
                 return "true" if cell else "false"
             case float() | int():
                 # 7.0 is the code 7: a sheet has no whole numbers.
-                number = str(int(cell)) if cell == int(cell) and abs(cell) < 1e15 else repr(cell)
+                number = str(int(cell)) if abs(cell) < 1e15 and cell == int(cell) else repr(cell)
                 return number.replace(".", self._dialect.decimal)
             case datetime():
                 return cell.isoformat(" ") if cell.time() != time() else str(cell.date())

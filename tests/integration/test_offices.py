@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import duckdb
 import pandas as pd
@@ -134,6 +135,21 @@ def test_a_sheet_is_read_as_its_cells_say(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", cells["Geburtsdatum"])
     assert (cells["Fallkosten"], cells["Code"], cells["Beatmet"]) == (None, cells["Code"], "false")
     assert cells["Code"] in ("007", "012", "101")
+
+
+def test_a_number_that_is_none_is_one_lost_value(tmp_path: Path) -> None:
+    """Files of other programs may hold infinite numbers, or none."""
+    pytest.importorskip("python_calamine", reason="workbooks need the extra `excel`")
+    file, numbers = tmp_path / "hospital.xlsx", iter([b"1e400", b"NaN"])
+    with ZipFile(BOOKS / "hospital.xlsx") as old, ZipFile(file, "w") as new:
+        for name in old.namelist():
+            cells = re.sub(rb"(?<=<v>)\d+\.\d+(?=</v>)", lambda found: next(numbers, found[0]), old.read(name))
+            new.writestr(name, cells)
+    assert next(numbers, None) is None
+    source = {"source": str(file), "csv": {"sheet": "Fälle 2024", "skip": 3, "decimal": ","}}
+    columns = {"Fallkosten": {"type": "numeric", "lower": 0, "upper": 10**6, "nullable": True}}
+    report = check(Policy.model_validate({"dataset": "h", "cap": 1, "max_rows": 999, "columns": columns, **source}))
+    assert (report.source_rows, report.encoded_rows) == (ROWS, ROWS)
 
 
 def test_what_is_wrong_with_a_workbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
