@@ -93,7 +93,7 @@ class Guard:
         return origin in (proxied or [f"http://{host}"])
 
     def _is_known(self, headers: Headers) -> bool:
-        """Whether the browser has the cookie, beside those of other programs at this host, which may be written anyhow."""
+        """Whether the browser has the cookie, beside those of other programs, which may be written in any way."""
         found = cookie_parser(headers.get("cookie", "")).get(_name(headers), "")
         return secrets.compare_digest(found.encode(), self._cookie.encode())
 
