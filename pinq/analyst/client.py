@@ -17,6 +17,7 @@ import os
 import random
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from fractions import Fraction
@@ -76,6 +77,7 @@ class SignedIn(httpx.Auth):
         described = _asked(f"{issuer}/.well-known/openid-configuration", self._trusted)
         self._provider = _read(described, f"{issuer} is no identity provider")
         self._token, self._refresh = "", ""
+        self._renewing = threading.Lock()  # a refresh token may count once, and questions are asked side by side
         self._take(self._by_device(show))
         payload = self._token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -83,9 +85,10 @@ class SignedIn(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Signs a request; once more with a new token where it is refused."""
-        request.headers["Authorization"] = f"Bearer {self._token}"
+        sent = self._token
+        request.headers["Authorization"] = f"Bearer {sent}"
         response = yield request
-        if response.status_code == 401 and self._renewed():
+        if response.status_code == 401 and self._renewed(sent):
             request.headers["Authorization"] = f"Bearer {self._token}"
             yield request
 
@@ -108,16 +111,15 @@ class SignedIn(httpx.Auth):
                 return _read(answer, f"{issuer} let nobody in ({error})")
         raise Unavailable(f"Nobody signed in at {issuer} in time. Connect again.")
 
-    def _renewed(self) -> bool:
-        """Whether there is another token."""
-        if not self._refresh:
-            return False
-        words = {"grant_type": "refresh_token", "refresh_token": self._refresh}
-        answer = self._posted(self._provider["token_endpoint"], **words)
-        before = self._token
-        if answer.is_success:
-            self._take(answer.json())
-        return self._token != before
+    def _renewed(self, sent: str) -> bool:
+        """Whether there is another token than the one that was sent."""
+        with self._renewing:
+            if self._refresh and self._token == sent:
+                words = {"grant_type": "refresh_token", "refresh_token": self._refresh}
+                answer = self._posted(self._provider["token_endpoint"], **words)
+                if answer.is_success:
+                    self._take(_read(answer, ""))
+            return self._token != sent
 
     def _take(self, answer: dict[str, Any]) -> None:
         self._token = answer.get("id_token", self._token)
