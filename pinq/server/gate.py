@@ -124,9 +124,9 @@ class Gate:
         if "content-length" in http.headers and "transfer-encoding" in http.headers:
             raise QueryError("the request says its length in two ways, of which a proxy may have believed the other.")
         self._throttle.check(visit.address, visit.token)
-        if self.people is not None and token and not token.startswith(PREFIX) and visit.asked in self.datasets:
+        if self.people is not None and token and not token.startswith(PREFIX):
             try:
-                visit.token = await self._in_thread(self.people.opened_by, token, self.datasets[visit.asked])
+                visit.token = await self._in_thread(self.people.opened_by, token, self.datasets.get(visit.asked))
             except Unknown as unknown:
                 visit.reason = str(unknown)
         try:

@@ -61,19 +61,20 @@ class People:
         self._keys: Any = None
         self._read, self._lock = -math.inf, threading.Lock()
 
-    def opened_by(self, token: str, dataset: Dataset) -> str:
+    def opened_by(self, token: str, dataset: Dataset | None) -> str:
         """Returns the digest under which a token's person may have a grant of a dataset.
 
-        A member of a group of the policy who has none gets one, once: an ended one stays ended.
+        A member of a group of the policy who has none gets one, once: an ended one stays ended. Where there is
+        no such dataset the token is looked at all the same, so that no time tells which there are.
 
         Raises:
             Unknown: The token does not count.
         """
         name, groups = self._person(token)
         own, member = (person_digest(self._issuer, name, member=by_group) for by_group in (False, True))
-        granted = {} if dataset.policy.sign_in is None else dataset.policy.sign_in.groups
+        granted = dataset.policy.sign_in.groups if dataset is not None and dataset.policy.sign_in is not None else {}
         joined = next((group for group in granted if group in groups), None)
-        if joined is None or dataset.ledger.knows(own):
+        if dataset is None or joined is None or dataset.ledger.knows(own):
             return own
         dataset.ledger.holder(member)  # reads what other processes logged
         if not dataset.ledger.knows(own) and not dataset.ledger.knows(member):
@@ -95,6 +96,7 @@ class People:
                 leeway=LEEWAY,
                 iss={"essential": True, "values": [self._issuer, f"{self._issuer}/"]},
                 aud={"essential": True, "value": self._client},
+                azp={"value": self._client},  # for whom it was made, where several may read it
                 exp={"essential": True},
             ).validate(claims)
         except httpx.HTTPError as error:

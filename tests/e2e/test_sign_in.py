@@ -28,6 +28,7 @@ PEOPLE = (
     {"sub": "ana", "email": "ana@example.org", "email_verified": True},
     {"sub": "bob", "email": "bob@example.org", "email_verified": False, "groups": ["lab", "all"]},
     {"sub": "eve", "groups": ["all"]},
+    {"sub": "ivy", "azp": "elsewhere"},
 )
 
 
@@ -104,6 +105,7 @@ def test_a_member_of_a_group_gets_its_grant_once(policy: Path, server: Server, i
 def test_others_get_the_one_answer_and_the_log_says_why(policy: Path, server: Server, issuer: str, late: str) -> None:
     """Nobody's token, another client's, a changed one, one without a signature, and one of another provider."""
     grant(policy, "ana", 2, sign_in=True)
+    grant(policy, "ivy", 2, sign_in=True)
     good = oidc.id_token(issuer, "ana")
     head, body, signature = good.split(".")
     claims = json.loads(base64.urlsafe_b64decode(body + "=="))
@@ -112,6 +114,7 @@ def test_others_get_the_one_answer_and_the_log_says_why(policy: Path, server: Se
     tokens = [
         oidc.id_token(issuer, "eve"),
         oidc.id_token(issuer, "ana", client="elsewhere"),
+        oidc.id_token(issuer, "ivy"),
         f"{head}.{forged}.{signature}",
         f"{unsigned}.{body}.",
         oidc.id_token(late, "ana"),
@@ -125,6 +128,13 @@ def test_others_get_the_one_answer_and_the_log_says_why(policy: Path, server: Se
     assert "an ID token does not count: InvalidClaimError" in said
     assert "BadSignatureError" in said
     assert budget(server, good).status_code == 200
+
+
+def test_a_token_is_looked_at_whether_or_not_there_is_the_dataset(server: Server, late: str) -> None:
+    """Else how long that takes, and what the log says, would tell which names are datasets."""
+    with server.http(Authorization=f"Bearer {oidc.id_token(late, 'ana')}") as client:
+        assert client.get("/v1/nothing/budget").status_code == 401
+    assert reasons(server) == ["an ID token does not count: BadSignatureError"]
 
 
 def test_an_expired_token_ends(late: str, tmp_path: Path) -> None:
