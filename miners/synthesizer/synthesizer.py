@@ -22,7 +22,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, many, remember_fit, rows_text
+from miners.budget.plan import (
+    Bill,
+    Plan,
+    PlanLine,
+    begin_fit,
+    count_scale,
+    loss_text,
+    many,
+    patient,
+    remember_fit,
+    rows_text,
+)
 from miners.estimator import Kept, public_schema
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, pyplot
@@ -603,7 +614,7 @@ class Synthesizer(Kept):
             if history and reuse:
                 raise QueryError("are both given", parameter="reuse and history", allowed="one of them")
             if history:
-                purchase = purchase.with_history(handle, history)
+                purchase = purchase.with_history(handle.through(patient), history)
             warnings, before = self._warnings(purchase, None), purchase.before
             asked, certificate = begin_fit(self, handle, target, purchase.needed, warnings, reuse=reuse, before=before)
         with Bill(handle) as bill:
