@@ -287,7 +287,9 @@ def correlation(
         columns: Their names; None for all numeric ones. A categorical column enters as an indicator
             for each value but the first.
         epsilon: What the whole table costs.
-        level: With which probability each interval holds what noise would have hidden.
+        level: With which probability each interval holds the number that noise hides. How far rows that
+            count less move a correlation is not in it: on normal columns intervals hold the exact one as
+            often, with heavy tails and little epsilon less often (docs/linear.md).
         reuse: Return the stored answers where this was asked before, at no cost.
 
     Returns:
@@ -301,7 +303,10 @@ def correlation(
     lines = [scale_line(schema, names, scales)] if measured else []
     lines.append(product_line(schema, norm, "all", "products of columns", products))
     Coordinates.unasked(schema, names).products().check(schema)
-    notes = ("rows far from the mean count less, and numbers beyond some deviations as these.",)
+    notes = (
+        "rows far from the mean count less, and numbers beyond some deviations as these: intervals account for "
+        "noise alone.",
+    )
     title = f"correlation of {', '.join(names)}"
 
     def answer() -> Table:

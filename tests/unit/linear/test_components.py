@@ -87,6 +87,20 @@ def test_components_of_indicators_and_of_too_much_noise() -> None:
             PCA.from_json(forged)
 
 
+def test_intervals_of_correlations_hold_where_one_factor_is_in_all_columns() -> None:
+    """There rows are long or short together, so shortening the long ones would make columns seem independent."""
+    draw = np.random.default_rng(4)
+    points = (draw.normal(size=(ROWS, 1)) + draw.normal(size=(ROWS, WIDTH))) / np.sqrt(2)
+    rows = pd.DataFrame(points, columns=list(COLUMNS))
+    exact = rows.corr().to_numpy().ravel()
+    schema = Schema(columns=dict.fromkeys(COLUMNS, Numeric(lower=-8, upper=8)), max_rows=ROWS)
+    with simulated(schema, data=rows, epsilon=1) as handle:
+        table = correlation(handle, epsilon=0.2)
+    held = ((table["low"] <= exact) & (exact <= table["high"]))[exact < 1 - 1e-9]
+    assert held.mean() > 0.75
+    assert "noise alone" in table.notes[0]
+
+
 def test_correlations_are_those_of_the_rows(rows: pd.DataFrame) -> None:
     """Their intervals hold 95 % of the exact ones or nearly, a column with itself is 1, and a map is drawn; reuse is free."""
     exact = rows[list(COLUMNS)].corr().to_numpy().ravel()
