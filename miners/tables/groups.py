@@ -277,7 +277,7 @@ def correlation(
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
-    """Correlates columns, two and two; ``plot`` draws a map.
+    """Computes the correlations of all pairs of columns; ``plot`` draws a map.
 
     Rows far from the mean in many columns count less, and numbers beyond some deviations as these:
     on normal columns that changes hardly anything, on others it is what a robust correlation does.

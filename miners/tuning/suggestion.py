@@ -245,8 +245,8 @@ class Suggestion:
             ax.axvline(self.epsilon, color=COLOURS[2], linewidth=1, label=f"epsilon {self.epsilon:g}")
         ax.set_xscale("log")
         ax.set_xlabel("epsilon")
-        ax.set_ylabel("accuracy on fresh made-up rows")
-        ax.set_title(f"{self.miner}, {self.rows:,} made-up rows", fontsize=10)
+        ax.set_ylabel("accuracy on fresh dummy rows")
+        ax.set_title(f"{self.miner}, {self.rows:,} dummy rows", fontsize=10)
         ax.legend()
         return ax
 
@@ -284,7 +284,7 @@ def suggest(
     seed: int = 0,
     progress: bool = True,
 ) -> Suggestion:
-    """Finds the smallest epsilon at which a miner reaches an accuracy on made-up rows.
+    """Finds the smallest epsilon at which a miner reaches an accuracy on dummy rows.
 
     It cannot tell how well the miner does on the real table, whose rows follow other rules. Read
     the answer as the order of magnitude below which a budget is wasted, and compare miners by it.

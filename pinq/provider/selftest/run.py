@@ -183,7 +183,7 @@ Result = Finding | Law | Canary | Check
 
 @dataclass(frozen=True)
 class Report:
-    """What the whole test saw.
+    """The results of the whole self-test.
 
     Attributes:
         version: Of the package.
@@ -526,7 +526,7 @@ def selftest(
     server: bool = False,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
-    """Measures what the installed system really loses, on made-up tables.
+    """Measures the real privacy loss of the installed system, on dummy tables.
 
     Args:
         policy: Whose schema is asked for, on made-up rows; its source is compared with it and its ledger's
