@@ -34,7 +34,7 @@ from pinq.public.schema import Schema
 
 # All chosen on three tables and made-up normal columns at epsilon .1 to 4 (docs/linear.md).
 LIMIT, MOST = 0.6, 10.0  # of the expected norm: the least and the most
-FINE = 0.03  # deviation of the noise in a correlation below which longer rows are kept: what shortening hides is less
+FINE = 0.01  # deviation of the noise in a correlation below which longer rows are kept as they are
 SCALE_NORM = 0.75  # of a column's sum and square over its bounds, of 2 at most
 NORMAL_SIZE = 0.8  # mean size of a normal number, in deviations
 INDICATED = 0.7  # of a categorical column: how often its value is not the first
@@ -64,12 +64,14 @@ class Norm:
         categorical: How many others.
         target: Whether a numeric target counts in each row.
         scale: Of the noise in a count, as a share of the rows.
+        fine: Deviation of the noise in a correlation below which longer rows are kept.
     """
 
     numeric: int
     categorical: int
     target: bool = False
     scale: float = math.inf
+    fine: float = FINE
 
     @classmethod
     def of(
@@ -93,7 +95,7 @@ class Norm:
             return size
         square = 1 + self.numeric + INDICATED * self.categorical + added**2
         expected = (size**2 + square) / 2
-        return expected * min(MOST, max(LIMIT, FINE / (ROOT * self.scale * expected)))
+        return expected * min(MOST, max(LIMIT, self.fine / (ROOT * self.scale * expected)))
 
 
 @dataclass(frozen=True, eq=False)

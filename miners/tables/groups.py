@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -266,6 +267,7 @@ def _stacked(numbers: Sequence[np.ndarray]) -> np.ndarray:
 
 
 SHARES = (15, 85)  # of epsilon: scales, products
+FINE = 0.03  # deviation of the noise in a correlation up to which rows are kept long: what shortening hides is less
 
 
 @TableFunction
@@ -299,7 +301,7 @@ def correlation(
     names = asked_columns(schema, None, list(schema.numeric_columns) if columns is None else columns)
     total, measured = Epsilon.of(epsilon), any(name in schema.numeric_columns for name in names)
     scales, products = spread(total, SHARES) if measured else (ZERO, total)
-    norm = Norm.of(schema, names, products)
+    norm = replace(Norm.of(schema, names, products), fine=FINE)
     lines = [scale_line(schema, names, scales)] if measured else []
     lines.append(product_line(schema, norm, "all", "products of columns", products))
     Coordinates.unasked(schema, names).products().check(schema)

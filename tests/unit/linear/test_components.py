@@ -33,14 +33,14 @@ def rows() -> pd.DataFrame:
 
 @pytest.mark.parametrize("scaled", [True, False])
 def test_components_are_those_of_the_rows(rows: pd.DataFrame, scaled: bool) -> None:
-    """Within three degrees, variances within a tenth, in deviations and in units of the columns; transformed rows are along them."""
+    """Within five degrees, variances within a tenth, in deviations and in units of the columns; transformed rows are along them."""
     with simulated(SCHEMA, data=rows, epsilon=4) as handle:
         miner = PCA(epsilon=4, n_components=2, scaled=scaled).fit(handle)
     points = rows[list(COLUMNS)].to_numpy()
     points = (points - points.mean(axis=0)) / (points.std(axis=0) if scaled else 1)
     _, sizes, exact = np.linalg.svd(points, full_matrices=False)
     cosines = np.linalg.svd(exact[:2] @ miner.components_.T)[1]
-    assert cosines.min() > np.cos(np.radians(3))
+    assert cosines.min() > np.cos(np.radians(5))
     assert miner.explained_variance_ratio_ == pytest.approx((sizes**2 / (sizes**2).sum())[:2], rel=0.1)
     moved = miner.transform(rows)
     assert moved.var(axis=0) == pytest.approx((points @ miner.components_.T).var(axis=0), rel=0.1)
