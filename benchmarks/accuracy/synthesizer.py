@@ -12,6 +12,7 @@ import argparse
 import itertools
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -174,7 +175,7 @@ def beside_a_miner(name: str, epsilon: float, run: int) -> dict[str, object]:
     held_out = np.random.default_rng(run).random(len(frame)) < 0.3
     train, test = frame[~held_out], frame[held_out]
     with pinq.simulate(schema, data=train[list(schema.columns)], epsilon=2 * epsilon) as handle:
-        miner = recommend(schema, target, epsilon).miner.fit(handle, target)
+        miner: Any = recommend(schema, target, epsilon).miner.fit(handle, target)
         fitted = Synthesizer(epsilon=epsilon, random_state=run).fit(handle, target)
     specs, last = fitted.model_.specs, fitted.model_.columns.index(target)
     exact, made, real = (codes_of(schema, specs, own) for own in (train, fitted.sample(random_state=run), test))

@@ -219,9 +219,8 @@ def test_the_corrected_test_is_students_but_for_its_variance() -> None:
 def test_pruning_helps_the_exact_tree_where_classes_are_noisy() -> None:
     figure = FIGURES["fig4"]
     rule = figure.rule(0)
-    rows = Rows(
-        figure.schema(), "class", None, made_up_rows(rule, 2000, noise=0.1, seed=1), made_up_rows(rule, 4000, seed=2)
-    )  # type: ignore[arg-type]
+    noisy, clean = made_up_rows(rule, 2000, noise=0.1, seed=1), made_up_rows(rule, 4000, seed=2)
+    rows = Rows(figure.schema(), "class", None, noisy, clean)  # type: ignore[arg-type]
     deep, pruned, exact = (
         exact_tree(pruned=prune, max_depth=depth)(rows, 0) for prune, depth in ((False, None), (True, None), (False, 1))
     )

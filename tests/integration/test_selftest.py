@@ -198,6 +198,7 @@ def test_canaries_see_a_miner_with_a_tenth_of_the_noise(tmp_path: Path) -> None:
     fits = plugin("pinq.selftest", "miners", "")
     assert set(fits) >= {"DiffPID3", "SuLQID3", "DiffPC45", "Scorecard"}
     (canary,) = measure_canary("Scorecard", fits["Scorecard"], tmp_path)
+    assert isinstance(canary, Canary)
     assert canary.holds
     assert canary.sharp
 

@@ -272,8 +272,13 @@ def test_a_class_that_noise_hides_is_told(classes: tuple[str, ...]) -> None:
     """Of 20,000 rows 5 of a class are too few at epsilon .5, and 2,000 are not; nobody else is named."""
     random = np.random.default_rng(6)
     a, b = random.uniform(0, 9, 20_000), random.choice(["u", "v"], 20_000)
-    columns = {"a": pinq.Numeric(lower=0, upper=9), "b": pinq.Categorical(values=("u", "v"))}
-    schema = pinq.Schema(columns={**columns, "y": pinq.Categorical(values=classes)}, max_rows=20_000)
+    y_column = pinq.Categorical(values=classes)
+    columns: dict[str, Any] = {
+        "a": pinq.Numeric(lower=0, upper=9),
+        "b": pinq.Categorical(values=("u", "v")),
+        "y": y_column,
+    }
+    schema = pinq.Schema(columns=columns, max_rows=20_000)
     for rare in (5, 2000):
         y = np.where(random.random(20_000) < 0.4, "mid" if len(classes) > 2 else "no", "no").astype(object)
         y[np.argsort(-a)[:rare]] = "yes"

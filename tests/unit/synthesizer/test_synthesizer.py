@@ -176,7 +176,8 @@ def test_columns_of_very_many_values_leave_room_for_pairs_of_others() -> None:
 def asked_before(handle: pinq.PrivateQueryable, epsilon: float) -> None:
     """All tables of a model of three columns, in any order of columns, and two that are none of its."""
     sex, smokes, age = Values("sex"), Values("smokes"), Cuts("age", (20, 40, 60, 80))
-    for specs in [(sex,), (smokes,), (age,), (sex, smokes), (smokes, age), (sex, age)]:
+    tables: list[tuple[Any, ...]] = [(sex,), (smokes,), (age,), (sex, smokes), (smokes, age), (sex, age)]
+    for specs in tables:
         handle.partition(*specs).noisy_count(epsilon=epsilon)
     handle.partition(Cuts("age", (30,)), smokes).noisy_count(epsilon=epsilon)  # other cells than the model's
     handle.partition(smokes)[True].partition(sex).noisy_count(epsilon=epsilon)  # of some rows alone
