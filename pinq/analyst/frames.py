@@ -122,7 +122,8 @@ class History(pd.DataFrame):
 
     @property
     def _note(self) -> str:
-        return f"\n{len(self):,} questions; pd.DataFrame(h.history()) shows each." if any(self["act"]) else ""
+        questions = "1 question" if len(self) == 1 else f"{len(self):,} questions"
+        return f"\n{questions}; pd.DataFrame(h.history()) shows each." if any(self["act"]) else ""
 
 
 def _summed(questions: pd.DataFrame) -> list[object]:
