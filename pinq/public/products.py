@@ -247,14 +247,15 @@ class Products(RowFunction[ProductVectors]):
         object.__setattr__(self, "ranges", ranges)
         if not names or len(set(names)) < len(names):
             raise QueryError(f"is {names!r}", parameter="names", allowed="one column or more, each once")
-        for name in ("ranges", "sizes"):
-            if len(getattr(self, name)) not in (0, len(names)):
-                allowed = f"empty, or one for each of {len(names)} columns"
-                raise QueryError(f"has {len(getattr(self, name))} members", parameter=name, allowed=allowed)
+        each = f"empty, or one for each of {len(names)} columns"
+        if len(ranges) not in (0, len(names)):
+            raise QueryError(f"has {len(ranges)} members", parameter="ranges", allowed=each)
+        if len(self.sizes) not in (0, len(names)):
+            raise QueryError(f"has {len(self.sizes)} members", parameter="sizes", allowed=each)
         if any(own is not None and not -FAR <= own[0] < own[1] <= FAR for own in ranges):
             raise QueryError(f"is {ranges!r}", parameter="ranges", allowed="the lower number first, both within 1e100")
-        object.__setattr__(self, "sizes", tuple(_size("sizes", size) for size in self.sizes))
-        object.__setattr__(self, "constant", _size("constant", self.constant))
+        object.__setattr__(self, "sizes", tuple(_size(size, parameter="sizes") for size in self.sizes))
+        object.__setattr__(self, "constant", _size(self.constant, parameter="constant"))
         if self.pairs not in get_args(Pairs):
             raise QueryError(f"is {self.pairs!r}", parameter="pairs", allowed="'all', 'squares' or 'sums'")
         if self.fixed is not None and self.fixed not in names:
@@ -349,10 +350,10 @@ def _units(size: float) -> int:
     return max(1, round(size * ENTRY))
 
 
-def _size(name: str, size: object) -> float:
+def _size(size: object, *, parameter: str) -> float:
     """``QueryError`` unless a size is above 0 and at most 1."""
     if not is_number(size, 1e-9, 1):
-        raise QueryError(f"is {size!r}", parameter=name, allowed="above 0 and at most 1")
+        raise QueryError(f"is {size!r}", parameter=parameter, allowed="above 0 and at most 1")
     return float(size)
 
 

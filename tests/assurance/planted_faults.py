@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "noise for a narrower range, of values that are not clamped to it",
         "pinq/engine/rows.py",
-        "np.clip(value, self.moments.first, self.moments.last) - self.moments.first",
-        "value - self.moments.first",
+        "np.clip(value, self.moments.first, self._last) - value.dtype.type(self.moments.first)",
+        "value - value.dtype.type(self.moments.first)",
         (SAMPLERS,),
     ),
     Fault(

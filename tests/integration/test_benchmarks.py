@@ -277,11 +277,16 @@ def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None
 
 OF_ONE_RUN = ("growth.csv", "mapped.csv", "table-6.csv", "wire.csv", "runs.csv")  # times, bytes, a line for each run
 OTHERWISE = ("errors.csv",)  # its column `runs` says it
+LINES_OF_RUNS = ("coverage-", "miners-")  # a line for each run, too
 
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in sorted(RESULTS.glob("*/*.csv")) if path.name not in OF_ONE_RUN + OTHERWISE],
+    [
+        path
+        for path in sorted(RESULTS.glob("*/*.csv"))
+        if path.name not in OF_ONE_RUN + OTHERWISE and not path.name.startswith(LINES_OF_RUNS)
+    ],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_every_figure_says_how_many_runs_it_is_of(path: Any) -> None:
