@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from pinq.engine import open_engine
-from pinq.public.derivatives import Packing
+from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis
 from tests.checkout import ROOT
@@ -35,7 +35,7 @@ ON_SPARK = [
 
 
 @dataclass(frozen=True)
-class Slow:
+class Slow(RowMeasure):
     """Sums of nothing, so slowly that a worker can be stopped meanwhile; it leaves its process id.
 
     Attributes:
@@ -46,10 +46,11 @@ class Slow:
     inputs: tuple[Axis, ...] = ()
     width = 1
     steps = 1
+    sums = 1
     packing = Packing.of([(0, 1)])
 
     @property
-    def cells(self) -> tuple[tuple[Axis, ...], ...]:
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:  # type: ignore[override]
         return tuple((axis,) for axis in self.inputs)
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> Slow:
