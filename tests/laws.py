@@ -9,14 +9,20 @@ errors below that larger loss; the bound itself lies 5.3 of them below what it s
 an event of probability 1/2 falls to exp(-1.5 / 0.7) / 2 = 0.059, so ln(p / q) has the standard
 error sqrt((16 + 1) / 4500) = 0.061 from 9,000 draws, half of which measure, and 2.14 - 1.5 is 10.5
 of those. Either way a test fails by chance less than once in a million runs.
+
+A level that is promised (intervals that hold in 95 % of all draws) is no number of successes: of 40
+intervals that hold at .97, fewer than 37 hold once in sixty runs. ``at_least`` and ``at_most`` know
+the number that a right level almost never misses.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
+from scipy.stats import binom
 
 from pinq.curator.mechanisms import Weighted
 from pinq.provider.selftest.claims import flip_law
@@ -26,6 +32,8 @@ __all__ = [
     "ALMOST_NEVER",
     "PARTS",
     "WEAK",
+    "at_least",
+    "at_most",
     "flip_law",
     "interval_of",
     "law_is",
@@ -63,6 +71,17 @@ def interval_of(noise: np.ndarray, edges: np.ndarray) -> np.ndarray:
 def law_is(drawn: np.ndarray, law: np.ndarray) -> None:
     """Chi-square of draws 0 .. len(law) - 1 against their probabilities; rare outcomes are taken together."""
     assert chi_square(drawn, law) > ALMOST_NEVER
+
+
+def at_least(level: float, successes: Iterable[bool]) -> None:
+    """Fails if independent tries, each of which succeeds with ``level`` or more, almost never succeed so rarely."""
+    tries = np.array(list(successes), dtype=bool)
+    assert binom.cdf(tries.sum(), tries.size, level) > ALMOST_NEVER, f"{tries.sum()} of {tries.size}, not {level:.0%}"
+
+
+def at_most(level: float, successes: Iterable[bool]) -> None:
+    """Fails if independent tries, each of which succeeds with ``level`` or less, almost never succeed so often."""
+    at_least(1 - level, (not success for success in successes))
 
 
 def weighted(scores: list[int], members: list[int], mass: list[int]) -> Weighted:

@@ -34,6 +34,7 @@ from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
 from tests.handles import simulated
+from tests.laws import at_least
 
 ROWS = 4000
 SURE = 20_000
@@ -444,13 +445,13 @@ def test_bins_of_a_variance_follow_public_facts_and_a_chosen_median() -> None:
 
 
 def test_a_standard_deviation_is_exact_where_the_declared_range_is_wide() -> None:
-    """Within 5 % at epsilon 0.5, for 4,000 rows on a thirtieth of the range; intervals hold, of 40 at least 37."""
+    """Half of all draws are within 5 % at epsilon 0.5, for 4,000 rows on a thirtieth of the range; intervals hold."""
     schema = Schema(columns={"heat": Numeric(lower=-100, upper=200)}, max_rows=ROWS)
     data = pd.DataFrame({"heat": np.random.default_rng(2).normal(20, 2, ROWS)})
     handle = simulated(schema, rows=ROWS, epsilon=100, data=data)
     tables = [std(handle, "heat", epsilon="0.5").frame.iloc[0] for _ in range(40)]
-    assert np.median([abs(row["value"] - data.heat.std()) for row in tables]) < 0.05 * data.heat.std()
-    assert sum(row["low"] <= data.heat.std() <= row["high"] for row in tables) >= 37
+    at_least(0.8, (abs(row["value"] - data.heat.std()) < 0.05 * data.heat.std() for row in tables))  # 95 of 100 are
+    at_least(0.95, (row["low"] <= data.heat.std() <= row["high"] for row in tables))
 
 
 def test_a_summary_describes_every_column() -> None:
