@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: pictures help setup demo test test-pythons test-newest test-each-python test-oldest test-unit test-privacy test-e2e test-spark test-spark-quick explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
+.PHONY: pictures help setup demo test test-pythons test-newest test-each-python test-oldest test-unit test-privacy test-e2e test-spark test-spark-quick explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure moved wheel docs site clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -150,6 +150,9 @@ reproduce-secure: $(READY) ## secure ID3: Table 6.1 of its paper beside MPyC's d
 
 reproduce-diprime: $(READY) ## tables and figures of the DiPriMe paper on our miners; goes on where it stopped (ARGS=--quick: minutes; results in benchmarks/results/diprime)
 	$(BIN)/python -m benchmarks.papers.diprime $(ARGS)
+
+moved: $(READY) ## results whose code has moved since they were measured
+	$(BIN)/python -m benchmarks.harness.origin
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .

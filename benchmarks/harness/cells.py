@@ -14,7 +14,7 @@ import pandas as pd
 
 __all__ = ["Cell", "Store"]
 
-DTYPES = {"figure": str, "algorithm": str, "x": float, "run": int, "measure": str, "value": float}
+DTYPES = {"figure": str, "algorithm": str, "x": float, "run": int, "measure": str, "value": float, "origin": str}
 
 
 class Cell(NamedTuple):
@@ -37,15 +37,22 @@ class Cell(NamedTuple):
     value: float
 
 
+COLUMNS = (*Cell._fields, "origin")
+
+
 class Store:
     """A store keeps cells in a file and knows which runs are done.
 
     The cells of a run are written together, at once: whatever ends the program loses whole runs,
     and none but the last.
+
+    Args:
+        path: The file.
+        origin: Which code measures the cells that are added, noted beside each.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, origin: str = "") -> None:
+        self.path, self.origin = path, origin
         self.done: set[tuple[str, str, float, int]] = set()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
@@ -53,12 +60,12 @@ class Store:
             _check_columns(path)
             self.done = _runs(self.frame())
         else:
-            self._write([Cell._fields])
+            self._write([COLUMNS])
 
     def add(self, cells: Iterable[Cell]) -> None:
         """Appends cells and remembers their runs as done."""
         cells = list(cells)
-        self._write(cells)
+        self._write((*cell, self.origin) for cell in cells)
         self.done.update((cell.figure, cell.algorithm, float(cell.x), cell.run) for cell in cells)
 
     def forget(self, algorithm: str, figures: Iterable[str] | None = None) -> int:
@@ -81,7 +88,7 @@ class Store:
 
     def frame(self) -> pd.DataFrame:
         """Returns all cells, a row each."""
-        return pd.read_csv(self.path, dtype=DTYPES)
+        return pd.read_csv(self.path, dtype=DTYPES).fillna({"origin": ""})
 
     def _write(self, rows: Iterable[tuple[object, ...]]) -> None:
         text = io.StringIO()
@@ -106,8 +113,8 @@ def _check_columns(path: Path) -> None:
     """Ends the program where the file is no store of these columns, before anything is added to it."""
     with path.open(encoding="utf-8") as file:
         columns = file.readline().strip()
-    if columns != ",".join(Cell._fields):
+    if columns != ",".join(COLUMNS):
         raise SystemExit(
-            f"{path} has the columns {columns!r}, not {','.join(Cell._fields)!r}. "
+            f"{path} has the columns {columns!r}, not {','.join(COLUMNS)!r}. "
             "Move it away, and what it holds is measured again."
         )

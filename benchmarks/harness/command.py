@@ -22,6 +22,7 @@ import pandas as pd
 from benchmarks.harness.cells import Cell, Store
 from benchmarks.harness.datasets import why_missing
 from benchmarks.harness.measure import Experiment, measure, missing
+from benchmarks.harness.origin import origin, write_origins
 from benchmarks.harness.publish import RESULTS, ROOT, publish
 
 __all__ = ["Beside", "Study", "options", "reproduce", "run_study"]
@@ -119,7 +120,7 @@ def reproduce(study: Study[E], asked: argparse.Namespace) -> None:
     experiments = study.experiments(tuple(dict.fromkeys([*study.data, *asked.data])))
     selected = _selected(experiments, asked)
     build = ROOT / "build" / study.name
-    store = Store(build / "cells.csv")
+    store = Store(build / "cells.csv", origin())
     for algorithm in asked.redo:
         n_dropped = store.forget(algorithm, [experiment.key for experiment in selected])
         print(f"Forgotten: {n_dropped:,} cells of {algorithm!r}.", file=sys.stderr)
@@ -127,7 +128,12 @@ def reproduce(study: Study[E], asked: argparse.Namespace) -> None:
         _measure(store, _possible(selected), asked, study.beside)
     cells = store.frame()
     if not asked.quick:
-        publish(lambda folder: study.write(experiments, cells, folder), RESULTS / study.name, build / "results")
+
+        def write(folder: Path) -> None:
+            study.write(experiments, cells, folder)
+            write_origins(cells, folder)
+
+        publish(write, RESULTS / study.name, build / "results")
         return
     quick = build / "quick"
     quick.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ from benchmarks.harness.command import Study, options, reproduce
 from benchmarks.harness.datasets import stratified_folds, why_missing
 from benchmarks.harness.learners import Rows, exact_tree
 from benchmarks.harness.measure import measure, missing
+from benchmarks.harness.origin import ORIGINS, moved, write_origins
 from benchmarks.harness.publish import RESULTS, ROOT, publish, shortfall
 from benchmarks.harness.tables import replace_section
 from benchmarks.papers.dilca.__main__ import STUDY as DILCA
@@ -348,6 +349,21 @@ def test_a_quick_look_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     reproduce(FRIEDMAN_SCHUSTER, asked)
     assert (tmp_path / "build" / "friedman_schuster" / "quick" / "fig3.csv").exists()
     assert not (tmp_path / "results").exists()
+
+
+def test_results_say_which_code_made_them(tmp_path: Path) -> None:
+    """By the cells, so that a study that went on under another commit names both; code that moved since is listed."""
+    folder = tmp_path / "results" / "diprime"
+    folder.mkdir(parents=True)
+    for commit, run in (("0123456789ab", 0), ("0123456789ab", 1), ("ba9876543210+", 2)):
+        Store(tmp_path / "cells.csv", f"{commit}; Python 3").add([CELL._replace(run=run)])
+    write_origins(Store(tmp_path / "cells.csv").frame(), folder)
+    assert (folder / ORIGINS).read_text().splitlines() == [
+        "figure,origin,cells",
+        "fig3,0123456789ab; Python 3,2",
+        "fig3,ba9876543210+; Python 3,1",
+    ]
+    assert [line[:2] for line in moved(tmp_path / "results")] == [["diprime", "ba9876543210+"]]
 
 
 def test_a_store_of_other_columns_is_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where results come from: which commit measured them, with which versions; ``python -m benchmarks.harness.origin``.
+
+Each cell of a store has the key of its origin, and each folder of results a file ``origins.csv``: a line for
+each experiment and origin, with the number of cells. The command lists the experiments whose code has moved
+since: how many commits, and how many lines of the packages and of the experiment they changed.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.harness.publish import RESULTS, ROOT
+from benchmarks.harness.tables import markdown
+
+__all__ = ["ORIGINS", "commit_of", "main", "moved", "origin", "write_origins"]
+
+ORIGINS = "origins.csv"
+PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "opendp", "duckdb", "mpyc")
+CODE = ("pinq", "miners", "benchmarks/harness")
+CHANGED = "+"  # behind the commit of a tree that differs from it
+AT_MOST = "≤ "  # before the commit that brought results of which no origin is noted
+
+
+@cache
+def origin() -> str:
+    """Returns the commit of this tree, and the versions of Python and of the packages, as one text."""
+    versions = [f"{name} {metadata.version(name)}" for name in PACKAGES if _installed(name)]
+    return "; ".join([commit_of(), f"Python {platform.python_version()}", *versions])
+
+
+def commit_of() -> str:
+    """Returns the commit of this tree; a plus sign follows where the code differs from it."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE, "benchmarks/papers")
+    return _git("rev-parse", "HEAD")[:12] + (CHANGED if changed else "")
+
+
+def write_origins(cells: pd.DataFrame, folder: Path) -> None:
+    """Writes which origins the cells of each experiment have, most cells first."""
+    table = cells.groupby(["figure", "origin"]).size().rename("cells").reset_index()
+    table = table.sort_values(["figure", "cells"], ascending=[True, False])
+    table.to_csv(folder / ORIGINS, index=False, lineterminator="\n")
+
+
+def moved(results: Path = RESULTS) -> list[list[str]]:
+    """Returns a line for each folder and commit: how much of the code has moved since, and which experiments it made.
+
+    Where no origin is noted, it is at the latest the commit of the tables themselves.
+    """
+    lines = []
+    for folder in sorted({path.parent for path in results.glob("*/*.csv")}):
+        for commit, figures in _commits(folder).items():
+            commits, changed = _since(commit.strip(AT_MOST + CHANGED), f"benchmarks/papers/{folder.name}")
+            if commits or commit.endswith(CHANGED):
+                lines.append([folder.name, commit, str(commits), f"{changed:,}", ", ".join(figures)])
+    return lines
+
+
+def _commits(folder: Path) -> dict[str, list[str]]:
+    """Returns the experiments of a folder's results, by the commit that made them."""
+    if not (folder / ORIGINS).exists():
+        latest = _git("log", "-1", "--format=%h", "--abbrev=12", "--", *map(str, sorted(folder.glob("*.csv"))))
+        return {f"{AT_MOST}{latest}": ["all"]}
+    table = pd.read_csv(folder / ORIGINS, dtype=str)
+    by_commit = table.groupby(table["origin"].str.split(";").str[0], sort=False)
+    return {str(commit): sorted(set(rows["figure"])) for commit, rows in by_commit}
+
+
+def _since(commit: str, own: str) -> tuple[int, int]:
+    """Returns how many commits touched the code since one, and how many lines they changed."""
+    paths = ["--", *CODE, own]
+    commits = _git("rev-list", "--count", f"{commit}..HEAD", *paths)
+    numbers = [line.split("\t")[:2] for line in _git("diff", "--numstat", commit, "HEAD", *paths).splitlines()]
+    return int(commits or 0), sum(int(count) for pair in numbers for count in pair if count.isdigit())
+
+
+def _git(*words: str) -> str:
+    """Returns what git says of this tree; nothing where there is no git, or no such commit."""
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    return subprocess.run([git, *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def main() -> None:
+    """Prints the results whose code has moved."""
+    lines = moved()
+    print(markdown(["results", "commit", "commits since", "lines changed", "experiments"], lines) if lines else "None.")
+
+
+if __name__ == "__main__":
+    main()
