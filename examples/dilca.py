@@ -53,7 +53,7 @@ def main() -> None:
     title("2. Group the values of an attribute")
     for number, values in miner.clusters("marital_status", 3).reset_index().groupby("cluster")["marital_status"]:
         print(f"  {number}: {', '.join(values)}")
-    miner.plot("education").savefig(FOLDER / "education.png", dpi=100)
+    miner.plot("education").figure.savefig(FOLDER / "education.png", dpi=100)
     miner.plot_context().figure.savefig(FOLDER / "context.png", dpi=100)
 
     title("3. Compare records: the analyst's own, which never were behind the wall")

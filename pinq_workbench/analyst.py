@@ -368,8 +368,7 @@ def _shown(value: Any) -> str:
 def _drawn(plot: Callable[[], Any]) -> bytes:
     """A picture as an SVG file."""
     with _drawing:
-        drawn, file = plot(), io.BytesIO()
-        figure = getattr(drawn, "figure", None) or drawn
+        figure, file = plot().figure, io.BytesIO()
         figure.savefig(file, format="svg", bbox_inches="tight")
         pyplot.close(figure)
         return file.getvalue()

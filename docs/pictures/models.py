@@ -26,7 +26,7 @@ def main() -> None:
         hours = LinearRegression(epsilon=4, attributes=some).fit(handle, "hours_per_week")
         synthesizer = Synthesizer(epsilon=1, random_state=0).fit(handle)
     tree.plot(max_depth=2).figure.savefig(FOLDER / "tree.png", dpi=110, bbox_inches="tight")
-    card.plot(max_attributes=6).savefig(FOLDER / "card.png", dpi=90)
+    card.plot(max_attributes=6).figure.savefig(FOLDER / "card.png", dpi=90)
     hours.plot().figure.savefig(FOLDER / "regression.png", dpi=90)
     synthesizer.plot().figure.savefig(FOLDER / "synthesizer.png", dpi=90)
     secure(pd.read_csv("benchmarks/results/secure/accuracy.csv"))

@@ -131,9 +131,9 @@ def _python(source: str, names: dict[str, Any]) -> Callable[[], object]:
 def _faces(shown: Any) -> dict[str, Any]:
     """Returns a value as a notebook keeps it: a picture, HTML, and always text."""
     faces: dict[str, Any] = {"text/plain": repr(shown).splitlines(keepends=True)}
-    if hasattr(shown, "savefig"):
+    if hasattr(shown, "get_figure"):
         picture = io.BytesIO()
-        shown.savefig(picture, format="png", dpi=80, bbox_inches="tight")
+        shown.figure.savefig(picture, format="png", dpi=80, bbox_inches="tight")
         return faces | {"image/png": base64.b64encode(picture.getvalue()).decode()}
     if hasattr(shown, "_repr_html_"):
         faces["text/html"] = shown._repr_html_().splitlines(keepends=True)

@@ -47,7 +47,6 @@ from pinq.public.specs import MAX_PARTS, AnyCross, Cuts, Splitting, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from pinq.analyst.queryable import PrivateQueryable
 
@@ -583,7 +582,7 @@ class DPDilca(Learned):
         self._require_fitted("distances_")
         return np.array([column for name in self.distances_ for column in self.embedding(name).columns], dtype=object)
 
-    def plot(self, target: str | None = None, axes: Sequence[Axes] | None = None) -> Figure:
+    def plot(self, target: str | None = None, axes: Sequence[Axes] | None = None) -> Axes:
         """Draws an attribute's distances as a heat map, beside the dendrogram that orders it.
 
         It needs matplotlib.
@@ -591,6 +590,9 @@ class DPDilca(Learned):
         Args:
             target: The attribute; None if only one was learned.
             axes: Two axes to draw on, for the dendrogram and the map; a new figure by default.
+
+        Returns:
+            The axes of the map; ``.figure`` is the whole picture.
         """
         if target is None and len(getattr(self, "distances_", ())) == 1:
             target = next(iter(self.distances_))

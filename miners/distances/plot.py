@@ -17,7 +17,6 @@ from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 
@@ -29,7 +28,7 @@ COLOURS = "YlGnBu_r"
 NUMBERS = 12  # values; larger maps have no numbers in their cells
 
 
-def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axes: Sequence[Axes] | None) -> Figure:
+def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axes: Sequence[Axes] | None) -> Axes:
     """Draws a dendrogram and, in its order, a heat map; see ``DPDilca.plot``."""
     labels = [shorten(str(label)) for label in frame.index]
     matrix = frame.to_numpy()
@@ -52,7 +51,7 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
         color=PALE,
         loc="left",
     )
-    return map_ax.figure  # type: ignore[return-value]
+    return map_ax
 
 
 def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:

@@ -21,7 +21,6 @@ from pinq.public.schema import Schema
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
@@ -207,16 +206,20 @@ class PCA(LinearMiner):
         """Returns the names of the components: ``pca0``, ``pca1``, ..."""
         return np.array(self._model.names, dtype=object)
 
-    def plot(self, most: int = 8) -> Figure:  # type: ignore[override]
-        """Draws shares of variance, and the loadings of the first components as a map. It needs matplotlib."""
+    def plot(self, ax: Axes | None = None, most: int = 8) -> Axes:
+        """Draws the loadings of the first components as a map, on a new figure beside shares of variance.
+
+        It needs matplotlib.
+        """
+        if ax is not None:
+            return self._model.plot(ax, most)
         found, names = self._model, self._model.names[:most]
         high = 1.5 + 0.22 * len(found.coordinates.names)
-        figure, (bars, heat) = panels("components", [high, high], across=2, wide=4.0)
+        _, (bars, heat) = panels("components", [high, high], across=2, wide=4.0)
         bars.bar(names, found.ratios[:most], color=BLUE)
         bars.set_title("share of variance", fontsize=9, color=INK)
         heat.set_title("loadings", fontsize=9, color=INK)
-        found.plot(heat, most)
-        return figure
+        return found.plot(heat, most)
 
     def _checked(self, schema: Schema, target: str) -> Work:
         if not isinstance(self.scaled, bool):

@@ -35,7 +35,7 @@ from pinq.public.specs import Spec, bind
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
     from pinq.analyst.queryable import PrivateQueryable
 
@@ -226,7 +226,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         """
         return view.explained(self._model, row)
 
-    def plot(self, *, max_attributes: int | None = None) -> Figure:
+    def plot(self, *, max_attributes: int | None = None) -> Axes:
         """Draws each attribute's points with intervals, the attribute that says most first.
 
         Bars hold two standard deviations of the posterior on each side (``card.py``): what
@@ -234,6 +234,9 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
 
         Args:
             max_attributes: How many to draw; None for all.
+
+        Returns:
+            The axes of the first attribute; ``.figure`` is the whole picture.
 
         Raises:
             ImportError: matplotlib is not installed.

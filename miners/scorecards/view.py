@@ -25,7 +25,6 @@ from pinq.public.specs import Cuts
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 START = "start"
@@ -179,14 +178,14 @@ VALUES = 10  # of a categorical attribute that a panel names
 LABEL = 22  # letters
 
 
-def plot(card: Card, max_attributes: int | None) -> Figure:
+def plot(card: Card, max_attributes: int | None) -> Axes:
     """Draws a card; see ``ScorecardMiner.plot``."""
     terms = card.ranked[:max_attributes]
     figure, axes = panels("a card", [HIGH] * len(terms), across=ACROSS, wide=WIDE, least=2)
     figure.suptitle(f"{heading(card)}\n{_caption(card)}", fontsize=10, color=INK)
     for ax, term in zip(axes, terms, strict=True):
         _panel(ax, card, term)
-    return figure
+    return axes[0]
 
 
 def _caption(card: Card) -> str:

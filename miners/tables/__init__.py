@@ -24,3 +24,7 @@ __all__ = [
     "variance",
     "where",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

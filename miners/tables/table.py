@@ -36,7 +36,6 @@ from pinq.public.plugins import optional
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 P = ParamSpec("P")
@@ -141,14 +140,14 @@ class Table:
         wide = pd.concat([keys, numbers], axis=1).set_index(rows) if rows else numbers
         return wide.apply(_whole).rename_axis(columns=last)
 
-    def plot(self, ax: Axes | None = None) -> Figure:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draws bars with intervals, boxes from quantiles, or a heat map; needs matplotlib.
 
         Args:
             ax: Where to draw; by default a new figure. A summary has several panels and takes none.
 
         Returns:
-            The figure.
+            The axes; of a summary the first panel. ``.figure`` is the whole picture.
 
         Raises:
             QueryError: A table of several panels was given axes.
@@ -159,7 +158,7 @@ class Table:
         ax = ax or _axes(2 * len(self.wide()) if self.picture in ("heat", "map") else _lines(self.frame))
         {"bars": _bars, "heat": _heat, "map": _map, "boxes": _boxes}[self.picture](ax, self.frame, self.keys)
         ax.set_title(self.title, fontsize=10, loc="left")
-        return _figure(ax)
+        return ax
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -297,7 +296,7 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     ax.set_xticks(range(len(acrosses)), [_text(label) for label in acrosses], fontsize=8)
     ax.set_ylabel(rows, fontsize=9)
     ax.set_xlabel(columns, fontsize=9)
-    colours = _figure(ax).colorbar(image, ax=ax, label="rows")
+    colours = ax.figure.colorbar(image, ax=ax, label="rows")
     colours.ax.tick_params(labelsize=8)
 
 
@@ -353,7 +352,7 @@ def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
     ax.hlines(below, quantiles["low"], quantiles["high"], color=INK, linewidth=0.8)
 
 
-def _panels(table: Table, ax: Axes | None) -> Figure:
+def _panels(table: Table, ax: Axes | None) -> Axes:
     """Draws each column on axes of its own: quartiles as boxes, all else as bars."""
     if ax is not None:
         raise QueryError("a table of several columns takes a figure of its own; call plot() without `ax`.")
@@ -366,7 +365,7 @@ def _panels(table: Table, ax: Axes | None) -> Figure:
         (_boxes if quantiles else _bars)(axes, frame, keys)
         axes.set_title(title, fontsize=9, loc="left")
     figure.suptitle(table.title, fontsize=10, x=0.01, ha="left")
-    return figure
+    return grid[0]
 
 
 def _panel_frames(table: Table) -> list[tuple[str, pd.DataFrame]]:
@@ -436,8 +435,3 @@ def _lines(frame: pd.DataFrame) -> int:
 def _axes(lines: int) -> Axes:
     figure = pyplot("a table").figure(figsize=(WIDE, TITLE + max(6, lines) * BAR), layout="constrained")
     return figure.add_subplot()
-
-
-def _figure(ax: Axes) -> Figure:
-    # Of a figure inside a figure, the outer one; `get_figure(root=True)` is newer than what we admit.
-    return ax.figure.figure

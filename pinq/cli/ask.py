@@ -354,7 +354,7 @@ def table(
         return
     made = make(handle, asked, **words)
     if picture is not None:
-        made.plot().savefig(picture, bbox_inches="tight")
+        made.plot().figure.savefig(picture, bbox_inches="tight")
     _print_made(made, handle, as_json)
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 
 from miners import DPExtraTrees, FitWarning
 from miners.budget.plan import loss_text
@@ -101,6 +102,15 @@ def test_what_was_learned_is_a_table(form: Form) -> None:
         rules = miner.rules()
         assert len(rules) == frame["split"].isna().sum()
         assert rules["rule"].str.contains("all rows| = | in |<|>|missing").all()
+
+
+@every_miner
+def test_every_model_is_drawn_on_axes(form: Form) -> None:
+    """In a figure of its own, which a notebook shows once."""
+    miner = fitted(form)
+    axes = miner.plot(next(iter(miner.distances_))) if form.learns == "distances" else miner.plot()
+    assert isinstance(axes, Axes)
+    assert axes in axes.figure.axes
 
 
 @every_form

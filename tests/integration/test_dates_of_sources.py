@@ -167,7 +167,7 @@ def test_tables_and_their_pictures_show_dates(handle: PrivateQueryable) -> None:
     assert histogram(handle, "born", bins=3, epsilon=10).to_frame()["born"][0] == "< 1967-01-02"
     pytest.importorskip("matplotlib")
     for table in (quantiles(handle, "born", [0.25, 0.5, 0.75], by="sex", epsilon=100), whole):
-        figure = table.plot()
+        figure = table.plot().figure
         figure.canvas.draw()
         texts = {text.get_text() for axes in figure.axes for text in axes.get_xticklabels()}
         assert any(text.startswith("19") for text in texts)

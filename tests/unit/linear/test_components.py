@@ -34,8 +34,8 @@ def rows() -> pd.DataFrame:
 @pytest.mark.parametrize("scaled", [True, False])
 def test_components_are_those_of_the_rows(rows: pd.DataFrame, scaled: bool) -> None:
     """Within five degrees, variances within a tenth, in deviations and in units of the columns; transformed rows are along them."""
-    with simulated(SCHEMA, data=rows, epsilon=4) as handle:
-        miner = PCA(epsilon=4, n_components=2, scaled=scaled).fit(handle)
+    with simulated(SCHEMA, data=rows, epsilon=16) as handle:
+        miner = PCA(epsilon=16, n_components=2, scaled=scaled).fit(handle)
     points = rows[list(COLUMNS)].to_numpy()
     points = (points - points.mean(axis=0)) / (points.std(axis=0) if scaled else 1)
     _, sizes, exact = np.linalg.svd(points, full_matrices=False)
@@ -48,7 +48,7 @@ def test_components_are_those_of_the_rows(rows: pd.DataFrame, scaled: bool) -> N
     assert miner.get_feature_names_out().tolist() == ["pca0", "pca1"]
     assert "pca1" in miner.export_text()
     assert "pca1" in miner._repr_html_()
-    assert len(miner.plot().axes) == 2
+    assert len(miner.plot().figure.axes) == 2  # shares, and the map
     assert len(miner.to_frame()) == 2
 
 
@@ -118,6 +118,6 @@ def test_correlations_are_those_of_the_rows(rows: pd.DataFrame) -> None:
         assert correlation(handle, ["x0", "k"], epsilon=1, reuse=True).frame.equals(again.frame)
         assert again.wide().shape == (2, 2)
         assert handle.budget.spent == 6
-        assert table.plot().axes
+        assert table.plot().figure.axes
         with pytest.raises(BudgetExceeded):
             correlation(handle, epsilon=2)

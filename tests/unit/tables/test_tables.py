@@ -167,7 +167,7 @@ def test_a_table_is_drawn(name: str) -> None:
     import matplotlib.pyplot as plt
 
     table = call(name, opened(), epsilon=1)
-    figure = table.plot()
+    figure = table.plot().figure
     figure.canvas.draw()
     assert len(figure.axes) >= 1
     axes = plt.figure().add_subplot()
@@ -175,7 +175,7 @@ def test_a_table_is_drawn(name: str) -> None:
         with pytest.raises(QueryError, match="a figure of its own"):
             table.plot(axes)
     else:
-        assert table.plot(axes) is axes.figure
+        assert table.plot(axes) is axes
     plt.close("all")
 
 
