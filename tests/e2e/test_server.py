@@ -422,7 +422,9 @@ def test_what_is_served_fits_the_openapi_document(server: Server, policy: Path) 
             assert not fits("Request", request | {"verb": "noisy_median"})
         assert not fits("Request", {"id": "x", "epsilon": "0.1", "verb": "noisy_count", "column": "age"})
         assert fits("Failure", client.get("/v1/nowhere/budget").json())
-    assert set(kinds) == {kind.__name__ for kind in _kinds(Question) if not inspect.isabstract(kind)} - {"_NumberQuestion"}
+    assert set(kinds) == {kind.__name__ for kind in _kinds(Question) if not inspect.isabstract(kind)} - {
+        "_NumberQuestion"
+    }
 
 
 def _kinds(of: type) -> list[type]:

@@ -175,9 +175,6 @@ def test_a_row_is_explained_by_what_it_adds_up_to() -> None:
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.target)
 def test_a_picture_has_a_panel_for_each_attribute(card: Card) -> None:
     """The one that says most first, with its name."""
-    import matplotlib.pyplot as plt
-
     figure = plot(card, None).figure
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert [title for title in titles if title] == card.columns
-    plt.close(figure)
