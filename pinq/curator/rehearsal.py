@@ -35,7 +35,7 @@ from pinq.curator.prepared import PreparedQuery
 from pinq.curator.verbs import prepare
 from pinq.curator.work import Deadline
 from pinq.engine.rehearsal import Rehearsal
-from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
+from pinq.engine.tables import Measure, Moments, TableRequest
 from pinq.public.queries import Question
 from pinq.public.schema import Schema
 from pinq.public.specs import scale
@@ -82,7 +82,7 @@ class Rehearsals:
                 some.release(some.count(Rehearsal(self._schema, filled=filled), turn, SAMPLED_DRAWS), epsilon)
         if ways:
             # Where all parts have one last split, it is an axis of dense tables, and a step down to listed ones.
-            for table in (TableRequest(), ListRequest(())):
+            for table in (TableRequest(), TableRequest((), "listed")):
                 Rehearsal(self._schema, filled=True).tabulate(query.parts, [table], check=turn.check)
         if len(self._passed) >= KEPT_KINDS:
             self._passed.clear()
@@ -99,7 +99,7 @@ def _ways(query: PreparedQuery) -> set[Hashable]:
     last = {block.partition for block in query.parts.blocks}
     several = scale(len(query.parts))[1]
     return {
-        *((several, "down", partition.form) for partition in query.partitions),
+        *((several, "down", partition.form) for partition in query.parts.partitions),
         *((several, "last", partition.form) for partition in last if partition is not None),
     }
 

@@ -38,12 +38,12 @@ from functools import cached_property
 from typing import Protocol
 
 from pinq.engine.shards import KEPT_SHARDS
-from pinq.engine.tables import ListRequest, Measure, TableRequest
+from pinq.engine.tables import Measure, TableRequest
 from pinq.errors import NotAllowed, QueryError, TooManyRequests
 from pinq.public.parts import PartSet
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_PARTS, Expression, Partition
+from pinq.public.specs import MAX_PARTS, Expression
 
 __all__ = [
     "MAX_MEMBERS",
@@ -135,7 +135,7 @@ class Priced:
     """
 
     parts: PartSet
-    tables: tuple[TableRequest | ListRequest, ...] = (TableRequest(),)
+    tables: tuple[TableRequest, ...] = (TableRequest(),)
     measure: Measure | None = None
     scratch: int = 0
     scored: int = 0
@@ -169,14 +169,10 @@ class Priced:
         return sum(cells) * (1 if self.measure is None else self.measure.width)
 
     @cached_property
-    def partitions(self) -> set[Partition]:
-        """The partitions that lead to the parts."""
-        return self.parts.partitions()
-
-    @cached_property
     def _shardings(self) -> int:
         """Counts the different keys and counts of shards that are read, wherever they are named."""
-        axes = [axis for split in (*self.partitions, *self.tables) for axis in split.axes]
+        axes = [axis for partition in self.parts.partitions for axis in partition.axes]
+        axes += [axis for table in self.tables for axis in table.axes]
         axes += [] if self.measure is None else self.measure.inputs
         return len({axis.source for axis in axes if axis.shard_key is not None})
 

@@ -16,7 +16,7 @@ from pinq.engine.opening import open_engine
 from pinq.engine.profile import ColumnProfile, count_rows, date_range, largest_group, profile
 from pinq.engine.sources import RawTable, read_columns, require_readable
 from pinq.engine.spark import SparkEngine
-from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Moments, RowSums, Sparse, TableRequest
+from pinq.engine.tables import Engine, Listed, Measure, Moments, RowSums, Sparse, TableRequest
 
 __all__ = [
     "ArrayEngine",
@@ -24,7 +24,6 @@ __all__ = [
     "EncodingReport",
     "Engine",
     "Lines",
-    "ListRequest",
     "Listed",
     "Measure",
     "Moments",

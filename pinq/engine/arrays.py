@@ -20,7 +20,7 @@ from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, ShardSource, smallest
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
-from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
+from pinq.engine.tables import Listed, Measure, Table, TableRequest, require_open
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
 from pinq.public.specs import Axis
@@ -91,7 +91,7 @@ class ArrayEngine:
     def tabulate(
         self,
         parts: PartSet,
-        tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+        tables: Sequence[TableRequest] = (TableRequest(),),
         measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
@@ -182,7 +182,7 @@ class ArrayEngine:
         key = ("listed", *(axis.identity for axis in axes))
         listed: Listed | None = self._kept.get(key)
         if listed is None:
-            listed = cast(Listed, self._count(_WHOLE_TABLE, [ListRequest(axes)], None, check)[0])
+            listed = cast(Listed, self._count(_WHOLE_TABLE, [TableRequest(axes, "listed")], None, check)[0])
             if listed.codes.nbytes <= KEPT_TABLE_BYTES:
                 self._kept.put(key, listed, listed.codes.nbytes + listed.parts.nbytes + listed.counts.nbytes)
         return replace(listed, codes=listed.codes[[axes.index(axis) for axis in wanted]])
@@ -190,7 +190,7 @@ class ArrayEngine:
     def _count(
         self,
         parts: PartSet,
-        tables: Sequence[TableRequest | ListRequest],
+        tables: Sequence[TableRequest],
         measure: Measure | None,
         check: Callable[[], None] | None,
     ) -> list[Table]:
@@ -252,7 +252,7 @@ class ArrayEngine:
         return reduce(Counts.merged, self._each(tally, range(workers))).tables()
 
     def _begin(
-        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], measure: Measure | None
+        self, parts: PartSet, tables: Sequence[TableRequest], measure: Measure | None
     ) -> tuple[CountRequest, _Location | None]:
         """Compiles a request from the nearest location above all parts; None is the whole table."""
         first = parts.blocks[0].part

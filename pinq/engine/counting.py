@@ -34,7 +34,7 @@ from pinq.engine.rows import (
     paths_down,
     split_level,
 )
-from pinq.engine.tables import Listed, ListRequest, Measure, Moments, RowSums, Sparse, Table, TableRequest
+from pinq.engine.tables import Listed, Measure, Moments, RowSums, Sparse, Table, TableRequest
 from pinq.errors import InternalError
 from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import PartSet
@@ -537,7 +537,7 @@ class CountRequest:
     answer: np.ndarray
     split: Descent | None
     common: tuple[Axis, ...]
-    tables: tuple[TableRequest | ListRequest, ...]
+    tables: tuple[TableRequest, ...]
     joint: tuple[tuple[tuple[Axis, ...], list[int]], ...]
     shared: int
     measure: RowMeasure | None
@@ -610,7 +610,7 @@ class CountRequest:
 
 def count_request(
     parts: PartSet,
-    tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+    tables: Sequence[TableRequest] = (TableRequest(),),
     measure: Measure | None = None,
     *,
     schema: Schema,
@@ -669,7 +669,7 @@ def count_request(
     )
 
 
-def _require_words(tables: Sequence[TableRequest | ListRequest], common: tuple[Axis, ...], parts: int) -> None:
+def _require_words(tables: Sequence[TableRequest], common: tuple[Axis, ...], parts: int) -> None:
     """``InternalError`` where the cells of a table cannot be numbered in a word of 64 bits."""
     for table in tables:
         cells = parts * math.prod(axis.slots for axis in (*common, *table.axes))
@@ -677,7 +677,7 @@ def _require_words(tables: Sequence[TableRequest | ListRequest], common: tuple[A
             raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
 
 
-def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
+def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest]) -> Partition | None:
     """Finds the last split of every part, where its axes can be axes of every table; else None."""
     first = partitions[0]
     if first is None or not all(split is not None and split.key == first.key for split in partitions):

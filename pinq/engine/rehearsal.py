@@ -15,7 +15,7 @@ import numpy as np
 
 from pinq.engine.codes import RowBlock, kinds_of, smallest
 from pinq.engine.counting import CountRequest, count, count_request
-from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
+from pinq.engine.tables import Measure, Table, TableRequest
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
@@ -45,7 +45,7 @@ class Rehearsal:
     def tabulate(
         self,
         parts: PartSet,
-        tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+        tables: Sequence[TableRequest] = (TableRequest(),),
         measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
@@ -88,7 +88,7 @@ class Rehearsal:
         inside = [row for row in possible if row is not None]
         outside = [
             {axis.source: int(np.argmin(axis.lookup))}
-            for axis in {*request.places, *(axis for partition in parts.partitions() for axis in partition.axes)}
+            for axis in {*request.places, *(axis for partition in parts.partitions for axis in partition.axes)}
             if axis.lookup is not None and axis.slots > axis.size
         ]
         return [{}, last, *inside, *(last | row for row in inside), *outside]

@@ -40,7 +40,7 @@ from pinq.engine.delimited import Lines
 from pinq.engine.encoding import EncodingReport, Losses, bound, encode, encoder_of
 from pinq.engine.shards import coins_of, shards_of
 from pinq.engine.sources import declared_columns, require_columns
-from pinq.engine.tables import ListRequest, Measure, Table, TableRequest, require_open
+from pinq.engine.tables import Measure, Table, TableRequest, require_open
 from pinq.errors import PolicyError
 from pinq.public.parts import PartSet
 from pinq.public.plugins import install_line
@@ -414,7 +414,7 @@ class SparkEngine:
     def tabulate(
         self,
         parts: PartSet,
-        tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+        tables: Sequence[TableRequest] = (TableRequest(),),
         measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Table]:

@@ -18,7 +18,7 @@ from pinq.public.specs import Axis
 __all__ = [
     "MAX_SUM",
     "Engine",
-    "ListRequest",
+    "Form",
     "Listed",
     "Measure",
     "Moments",
@@ -86,20 +86,15 @@ Form = Literal["dense", "sparse", "listed"]
 
 @dataclass(frozen=True, eq=False)
 class TableRequest:
-    """One contingency table: parts x axes. ``sparse`` asks for the occupied cells only."""
+    """One contingency table: parts x axes.
+
+    Attributes:
+        axes: What the parts are crossed with.
+        form: How it is kept. A list is for a joint table that is too wide to be numbered.
+    """
 
     axes: tuple[Axis, ...] = ()
-    sparse: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Parts along each axis."""
-        return tuple(axis.size for axis in self.axes)
-
-    @property
-    def form(self) -> Form:
-        """How the table is kept."""
-        return "sparse" if self.sparse else "dense"
+    form: Form = "dense"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,15 +106,6 @@ class Sparse:
 
     places: np.ndarray
     values: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class ListRequest:
-    """Ask for the occupied cells of a joint table that is too wide to be numbered, one by one."""
-
-    form: ClassVar[Form] = "listed"
-
-    axes: tuple[Axis, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +133,7 @@ class Engine(Protocol):
     def tabulate(
         self,
         parts: PartSet,
-        tables: Sequence[TableRequest | ListRequest],
+        tables: Sequence[TableRequest],
         measure: Measure | None,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Table]:
@@ -162,8 +148,8 @@ class Engine(Protocol):
         Returns:
             For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2
             or 3) of counts, sums and sums of squares, with ``RowSums`` (parts, *axes, width); or a
-            ``Sparse`` with values of shape (cells,), (cells, 2 or 3) or (cells, width); for a
-            ``ListRequest`` a ``Listed``.
+            ``Sparse`` with values of shape (cells,), (cells, 2 or 3) or (cells, width); or a
+            ``Listed``.
         """
 
     def problem(self) -> str:

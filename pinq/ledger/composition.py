@@ -79,7 +79,7 @@ class Demand:
     @classmethod
     def of(cls, parts: PartSet) -> Demand:
         """The demand of one question to all parts of a collection."""
-        ancestors = parts.ancestors()
+        ancestors = parts.ancestors
         number = {ROOT: 0} | {key: position for position, key in enumerate(ancestors, start=1)}
         # Women who are nurses, asked whole: nodes (0, sex, women) and (1, job, nurses), asked (2,
         # None). The jobs of women, asked alike: node (0, sex, women), asked (1, job).

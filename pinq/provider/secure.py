@@ -37,7 +37,7 @@ from typing import Any, cast
 import numpy as np
 
 from pinq.analyst.tokens import require_private
-from pinq.engine import Engine, Listed, ListRequest, open_engine
+from pinq.engine import Engine, Listed, TableRequest, open_engine
 from pinq.engine.sources import state_folder
 from pinq.errors import PinqError, PolicyError, QueryError, SessionError, TooManyRequests
 from pinq.ledger.composition import Demand
@@ -427,7 +427,7 @@ def _holding(engine: Engine, schema: Schema, session: SecureSession) -> Holding:
     """Reads the distinct rows with a known target and how often each occurs, in one pass."""
     axes: list[Axis] = [bind(split, schema).axes[0] for split in session.splits]
     axes.append(Values(session.target).axis(schema)[0])  # numeric ones may have more cells than a partition
-    tables = engine.tabulate(PartSet([Block(Part())]), [ListRequest(tuple(axes))], None)
+    tables = engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
     listed = cast(Listed, tables[0])  # what a list request gets
     codes = listed.codes.astype(np.int64)
     # The code after those of values stands for a missing one.

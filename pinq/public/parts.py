@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -101,8 +102,6 @@ class PartSet:
         shape: How answers are shaped; flat by default.
     """
 
-    __slots__ = ("_starts", "blocks", "shape", "size")
-
     def __init__(self, blocks: Sequence[Block], shape: tuple[int, ...] | None = None) -> None:
         self.blocks = tuple(blocks)
         lengths = [len(block) for block in self.blocks]
@@ -130,8 +129,9 @@ class PartSet:
         block = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.blocks[block].at(index - int(self._starts[block]))
 
+    @cached_property
     def ancestors(self) -> dict[bytes, Part]:
-        """Lists every part from below the whole table down to a block; by key, parents first."""
+        """Every part from below the whole table down to a block; by key, parents first."""
         ancestors: dict[bytes, Part] = {}
         for block in self.blocks:
             # A path is walked up until a part that is listed: those above it are, too.
@@ -142,9 +142,10 @@ class PartSet:
             ancestors |= {part.key: part for part in reversed(path)}
         return ancestors
 
+    @cached_property
     def partitions(self) -> set[Partition]:
-        """Lists the partitions on the ways down to the parts, those at their ends too."""
-        splits = {part.partition for part in self.ancestors().values()} | {block.partition for block in self.blocks}
+        """The partitions on the ways down to the parts, those at their ends too."""
+        splits = {part.partition for part in self.ancestors.values()} | {block.partition for block in self.blocks}
         return {partition for partition in splits if partition is not None}
 
     def take(self, chosen: np.ndarray) -> PartSet:

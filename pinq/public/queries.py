@@ -399,7 +399,7 @@ class WireParts(_Frozen):
     @classmethod
     def of(cls, parts: PartSet) -> WireParts:
         """Writes a collection down. ``QueryError`` where it names too much."""
-        ancestors = parts.ancestors()
+        ancestors = parts.ancestors
         if max(len(ancestors), len(parts.blocks)) > MAX_NODES:
             raise QueryError(
                 f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or "

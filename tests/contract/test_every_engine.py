@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import pinq.engine
 from pinq.engine import (
     Listed,
-    ListRequest,
     Moments,
     RowBlock,
     Sparse,
@@ -30,6 +29,7 @@ from pinq.engine import (
     open_engine,
 )
 from pinq.engine import rows as row_codes
+from pinq.engine.tables import Form
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.schema import Numeric, Schema
@@ -114,13 +114,14 @@ def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> No
             parts = parts.take(np.array(keep))
     parts = PartSet.union([parts, *aside])
     requests, axes = [], []
+    forms: list[Form] = ["dense", "sparse"]
     for _ in range(data.draw(st.integers(1, 3))):
         own = [
             bind(spec_of(data.draw, name, schema.columns[name]), schema).axes[0]
             for name in data.draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
         ]
         axes.append(own)
-        requests.append(TableRequest(tuple(own), sparse=bool(own) and data.draw(st.booleans())))
+        requests.append(TableRequest(tuple(own), data.draw(st.sampled_from(forms if own else forms[:1]))))
     moments = data.draw(measures(schema))
     codes = encode_by_rows(frame, schema)
     engine, report = opener(policy, data=frame, salt=b"salt", report=True)
@@ -131,11 +132,11 @@ def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> No
         found = engine.tabulate(parts, requests, moments)
     finally:
         engine.close()
-    for request, own, table in zip(requests, axes, found, strict=True):
+    for own, table in zip(axes, found, strict=True):
         null = schema.columns[moments.column].null_code if isinstance(moments, Moments) else None
         want = tabulate(parts, own, codes, moments, null)
         if isinstance(table, Sparse):
-            shape = (len(parts), *request.shape)
+            shape = (len(parts), *(axis.size for axis in own))
             dense = np.zeros((math.prod(shape), *want.shape[len(shape) :]), dtype=object)
             dense[table.places] = table.values
             assert (np.diff(table.places) > 0).all()
@@ -157,11 +158,11 @@ def test_tables_of_batches_add_up(data: st.DataObject) -> None:
     for name in data.draw(st.lists(st.sampled_from(names), max_size=2, unique=True)):
         parts = parts.split(bind(spec_of(data.draw, name, schema.columns[name]), schema))
     axes = tuple(bind(Values(name), schema).axes[0] for name in names if schema.columns[name].codes < 50)
-    tables = [TableRequest(axes[:1]), TableRequest(axes[:2], sparse=True), TableRequest()]
+    tables = [TableRequest(axes[:1]), TableRequest(axes[:2], "sparse"), TableRequest()]
     numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric)]
     booleans: Any = st.booleans()
     moments = Moments(numeric[0], squares=True) if numeric and data.draw(booleans) else None
-    listed = [] if moments else [ListRequest(axes)]
+    listed = [] if moments else [TableRequest(axes, "listed")]
     request = pickle.dumps(count_request(parts, [*tables, *listed], moments, schema=schema))
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(frame)), max_size=3))), len(frame)]
     total: Any = None

@@ -38,7 +38,7 @@ def test_an_empty_table_has_zeros(tiny_policy: Policy, frame: pd.DataFrame) -> N
     assert report.encoded_rows == 0
     parts = WHOLE.split(bind(Cross((Values("sex"), Shards(3))), tiny_policy.schema_))
     axis = bind(Values("job"), tiny_policy.schema_).axes[0]
-    tables: Any = engine.tabulate(parts, (TableRequest((axis,)), TableRequest((axis,), sparse=True)))
+    tables: Any = engine.tabulate(parts, (TableRequest((axis,)), TableRequest((axis,), "sparse")))
     dense, sparse = tables
     assert dense.shape == (6, 4)
     assert not dense.any()
@@ -163,7 +163,7 @@ def test_many_tables_in_one_pass(tiny_policy: Policy, frame: pd.DataFrame, monke
     axes = {name: bind(Values(name), schema).axes[0] for name in schema.columns}
     passes = count_passes(monkeypatch)
     tables = [TableRequest((axes[name], axes["income"])) for name in ("sex", "job", "age")] + [
-        TableRequest((axes["age"], axes["income"]), sparse=True),
+        TableRequest((axes["age"], axes["income"]), "sparse"),
         TableRequest(),
     ]
     *dense, sparse, rows = engine.tabulate(WHOLE, tables)

@@ -177,7 +177,7 @@ def test_a_rehearsal_counts_any_form_of_table_and_measure() -> None:
     axes = bind(Groups("odd", (("a", "b"),)), SCHEMA).axes
     for filled in (False, True):
         engine = Rehearsal(SCHEMA, filled=filled)
-        dense, sparse = engine.tabulate(ILL, [TableRequest(axes), TableRequest(axes, sparse=True)])
+        dense, sparse = engine.tabulate(ILL, [TableRequest(axes), TableRequest(axes, "sparse")])
         assert bool(np.any(np.asarray(dense))) == bool(len(sparse.values)) == filled  # type: ignore[union-attr]
         assert engine.tabulate(ILL, measure=Moments("fine"))[0].shape == (1, 2)  # type: ignore[union-attr]
         assert not np.asarray(engine.tabulate(never)[0]).any()

@@ -17,7 +17,6 @@ import numpy as np
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer
 from pinq.curator.prepared import Counted
 from pinq.curator.work import SCORING
-from pinq.engine.tables import ListRequest
 from pinq.errors import QueryError
 from pinq.public.specs import AnyCross, bind
 
@@ -41,7 +40,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
         self._sizes = [axis.size for axis in axes]
         candidate.require_room(self._sizes, frame.classes[0].size)
         super().__init__(candidate, frame)
-        self.table = frame.add(axes, ListRequest)
+        self.table = frame.add(axes, "listed")
         self.members = self.options = len(candidate)
         # For each member the rows are looked up in a table of its own, four in the time of a cell. Pairs
         # of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells.

@@ -17,7 +17,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from pinq.curator.prepared import Counted
-from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
+from pinq.engine.tables import Form, Measure, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
@@ -72,7 +72,7 @@ class Frame:
 
     def __init__(self, schema: Schema, score: Score, splits: Iterable[Splitting] = ()) -> None:
         self.schema, self.score = schema, score
-        self.tables: list[TableRequest | ListRequest] = []
+        self.tables: list[TableRequest] = []
         self._by_codes: dict[str, int] = {}
         # Where a column is split in many ways, one table of its codes serves them all: a level of a
         # forest has hundreds.
@@ -103,9 +103,9 @@ class Frame:
         """Whether the splits of this column share a table."""
         return column in self._crowded
 
-    def add(self, axes: tuple[Axis, ...], kind: type[TableRequest | ListRequest] = TableRequest) -> int:
+    def add(self, axes: tuple[Axis, ...], form: Form = "dense") -> int:
         """Asks for a table over some axes and the classes; returns its position."""
-        self.tables.append(kind((*axes, *self.classes)))
+        self.tables.append(TableRequest((*axes, *self.classes), form))
         return len(self.tables) - 1
 
     def add_codes(self, name: str) -> int:
@@ -118,7 +118,7 @@ class Frame:
             few = column.codes <= DENSE_CODES or name in self.schema.categorical_columns
             axis = bind(Values(name), self.schema).axes[0] if few else Axis(name, column.codes, ())
             self._by_codes[name] = len(self.tables)
-            self.tables.append(TableRequest((axis, *self.classes), sparse=not few))
+            self.tables.append(TableRequest((axis, *self.classes), "dense" if few else "sparse"))
         return self._by_codes[name]
 
     def measured(self, table: np.ndarray) -> np.ndarray:

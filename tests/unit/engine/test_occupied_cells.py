@@ -37,7 +37,7 @@ def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pyte
     counted: list[Sparse] = []
     for most, kind in ((0, SparseTally), (2**20, OccupiedTally)):
         monkeypatch.setattr(counting, "TABLED_CELLS", most)
-        request = count_request(parts, [TableRequest(axes, sparse=True)], schema=schema, at_home=True)
+        request = count_request(parts, [TableRequest(axes, "sparse")], schema=schema, at_home=True)
         assert [type(tally) for tally in Counts(request).tallies] == [kind]
         blocks = [
             RowBlock({name: codes[half] for name, codes in rows.items()}, half.stop - half.start)
@@ -54,7 +54,7 @@ def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pyte
 def test_tables_of_all_cells_share_a_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tables a request has: what finds no room any more is sorted."""
     monkeypatch.setattr(counting, "TABLED_AT_ONCE", 7000)
-    tables = [TableRequest((Axis("n", size, ()),), sparse=True) for size in (3001, 3002, 3003, 990)]
+    tables = [TableRequest((Axis("n", size, ()),), "sparse") for size in (3001, 3002, 3003, 990)]
     request = count_request(PartSet([Block(Part())]), tables, schema=POLICY.schema_, at_home=True)
     kinds = [type(tally) for tally in Counts(request).tallies]
     assert kinds == [OccupiedTally, OccupiedTally, SparseTally, OccupiedTally]

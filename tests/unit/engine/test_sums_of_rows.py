@@ -109,7 +109,7 @@ def test_moments_of_occupied_codes_are_those_of_a_loop(engine: ArrayEngine, part
     """Beside a dense table, sorted some rows at a time by each thread; rows without the number do not count."""
     moments, codes, null = Moments("x", 0, squares), _codes(), SCHEMA.numeric("x").null_code
     fine = Axis("b", 10, ())
-    occupied, dense = engine.tabulate(parts, [TableRequest((fine,), sparse=True), TABLES[0]], moments)
+    occupied, dense = engine.tabulate(parts, [TableRequest((fine,), "sparse"), TABLES[0]], moments)
     wanted = tabulate(parts, [fine], dict(codes), moments, null)
     table = np.zeros_like(wanted).reshape(-1, wanted.shape[-1])
     assert isinstance(occupied, Sparse)
