@@ -25,7 +25,8 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 
@@ -38,7 +39,7 @@ from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import Measure, Moments, TableRequest
 from pinq.public.queries import Question
 from pinq.public.schema import Schema
-from pinq.public.specs import scale
+from pinq.public.specs import Partition, scale
 
 __all__ = ["Rehearsals", "passed_under"]
 
@@ -95,13 +96,25 @@ class Rehearsals:
 
 
 def _ways(query: PreparedQuery) -> set[Hashable]:
-    """All ways in which rows go to their parts: down, and by the last split, to as many."""
-    last = {block.partition for block in query.parts.blocks}
-    several = scale(len(query.parts))[1]
+    """All ways in which rows go to their parts: down, and by the last split, to as many, some of these side by side."""
+    levels = defaultdict[int, set[Partition | None]](set)
+    for part in query.parts.ancestors.values():
+        levels[part.depth].add(part.partition)
+    last = levels[0] = {block.partition for block in query.parts.blocks}
+    # Rows are looked up by one partition of a level in one way, by several in another: along one column or more.
+    beside = {_columns(own) for own in levels.values() if len(own) > 1}
+    depths = {block.part.depth for block in query.parts.blocks}
+    several = scale(len(query.parts))[1], len(depths) > 1, *sorted(beside)
     return {
         *((several, "down", partition.form) for partition in query.parts.partitions),
         *((several, "last", partition.form) for partition in last if partition is not None),
     }
+
+
+def _columns(partitions: Iterable[Partition | None]) -> int:
+    """Counts what partitions look at, to two: cuts of a column are one, all else of it another."""
+    axes = (axis for partition in partitions if partition is not None for axis in partition.axes)
+    return min(2, len({(axis.source, axis.thresholds is None) for axis in axes}))
 
 
 def _answers(question: Question, query: PreparedQuery, epsilon: Fraction) -> set[Hashable]:

@@ -158,6 +158,27 @@ def test_a_way_to_parts_is_rehearsed_where_the_question_passed(opened: Opened, m
     assert handle.budget.spent == Fraction(1, 10)
 
 
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_partitions_side_by_side_are_rehearsed_where_one_passed(
+    count: int, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many parts of one partition passed; rows of several are looked up by other code."""
+    handle = opened(count)
+    by_sex: Any = handle.partition(Values("sex"))
+    by_sex.partition(Cuts("age", (30,))).noisy_count(epsilon="0.1")
+    right = rows._Together.parts
+
+    def failing(together: rows._Together, located: rows.Rows, *where: Any) -> np.ndarray:
+        if len(located.node):
+            raise IndexError
+        return right(together, located, *where)
+
+    monkeypatch.setattr(rows._Together, "parts", failing)
+    with pytest.raises(InternalError):
+        by_sex.partition([Cuts("age", (30,)), Cuts("age", (60,))]).noisy_count(epsilon="0.1")
+    assert handle.budget.spent == Fraction(1, 10)
+
+
 def test_a_rehearsal_ends_with_its_turn(opened: Opened) -> None:
     """A turn that is over charges nothing."""
     handle = opened(50)
