@@ -80,7 +80,11 @@ class SignIn(Declared):
         pattern=r"^(https://|http://(localhost|127\.0\.0\.1)[:/])[^\s?#]{1,500}$", description="the provider's URL"
     )
     client: str = Field(pattern=r"^[!-~]{1,200}$", description="as which the provider knows this server's analysts")
-    claim: str = Field(default="sub", pattern=r"^[!-~]{1,100}$", description="what a person is called: sub, email, ...")
+    claim: str = Field(
+        default="sub",
+        pattern=r"^[!-~]{1,100}$",
+        description="what a person is called: sub, email, ...; never one that people can edit",
+    )
     groups: dict[str, GroupGrant] = Field(default_factory=dict, description="whose members need no grant of their own")
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import ssl
 import threading
-import time
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -30,8 +30,8 @@ __all__ = ["MAX_ID_TOKEN", "People", "Unknown"]
 
 MAX_ID_TOKEN = 8192  # characters; half of what a request's headers may have
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384"]  # by public keys: none, and no shared secret
-KEYS_SECONDS = 3600.0  # how long keys count that the provider may have withdrawn
-GUESS_SECONDS = 60.0  # how often they are read again for a token that they did not sign
+KEYS_SECONDS = 3600.0  # how long keys count that the provider may have withdrawn; from half of it on they are renewed
+RETRY_SECONDS = 60.0  # how often they are read at most: for a token that they did not sign, or while nobody answers
 TIMEOUT = 5.0  # seconds for the provider's answer
 LEEWAY = 30  # seconds by which clocks may differ
 
@@ -59,7 +59,7 @@ class People:
         self._jwt: Any = optional("joserfc.jwt", "oidc", "signing in needs joserfc")
         self._jwk: Any = optional("joserfc.jwk", "oidc", "signing in needs joserfc")
         self._keys: Any = None
-        self._read, self._lock = -math.inf, threading.Lock()
+        self._known, self._tried, self._lock = -math.inf, -math.inf, threading.Lock()
 
     def opened_by(self, token: str, dataset: Dataset | None) -> str:
         """Returns the digest under which a token's person may have a grant of a dataset.
@@ -99,8 +99,8 @@ class People:
                 azp={"value": self._client},  # for whom it was made, where several may read it
                 exp={"essential": True},
             ).validate(claims)
-        except httpx.HTTPError as error:
-            raise Unknown(f"{self._issuer} gives no keys: {type(error).__name__}") from None
+        except Unknown:
+            raise
         except Exception as error:  # of many classes; any of them is a token that does not count
             raise Unknown(f"an ID token does not count: {type(error).__name__}") from None
         name, groups = claims.get(self._claim), claims.get("groups")
@@ -112,21 +112,32 @@ class People:
     def _claims(self, token: str) -> dict[str, Any]:
         """What a token says that the provider signed."""
         try:
-            return self._jwt.decode(token, self._key_set(KEYS_SECONDS), algorithms=ALGORITHMS).claims
+            return self._jwt.decode(token, self._key_set(KEYS_SECONDS / 2), algorithms=ALGORITHMS).claims
         except Exception:  # signed with a newer key perhaps
-            return self._jwt.decode(token, self._key_set(GUESS_SECONDS), algorithms=ALGORITHMS).claims
+            return self._jwt.decode(token, self._key_set(0), algorithms=ALGORITHMS).claims
 
     def _key_set(self, age: float) -> Any:
-        """The provider's public keys, read again where they are older than so many seconds."""
+        """The provider's public keys, read again where they are older than so many seconds.
+
+        Raises:
+            Unknown: It gave none for an hour: by now all of them may be withdrawn.
+        """
         with self._lock:
-            if time.monotonic() - self._read >= age:
-                self._read = time.monotonic()
-                with httpx.Client(verify=ssl.create_default_context(), timeout=TIMEOUT) as client:
-                    found = client.get(f"{self._issuer}/.well-known/openid-configuration").raise_for_status().json()
-                    if found["issuer"].rstrip("/") != self._issuer or not found["jwks_uri"].startswith(
-                        ("https://", self._issuer)
-                    ):
-                        raise ValueError("another provider, or keys that anybody on the way may change")
-                    keys = client.get(found["jwks_uri"]).raise_for_status().json()
-                self._keys = self._jwk.KeySet.import_key_set(keys)
+            moment = monotonic()
+            if moment >= max(self._known + age, self._tried + RETRY_SECONDS):
+                self._tried = moment
+                self._keys = self._jwk.KeySet.import_key_set(self._published())
+                self._known = moment
+            if moment >= self._known + KEYS_SECONDS:
+                raise Unknown(f"{self._issuer} gives no keys")
             return self._keys
+
+    def _published(self) -> Any:
+        """Reads the provider's public keys."""
+        with httpx.Client(verify=ssl.create_default_context(), timeout=TIMEOUT) as client:
+            found = client.get(f"{self._issuer}/.well-known/openid-configuration").raise_for_status().json()
+            if found["issuer"].rstrip("/") != self._issuer or not found["jwks_uri"].startswith(
+                ("https://", self._issuer)
+            ):
+                raise ValueError("another provider, or keys that anybody on the way may change")
+            return client.get(found["jwks_uri"]).raise_for_status().json()
