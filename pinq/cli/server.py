@@ -137,9 +137,7 @@ def workbench(
     """
     from pinq.public.plugins import plugin
 
-    opened = plugin(
-        "pinq.workbench", "open", "The workbench needs its own extra: pip install 'pinq-miners[workbench]'."
-    )
+    opened = plugin("pinq.workbench", "open", "This needs the package `pinq_workbench`.")
     opened(
         target,
         token_file=token_file,
@@ -147,5 +145,5 @@ def workbench(
         insecure_http=insecure_http,
         port=port,
         origin=origin,
-        say=lambda text: typer.echo(text),
+        say=typer.echo,
     )

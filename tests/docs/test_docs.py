@@ -344,8 +344,11 @@ def test_what_is_installed_exists() -> None:
     rows = re.findall(
         r"\| `pip install (\S+)` \| `pip install (\S+)` \|", (ROOT / "README.md").read_text(encoding="utf-8")
     )
-    assert len(rows) >= 5
     assert all(released.replace("pinq-miners", "") == clone.replace(".", "") for clone, released in rows)
+    users = set(extras) - {"test", "docs", "dev"}
+    assert {extra for clone, _ in rows for extra in re.findall(r"\w+", clone)} == users
+    # "all but Spark and ADBC"
+    assert set(re.findall(r"\w+", extras["all"][0].partition("[")[2])) == users - {"all", "spark", "adbc"}
 
 
 def test_every_promise_names_a_test() -> None:
