@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from benchmarks.papers.secure.processes import free_ports
 from miners.secure.id3.task import Holding, Task
 from miners.secure.session.session import Member, Session
-from miners.secure.sums.together import OwnTables, SecureFederation, Sum
+from miners.secure.sums.together import JointSum, OwnTables, SecureFederation
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
 from tests.processes import PinqProcess
@@ -69,7 +69,7 @@ def with_plain_noise(parties: SecureFederation, seed: int) -> SecureFederation:
     """The same parties, their noise as wide but drawn at once: where a test looks at what is asked, not at what is opened."""
     draw = np.random.default_rng(seed)
 
-    def add_up(asked: Sum, own: OwnTables) -> list[np.ndarray]:
+    def add_up(asked: JointSum, own: OwnTables) -> list[np.ndarray]:
         return [
             table + np.rint(draw.laplace(0, float(1 / epsilon), table.shape)).astype(np.int64)
             for table, epsilon in zip(own(secrets.randbelow), asked.epsilons, strict=True)

@@ -14,7 +14,7 @@ from miners.budget.plan import Plan, many
 from miners.estimator import whole_number
 from miners.fitted.theme import BLUE, INK, panels
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
-from miners.linear.moments import Coordinates, Moments, asked_columns, noise_edge
+from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 
@@ -60,7 +60,7 @@ class Components(LinearState):
         return {"total": (), "mean": (entries,), "directions": (count, entries), "variances": (count,)}
 
     @classmethod
-    def of(cls, coordinates: Coordinates, moments: Moments, scaled: bool, count: int) -> Self:
+    def of(cls, coordinates: Coordinates, moments: NoisyMoments, scaled: bool, count: int) -> Self:
         """The components by noisy moments; noise's part of each variance is taken off."""
         rows, (mean,), (covariance,) = moments.centred()
         units = np.ones(len(mean)) if scaled else coordinates.deviations
@@ -236,7 +236,7 @@ class PCA(LinearMiner):
 
     def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Components:
         coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
-        moments = Moments.asked(handle, coordinates, work.norm, work.shares[1])
+        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[1])
         count = len(coordinates.entries) if self.n_components is None else self.n_components
         return Components.of(coordinates, moments, self.scaled, count)
 

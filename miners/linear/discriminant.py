@@ -23,7 +23,7 @@ from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
 from miners.fitted.theme import INK, pyplot
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
-from miners.linear.moments import Coordinates, Moments, asked_columns, noise_edge, noisy_products, product_line
+from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge, noisy_products, product_line
 from pinq.errors import QueryError
 from pinq.public.checks import text_of
 from pinq.public.schema import Schema, Value
@@ -162,7 +162,7 @@ def _lifted(covariance: np.ndarray, floor: float) -> np.ndarray:
 
 
 def pooled_classes(
-    coordinates: Coordinates, target: str, sums: np.ndarray, noise: float, moments: Moments
+    coordinates: Coordinates, target: str, sums: np.ndarray, noise: float, moments: NoisyMoments
 ) -> Gaussians:
     """Classes of one shape, from the sums of each with noise of a deviation, and from the moments of all."""
     sizes = _pulled(sums[:, 0], max(float(sums[:, 0].mean()), noise), noise)
@@ -187,7 +187,7 @@ def _own_shape(covariance: np.ndarray, error: float, pooled: np.ndarray, togethe
     return _lifted(pooled + weight * own, LIFTED_OWN * noise_edge(left, len(own)))
 
 
-def own_classes(coordinates: Coordinates, target: str, moments: Moments, alike: bool) -> Gaussians:
+def own_classes(coordinates: Coordinates, target: str, moments: NoisyMoments, alike: bool) -> Gaussians:
     """Classes of one mean shape, or of a shape each that is pulled to it, from the moments of each."""
     sizes, means, covariances = moments.centred()
     errors, shares = moments.deviation / sizes, sizes / sizes.sum()
@@ -255,13 +255,13 @@ class LinearDiscriminant(Classifier, LinearMiner):
         coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
         classes = handle.partition(Values(target))
         if work.by_class:
-            moments = Moments.asked(classes, coordinates, work.norm, work.shares[1])
-            moments = Moments(moments.matrices[: work.classes], moments.deviation)
+            moments = NoisyMoments.asked(classes, coordinates, work.norm, work.shares[1])
+            moments = NoisyMoments(moments.matrices[: work.classes], moments.deviation)
             return own_classes(coordinates, target, moments, work.shape == "each")
         sums, noise = noisy_products(classes, coordinates.products(work.norm, "sums"), work.shares[1])
         numbers, noise = sums[: work.classes] * coordinates.reach**2, noise * coordinates.reach**2
         known = handle.partition(Groups(target, (work.schema.categorical(target).values,)))
-        moments = Moments.asked(known, coordinates, work.norm, work.shares[2])
+        moments = NoisyMoments.asked(known, coordinates, work.norm, work.shares[2])
         return pooled_classes(coordinates, target, numbers, noise, moments)
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:

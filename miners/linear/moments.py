@@ -268,7 +268,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class NoisyMoments:
     """Noisy sums of products, in deviations.
 
     Attributes:

@@ -24,7 +24,7 @@ from miners.linear.linear_miner import LinearMiner, LinearState, Work
 from miners.linear.moments import (
     TARGET_SIZE,
     Coordinates,
-    Moments,
+    NoisyMoments,
     Scales,
     asked_columns,
     product_line,
@@ -89,7 +89,7 @@ class RegressionLine(LinearState):
 
     @classmethod
     def of(
-        cls, coordinates: Coordinates, target: str, scale: tuple[float, float], moments: Moments, rows: float
+        cls, coordinates: Coordinates, target: str, scale: tuple[float, float], moments: NoisyMoments, rows: float
     ) -> Self:
         """The posterior of the coefficients by noisy moments of so many rows, the target their last entry."""
         matrix, larger = moments.matrices[0], coordinates.reach / TARGET_SIZE  # the target was asked for smaller
@@ -294,7 +294,7 @@ class LinearRegression(Regressor, LinearMiner):
             Coordinates.of_scales(work.schema, work.columns, scales),
             scales.in_units(work.schema, target, near),
         )
-        moments = Moments.asked(handle, coordinates, work.norm, work.shares[3], (target, *scale))
+        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[3], (target, *scale))
         rows = max(1.0, float(numbers[: bind(objective.base_parts, work.schema).size - column.nullable].sum()))
         return RegressionLine.of(coordinates, target, scale, moments, rows)
 

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miners.secure.id3.rules import Exact
-from miners.secure.id3.task import Table, hold
+from miners.fitted.route import Frame
+from miners.secure.id3.rules import ExactRules
+from miners.secure.id3.task import hold
 from miners.secure.mpc.bounds import count_bits
 from miners.secure.mpc.mpyc_runtime import field_bits, threshold_of
 from miners.secure.session.party import Outcome, run_party, run_simulation
@@ -40,7 +41,7 @@ def estimate(session: Session) -> str:
     width = (field_bits(session.bits, len(session.parties)) + 7) // 8
     values, classes, attributes = sum(task.sizes), task.classes, len(task.sizes)
     counts = _compared(count_bits(task.max_rows))
-    if isinstance(rule, Exact):
+    if isinstance(rule, ExactRules):
         split = (
             values * 3
             + (attributes - 1) * _compared(rule.gini)
@@ -112,10 +113,10 @@ class MPyCComputation:
             return ""
         return repr(miner.plan(session.schema_, session.target, holders=len(session.parties)))
 
-    def hold(self, session: Session, table: Table) -> Holding:
+    def hold(self, session: Session, table: Frame) -> Holding:
         return hold(session.task, table)
 
-    def lookup_codes(self, session: Session, table: Table) -> np.ndarray:
+    def lookup_codes(self, session: Session, table: Frame) -> np.ndarray:
         return session.task.lookup_codes(table)
 
     def run(

@@ -16,8 +16,9 @@ import numpy as np
 from miners.budget.plan import Plan
 from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.node import as_array
+from miners.fitted.route import Frame
 from miners.fitted.tree import Tree
-from miners.secure.id3.task import Table, hold, require_tables
+from miners.secure.id3.task import hold, require_tables
 from miners.secure.mpc.mpyc_runtime import field_bits
 from miners.secure.session.party import Outcome, run_simulation
 from miners.secure.session.session import MAX_ROWS, Member, Session
@@ -144,7 +145,7 @@ class SecureID3(TreeClassifier):
         return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), epsilon)
 
     def fit(
-        self, tables: Sequence[Table], target: str, *, schema: Schema, lookups: Sequence[Table | None] = ()
+        self, tables: Sequence[Frame], target: str, *, schema: Schema, lookups: Sequence[Frame | None] = ()
     ) -> SecureID3:
         """Learns from all parties' tables.
 
@@ -218,7 +219,7 @@ class SecureID3(TreeClassifier):
         )
 
 
-def _require_lookups(tables: Sequence[Table], lookups: Sequence[Table | None]) -> None:
+def _require_lookups(tables: Sequence[Frame], lookups: Sequence[Frame | None]) -> None:
     """Raises ``QueryError`` unless there are as many lookups as tables, or none."""
     if lookups and len(lookups) != len(tables):
         raise QueryError(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import require_budget, spread
-from miners.linear.moments import ROOT, Coordinates, Moments, Norm, asked_columns, product_line, scale_line
+from miners.linear.moments import ROOT, Coordinates, NoisyMoments, Norm, asked_columns, product_line, scale_line
 from miners.tables.columns import Columns, divided, is_categorical, require_level, specs_by
 from miners.tables.quantile_search import Median, Quantile, Quartiles, shares_of
 from miners.tables.statistics import (
@@ -315,14 +315,14 @@ def correlation(
         pay = partial(require_budget, handle, total, name="correlation")
         asked = reusing(handle, pay) if reuse else handle
         coordinates = Coordinates.asked(asked, schema, names, scales)
-        moments = Moments.asked(asked, coordinates, norm, products)
+        moments = NoisyMoments.asked(asked, coordinates, norm, products)
         frame, deviations = _correlations(coordinates, moments, -math.log(1 - level) / ROOT)
         return Table(title, frame, deviations, total.exact, level, notes, "map")
 
     return Draft(title, tuple(lines), answer, notes)
 
 
-def _correlations(coordinates: Coordinates, moments: Moments, sure: float) -> tuple[pd.DataFrame, pd.Series]:
+def _correlations(coordinates: Coordinates, moments: NoisyMoments, sure: float) -> tuple[pd.DataFrame, pd.Series]:
     """The table, and the deviation of the noise in each number."""
     rows, _, (covariance,) = moments.centred()
     noise = moments.deviation / float(rows[0])

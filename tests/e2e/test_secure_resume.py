@@ -59,13 +59,13 @@ from pinq.cli.main import main
 main()
 """
 ONE_STEP_MORE = """
-from miners.secure.id3.rules import Exact
-scores = Exact.scores
+from miners.secure.id3.rules import ExactRules
+scores = ExactRules.scores
 
 async def more(self, arithmetic, tables, attributes):
     return await scores(self, arithmetic, await arithmetic.product(lambda x: x * 1, tables), attributes)
 
-Exact.scores = more
+ExactRules.scores = more
 from pinq.cli.main import main
 main()
 """

@@ -381,7 +381,7 @@ def test_the_estimator(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="the tree of sid3t stays secret; give `fit` the rows to look up"):
         secret.predict(tables[0])
     with pytest.raises(QueryError, match="the table of party 1 is dict"):
-        SecureID3().fit([tables[0], {}, tables[2]], "ill", schema=SCHEMA)  # type: ignore[list-item]
+        SecureID3().fit([tables[0], {}, tables[2]], "ill", schema=SCHEMA)
     again = miner.set_params(protocol="sid3s").fit(tables, "ill", schema=SCHEMA)
     assert not hasattr(again, "tree_")
 

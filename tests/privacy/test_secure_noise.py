@@ -20,7 +20,7 @@ from scipy import stats
 
 from miners.budget.plan import count_variance
 from miners.secure import SecureFederation
-from miners.secure.id3.rules import Budget, Later, Noisy, later
+from miners.secure.id3.rules import Later, LossSplit, NoisyRules, later
 from miners.secure.id3.task import Task, hold
 from miners.secure.mpc import rounds
 from miners.secure.mpc.arithmetic import Arithmetic
@@ -28,7 +28,7 @@ from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.noise import own_share
 from miners.secure.session.party import run_simulation
 from miners.secure.sums.additions import Units
-from miners.secure.sums.together import Sum, noisy_sum, noisy_sum_bits, simulate_noisy_sum
+from miners.secure.sums.together import JointSum, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts
@@ -82,7 +82,7 @@ def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatc
 
 def test_each_sum_of_a_round_has_its_own_noise() -> None:
     """Two losses in one addition, each cell by the law of its own; swapped they fit neither."""
-    asked = Sum([(2000,)] * 2, [Fraction(1, 2), Fraction(1)], Fraction(1), b"")
+    asked = JointSum([(2000,)] * 2, [Fraction(1, 2), Fraction(1)], Fraction(1), b"")
     wide, narrow = asked.noise(3, seeded(6), plays=3)
     assert misfit(wide.tolist(), 0.5) > LEVEL
     assert misfit(narrow.tolist(), 1.0) > LEVEL
@@ -189,9 +189,11 @@ def test_stops_and_votes_have_the_noise_that_is_charged(
     values = Categorical(values=(0, 1))
     task = Task.of(Schema(columns={"a": values, "y": values}, max_rows=100), "y", (20, 20, 20))
     budget = (
-        Budget(epsilon, Fraction(1), Fraction(1), 1) if ask == "stop" else Budget(Fraction(1), Fraction(1), epsilon, 1)
+        LossSplit(epsilon, Fraction(1), Fraction(1), 1)
+        if ask == "stop"
+        else LossSplit(Fraction(1), Fraction(1), epsilon, 1)
     )
-    rule = Noisy(task, Fraction(1, 2), budget, 0)
+    rule = NoisyRules(task, Fraction(1, 2), budget, 0)
     always = seeded(17)
     monkeypatch.setattr(rounds, "stream", lambda seed: always)
 
@@ -230,7 +232,7 @@ def chosen(table: list[list[int]], epsilon: Fraction, times: int, seed: int, mon
     """How often the second attribute is chosen at roots with these counts, shape (2 attributes x 2 values, 2 classes); by the real protocol, many roots at once."""
     values = Categorical(values=(0, 1))
     task = Task.of(Schema(columns={"a": values, "b": values, "y": values}, max_rows=100), "y", (20, 20, 20))
-    rule = Noisy(task, Fraction(1, 20), Budget(Fraction(1), epsilon, Fraction(1), 1), 0)
+    rule = NoisyRules(task, Fraction(1, 20), LossSplit(Fraction(1), epsilon, Fraction(1), 1), 0)
     always = seeded(seed)
     monkeypatch.setattr(rounds, "stream", lambda seed: always)
 

@@ -17,7 +17,7 @@ from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import Federation
 from miners.fitted.tree import Tree
 from miners.secure import SecureID3
-from miners.secure.id3.rules import Budget
+from miners.secure.id3.rules import LossSplit
 from miners.secure.id3.task import Branch, Holding, Task, hold, to_tree
 from pinq.provider.local import simulate
 from pinq.public.schema import Categorical, Schema
@@ -87,7 +87,7 @@ def noise_alone(depth: int) -> Fit:
 def _noise_alone(depth: int, tables: Sequence[pd.DataFrame], target: str, schema: Schema, epsilon: str) -> Tree:
     task = Task.of(schema, target, [len(table) for table in tables])
     holdings = [hold(task, table) for table in tables]
-    growth = _Growth(task, holdings, Budget.spread(Fraction(epsilon), depth), np.random.default_rng())
+    growth = _Growth(task, holdings, LossSplit.spread(Fraction(epsilon), depth), np.random.default_rng())
     return to_tree(task, growth.branches())
 
 
@@ -106,7 +106,7 @@ class _Growth:
 
     task: Task
     holdings: Sequence[Holding]
-    budget: Budget
+    budget: LossSplit
     random: np.random.Generator
 
     def branches(self) -> list[Branch]:

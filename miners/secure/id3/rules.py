@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Rule`` decides on shares of counts when a node stops, and how it splits.
 
-``Exact`` decides as the paper says, ``Noisy`` with noise.
+``ExactRules`` decides as the paper says, ``NoisyRules`` with noise.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, signed_bits, stop_bits
 
-__all__ = ["Budget", "Exact", "Later", "Noisy", "Rule", "later"]
+__all__ = ["ExactRules", "Later", "LossSplit", "NoisyRules", "Rule", "later"]
 
 Later = Callable[[], Awaitable[Shares]]
 """Shares that are made, and sent, when they are first needed."""
 
 
-class Exact:
+class ExactRules:
     """The paper's rules (Protocol 4.1).
 
     They open for each node whether it stops, for each leaf its class, for each other node its
@@ -108,7 +108,7 @@ class Exact:
 
 
 @dataclass(frozen=True)
-class Budget:
+class LossSplit:
     """How a loss is spread over the questions on one path.
 
     Its total is what a row can lose, for nodes of one level are disjoint.
@@ -126,7 +126,7 @@ class Budget:
     depth: int
 
     @classmethod
-    def spread(cls, epsilon: Fraction, depth: int) -> Budget:
+    def spread(cls, epsilon: Fraction, depth: int) -> LossSplit:
         """Gives half to the classes of leaves; of the rest a tenth to sizes, the others to choices.
 
         Each level gets the same. Tried on Car with four holders, where a fifth for classes lost ten
@@ -145,7 +145,7 @@ class Budget:
         return self.depth * (self.size + self.choice) + self.vote
 
 
-class Noisy:
+class NoisyRules:
     """Differentially private rules: all parties draw noise together that none knows.
 
     They open the noisy number of all rows, for each node whether its noisy size is at most
@@ -162,7 +162,7 @@ class Noisy:
         the noisy maximum alone costs e: given the other noises, a candidate wins when its noise
         reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most exp(e) (ties by a
         fixed order do not matter). Nodes of one level are disjoint, so a row meets each level once:
-        Budget.total in all.
+        LossSplit.total in all.
         Up to 2^-security for the comparisons' masks and 2^-100 for each share of noise that would
         not fit the field (its bound moves it).
         Held by: tests/privacy/test_secure_noise.py.
@@ -174,7 +174,7 @@ class Noisy:
         colluding: How many parties may pool their noise.
     """
 
-    def __init__(self, task: Task, stop_share: Fraction, budget: Budget, colluding: int) -> None:
+    def __init__(self, task: Task, stop_share: Fraction, budget: LossSplit, colluding: int) -> None:
         self.task, self.share, self.budget, self.colluding = task, stop_share, budget, colluding
         self.deepest = budget.depth
         losses = [loss for loss in (budget.size, budget.choice, budget.vote) if loss]
@@ -186,7 +186,7 @@ class Noisy:
         return self.task.max_rows + 2 * len(self.task.rows) * noise_bound(epsilon)
 
     async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
-        """As that of ``Exact``, with noise."""
+        """As that of ``ExactRules``, with noise."""
         stops = await self._stops(arithmetic, counts, nodes, level)
         labels = np.full(nodes, -1, dtype=np.int64)
         if not stops.any():
@@ -228,7 +228,7 @@ class Noisy:
         return np.array([total <= self._stop])
 
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
-        """As that of ``Exact``, with noise."""
+        """As that of ``ExactRules``, with noise."""
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
         n_bits = count_bits(self.task.max_rows)
 
@@ -256,7 +256,7 @@ class Noisy:
         return answer.astype(np.int64)
 
 
-Rule = Exact | Noisy
+Rule = ExactRules | NoisyRules
 """Answers what a tree's growth asks at each level."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from miners.secure.id3.public_tree import Progress
-from miners.secure.id3.rules import Exact
+from miners.secure.id3.rules import ExactRules
 from miners.secure.id3.sources import Records, members_of_classes, one_hot
 from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
@@ -37,7 +37,7 @@ class SecretTree:
 
 
 async def grow_secret(
-    arithmetic: Arithmetic, task: Task, records: Records, rule: Exact, progress: Progress
+    arithmetic: Arithmetic, task: Task, records: Records, rule: ExactRules, progress: Progress
 ) -> SecretTree:
     """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from miners.fitted.node import Node
-from miners.fitted.route import encode
+from miners.fitted.route import Frame, encode
 from miners.fitted.tree import Tree
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
@@ -19,15 +18,7 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values, bind
 from pinq.secure_computation import Holding
 
-__all__ = ["Branch", "Holding", "Table", "Task", "hold", "require_tables", "to_tree"]
-
-
-class Table(Protocol):
-    """A pandas or Arrow table."""
-
-    @property
-    def columns(self) -> object: ...
-    def __len__(self) -> int: ...
+__all__ = ["Branch", "Holding", "Task", "hold", "require_tables", "to_tree"]
 
 
 def require_tables(tables: object) -> None:
@@ -102,13 +93,13 @@ class Task:
         """The maximal number of rows of all parties together."""
         return sum(self.rows)
 
-    def codes(self, table: Table) -> np.ndarray:
+    def codes(self, table: Frame) -> np.ndarray:
         """Encodes rows, shape (attributes, rows); -1 where a value is not declared."""
         axes = [bind(split, self.schema).axes[0] for split in self.splits]
         codes = [encode(self.schema, split.column, table) for split in self.splits]
         return np.stack([axis.parts_of(column) for axis, column in zip(axes, codes, strict=True)])
 
-    def lookup_codes(self, table: Table) -> np.ndarray:
+    def lookup_codes(self, table: Frame) -> np.ndarray:
         """Encodes rows to look up, shape (rows, attributes).
 
         ``QueryError`` where a value is not declared.
@@ -127,7 +118,7 @@ class Task:
         return np.concatenate(numbers or [np.zeros(0, dtype=np.int64)])
 
 
-def hold(task: Task, table: Table) -> Holding:
+def hold(task: Task, table: Frame) -> Holding:
     """Encodes a party's rows.
 
     Those with an undeclared or missing value are left out, as behind pinq's wall.

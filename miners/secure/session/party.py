@@ -17,7 +17,7 @@ import numpy as np
 
 from miners.fitted.tree import Tree
 from miners.secure.id3.public_tree import Progress, grow_public
-from miners.secure.id3.rules import Exact, Rule
+from miners.secure.id3.rules import ExactRules, Rule
 from miners.secure.id3.secret_tree import classify_all, grow_paths, grow_secret
 from miners.secure.id3.sources import LocalTables, Records, Source
 from miners.secure.id3.task import Branch, Task, to_tree
@@ -138,7 +138,7 @@ class Growth:
             return Outcome(to_tree(task, branches), branches, opened=tuple(opened), sharing_seconds=records.seconds)
         await records.share()
         if protocol == "sid3t":
-            tree = await grow_secret(arithmetic, task, records, cast(Exact, self.rule), self.progress)
+            tree = await grow_secret(arithmetic, task, records, cast(ExactRules, self.rule), self.progress)
         else:
             tree = await grow_paths(arithmetic, task, records)
         classes = await classify_all(arithmetic, task, tree, lookups, own_lookups, self.party)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from miners.scorecards.shares import MAX_STEPS
-from miners.secure.id3.rules import Budget, Exact, Noisy, Rule
+from miners.secure.id3.rules import ExactRules, LossSplit, NoisyRules, Rule
 from miners.secure.id3.secret_tree import require_paths
 from miners.secure.id3.sources import require_records
 from miners.secure.id3.task import Task
@@ -297,10 +297,10 @@ class Session(Declared):
         """
         share = Fraction(self.stop_share)
         if not self.nano:
-            return Exact(self.task, share, self.alpha)
+            return ExactRules(self.task, share, self.alpha)
         epsilon = Epsilon(self.nano).exact / self.task.schema.distance
-        budget = Budget.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
-        return Noisy(self.task, share, budget, self.colluding_parties)
+        budget = LossSplit.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
+        return NoisyRules(self.task, share, budget, self.colluding_parties)
 
     def miner(self) -> FederatedTopDown | HoldersCardMiner | None:
         """Makes the miner that asks for sums; None of ID3, which computes on shares."""

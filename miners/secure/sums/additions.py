@@ -27,8 +27,8 @@ import numpy as np
 
 from miners.federated.federation import HolderQuestion, Sums
 from miners.federated.growing import first_codes
-from miners.fitted.route import encode
-from miners.secure.id3.task import Table, Task
+from miners.fitted.route import Frame, encode
+from miners.secure.id3.task import Task
 from miners.secure.mpc.noise import Below
 from pinq.errors import QueryError
 from pinq.public.derivatives import Derivatives
@@ -63,7 +63,7 @@ class OwnRows:
         return cls(codes, holding.counts)
 
     @classmethod
-    def of_tables(cls, schema: Schema, tables: Sequence[Table]) -> OwnRows:
+    def of_tables(cls, schema: Schema, tables: Sequence[Frame]) -> OwnRows:
         """Takes all rows of several tables.
 
         Those with an undeclared value are left out, as behind pinq's wall.

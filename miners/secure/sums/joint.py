@@ -29,7 +29,7 @@ from miners.secure.id3.task import Task
 from miners.secure.mpc.noise import Below
 from miners.secure.mpc.rounds import Opened, Rounds
 from miners.secure.sums.additions import OwnRows, most_units
-from miners.secure.sums.together import OwnTables, SecureFederation, Sum, noisy_sum_bits
+from miners.secure.sums.together import JointSum, OwnTables, SecureFederation, noisy_sum_bits
 from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Holding
 
@@ -88,7 +88,7 @@ async def fit_jointly(
     """
     loop, fitting = asyncio.get_running_loop(), True
 
-    async def opened(asked: Sum, own: OwnTables) -> list[np.ndarray]:
+    async def opened(asked: JointSum, own: OwnTables) -> list[np.ndarray]:
         if not fitting:  # the session ended while the fit was at work
             raise asyncio.CancelledError
         sources: list[Below] = []
@@ -108,7 +108,7 @@ async def fit_jointly(
         sums = await rounds.ask("noisy sum", asked.price, draw, added, question=asked.identity)
         return _cut(sums.astype(np.int64), asked.shapes)
 
-    def add_up(asked: Sum, own: OwnTables) -> Sequence[np.ndarray]:
+    def add_up(asked: JointSum, own: OwnTables) -> Sequence[np.ndarray]:
         return asyncio.run_coroutine_threadsafe(opened(asked, own), loop).result()
 
     together = SecureFederation(

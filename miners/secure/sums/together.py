@@ -40,7 +40,8 @@ from miners.federated.federation import (
     progress_of,
     unknown_holder,
 )
-from miners.secure.id3.task import Table, require_tables
+from miners.fitted.route import Frame
+from miners.secure.id3.task import require_tables
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import noise_bound, signed_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
@@ -55,7 +56,7 @@ from pinq.public.plugins import install_line, plugin
 from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
 
-__all__ = ["OwnTables", "SecureFederation", "Sum", "noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"]
+__all__ = ["JointSum", "OwnTables", "SecureFederation", "noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"]
 
 
 def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
@@ -134,7 +135,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Sum:
+class JointSum:
     """One addition of all parties.
 
     Attributes:
@@ -155,7 +156,7 @@ class Sum:
         return [own_noise(shape, epsilon, honest, below, plays) for shape, epsilon in pairs]
 
 
-AddUp = Callable[[Sum, OwnTables], Sequence[np.ndarray]]
+AddUp = Callable[[JointSum, OwnTables], Sequence[np.ndarray]]
 
 
 class _SummedParts:
@@ -247,7 +248,7 @@ class SecureFederation(CountSource):
     @classmethod
     def simulated(
         cls,
-        tables: Sequence[Table],
+        tables: Sequence[Frame],
         *,
         schema: Schema,
         epsilon: EpsilonLike = 1,
@@ -279,7 +280,7 @@ class SecureFederation(CountSource):
             raise QueryError(f"is {colluding}", parameter="colluding", allowed=allowed)
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
 
-        def add_up(asked: Sum, totals: OwnTables) -> list[np.ndarray]:
+        def add_up(asked: JointSum, totals: OwnTables) -> list[np.ndarray]:
             noise = asked.noise(len(tables) - pooling, secrets.randbelow, len(tables))
             pairs = zip(totals(secrets.randbelow), noise, strict=True)
             return [(total + drawn).astype(np.int64) for total, drawn in pairs]
@@ -336,7 +337,7 @@ class SecureFederation(CountSource):
             # trace.
             self._charge(addition.parts, epsilon)
         price = self.budget.spent - before
-        asked = Sum([addition.shape for addition in additions], per_unit, price, _digest(additions, epsilons))
+        asked = JointSum([addition.shape for addition in additions], per_unit, price, _digest(additions, epsilons))
         sums = self._add_up(asked, lambda below: [addition.table(self._rows, below) for addition in additions])
         self.rounds += 1
         self.requests[ALL] += 1

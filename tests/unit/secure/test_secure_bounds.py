@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from miners.secure.id3.rules import Exact
+from miners.secure.id3.rules import ExactRules
 from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
@@ -81,7 +81,7 @@ def test_a_field_that_would_be_too_large_is_refused() -> None:
     with pytest.raises(
         QueryError, match=r"numbers of [\d,]+ bits would be compared; at most 2,048 .* Nothing left any party"
     ):
-        require_bits(Exact(Task.of(schema, "y", (10**6,)), Fraction(1, 20), 8).bits)
+        require_bits(ExactRules(Task.of(schema, "y", (10**6,)), Fraction(1, 20), 8).bits)
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(1, 10**9)])

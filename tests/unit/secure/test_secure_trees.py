@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.datasets import load, why_missing
-from miners.secure.id3.rules import Budget, Exact, Noisy
+from miners.secure.id3.rules import ExactRules, LossSplit, NoisyRules
 from miners.secure.id3.secret_tree import MAX_PATHS
 from miners.secure.id3.task import Branch, Holding, Task, hold
 from miners.secure.mpc.arithmetic import Arithmetic
@@ -29,7 +29,7 @@ TABLES = 50
 def run(
     protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None
 ) -> Outcome:
-    rule = Exact(task, share, alpha)
+    rule = ExactRules(task, share, alpha)
     own = np.zeros((0, len(task.sizes)), dtype=np.int64) if mine is None else mine
 
     async def work(runtime: MPyC) -> Outcome:
@@ -182,7 +182,7 @@ def test_noisy_trees_open_what_was_promised() -> None:
 def test_budgets_add_up() -> None:
     """Whatever the depth, the questions on one path cost epsilon in all, exactly."""
     for depth in range(12):
-        assert Budget.spread(Fraction(7, 10), depth).total == Fraction(7, 10)
+        assert LossSplit.spread(Fraction(7, 10), depth).total == Fraction(7, 10)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], sha
     """A row that is replaced, or a person with several rows, gets a part of the loss for each row; what is charged stays epsilon."""
     session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
     rule = session.rule()
-    assert isinstance(rule, Noisy)
+    assert isinstance(rule, NoisyRules)
     assert rule.budget.total * share == Fraction(3, 5)
     assert session.nano == 600_000_000
 
@@ -202,7 +202,7 @@ def test_noise_fits_its_field_at_the_extreme() -> None:
     """The largest noise that a share can have, from every party, on a full table, still compares rightly."""
     session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.5", depth=1)
     rule = session.rule()
-    assert isinstance(rule, Noisy)
+    assert isinstance(rule, NoisyRules)
     most = max(2 * rule._largest(loss) for loss in (rule.budget.size, rule.budget.choice, rule.budget.vote))
     assert most < 2 ** (rule.bits - 1)
 
@@ -220,7 +220,7 @@ def _depth(tree: list[Branch]) -> int:
 
 
 def _promised(task: Task, tree: list[Branch]) -> list[Opened]:
-    """What the docstrings of ``Exact`` and ``grow_public`` say is opened for a plain tree, level by level."""
+    """What the docstrings of ``ExactRules`` and ``grow_public`` say is opened for a plain tree, level by level."""
     depths, expected = _depths(tree), []
     for level in range(max(depths) + 1):
         nodes = [node for node, depth in zip(tree, depths, strict=True) if depth == level]
