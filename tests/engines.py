@@ -40,7 +40,7 @@ WHOLE = PartSet([Block(Part())])
 
 
 @dataclass(frozen=True)
-class Lookups:
+class Lookups(RowMeasure):
     """A public function of a row: numbers looked up at its places, and multiplied.
 
     Here, for Spark's workers do not know modules of tests.
@@ -56,7 +56,11 @@ class Lookups:
     steps = 2
 
     @property
-    def packing(self) -> Packing:
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:  # type: ignore[override]
+        return tuple((axis,) for axis in self.inputs)
+
+    @property
+    def packing(self) -> Packing:  # type: ignore[override]
         most = 100 ** len(self.inputs)
         return Packing.of([(-most, most)] * 2)
 
@@ -64,19 +68,8 @@ class Lookups:
         factors = [table[:, place] for table, place in zip(self.tables, places, strict=True)]
         return np.prod(np.stack(factors), axis=0)
 
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> PackedLookups:
-        return PackedLookups(self)
-
-
-class PackedLookups(RowMeasure):
-    """The same as words, read along each axis by itself."""
-
-    def __init__(self, lookups: Lookups) -> None:
-        self.lookups, self.inputs, self.packing, self.sums = lookups, lookups.inputs, lookups.packing, lookups.width
-        self.cells = tuple((axis,) for axis in lookups.inputs)
-
-    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        return self.lookups.packing.packed(self.lookups.of(cells))
+    def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        return self.packing.packed(self.of(cells))
 
 
 HOSTILE = [

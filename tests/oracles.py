@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pinq.engine.tables import Moments, RowSums
+from pinq.engine.tables import Moments
+from pinq.public.derivatives import RowMeasure
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
@@ -76,7 +77,7 @@ def tabulate(
     parts: PartSet,
     axes: Sequence[Axis],
     codes: dict[Any, np.ndarray],
-    moments: Moments | RowSums | None = None,
+    moments: Moments | RowMeasure | None = None,
     null: int | None = None,
 ) -> np.ndarray:
     """The engine's table, row by row: counts, or counts, sums and squares of a column's codes, in Python's own integers."""

@@ -46,17 +46,13 @@ class Slow(RowMeasure):
     inputs: tuple[Axis, ...] = ()
     width = 1
     steps = 1
-    sums = 1
     packing = Packing.of([(0, 1)])
 
     @property
     def cells(self) -> tuple[tuple[Axis, ...], ...]:  # type: ignore[override]
         return tuple((axis,) for axis in self.inputs)
 
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> Slow:
-        return self
-
-    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+    def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
         with suppress(FileExistsError):  # one worker is slow, once
             os.symlink(str(os.getpid()), self.file)
             time.sleep(30)

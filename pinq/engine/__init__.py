@@ -16,7 +16,8 @@ from pinq.engine.opening import open_engine
 from pinq.engine.profile import ColumnProfile, count_rows, date_range, largest_group, profile
 from pinq.engine.sources import RawTable, read_columns, require_readable
 from pinq.engine.spark import SparkEngine
-from pinq.engine.tables import Engine, Listed, Measure, Moments, RowSums, Sparse, TableRequest
+from pinq.engine.tables import Engine, Listed, Measure, Moments, Sparse, TableRequest
+from pinq.public.derivatives import RowMeasure
 
 __all__ = [
     "ArrayEngine",
@@ -29,7 +30,7 @@ __all__ = [
     "Moments",
     "RawTable",
     "RowBlock",
-    "RowSums",
+    "RowMeasure",
     "SparkEngine",
     "Sparse",
     "TableRequest",

@@ -28,13 +28,12 @@ from pinq.engine.codes import RowBlock, ShardSource, smallest
 from pinq.engine.rows import (
     CodeTable,
     Descent,
-    MomentsOfRows,
     Rows,
     code_tables,
     paths_down,
     split_level,
 )
-from pinq.engine.tables import Listed, Measure, Moments, RowSums, Sparse, Table, TableRequest
+from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest
 from pinq.errors import InternalError
 from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import PartSet
@@ -116,7 +115,7 @@ class SummedCells:
 
     def __init__(self, measure: RowMeasure, cells: int) -> None:
         self._packing = cast(Packing, measure.packing)
-        self._sums = np.zeros((measure.sums, cells), dtype=np.int64)
+        self._sums = np.zeros((measure.width, cells), dtype=np.int64)
         self._carries = cells <= CARRIED_CELLS
         self._words = np.zeros((self._packing.words, cells if self._carries else 0), dtype=np.int64)
         self._rows = 0
@@ -168,7 +167,7 @@ class MultipliedCells:
 
     def __init__(self, measure: RowMeasure, cells: int) -> None:
         self._pairs = cast(np.ndarray, measure.packing.pairs)
-        self._sums = np.zeros((measure.sums, cells), dtype=np.int64)
+        self._sums = np.zeros((measure.width, cells), dtype=np.int64)
 
     @property
     def nbytes(self) -> int:
@@ -280,7 +279,7 @@ class DenseTally:
     @property
     def most_condensed_bytes(self) -> float:
         cells = sum(math.prod(axis.size for axis in axes) for axes in self._tables)
-        return 8 * (1 if self._measure is None else self._measure.sums) * self._shape[0] * cells
+        return 8 * (1 if self._measure is None else self._measure.width) * self._shape[0] * cells
 
     def tables(self) -> list[Table]:
         tables = [table.astype(np.int64, copy=False) for table in self._summed()]
@@ -381,7 +380,7 @@ class SparseTally:
         self._sort()
         if len(self._runs) == 1:
             return self._runs[0]
-        nothing = np.zeros((1 if self._measure is None else self._measure.sums, 0), dtype=np.int64)
+        nothing = np.zeros((1 if self._measure is None else self._measure.width, 0), dtype=np.int64)
         keys = np.concatenate([np.zeros(0, dtype=self._kind), *(own for own, _ in self._runs)])
         return _summed_runs(keys, np.concatenate([nothing, *(own for _, own in self._runs)], axis=1))
 
@@ -642,13 +641,12 @@ def count_request(
     # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it, and
     # a row's cell up to there is computed once.
     shared = tuple(axis for axis in next(iter(dense.values()), ()) if all(axis in own for own in dense.values()))
-    summed: RowMeasure | None = MomentsOfRows(measure, schema) if isinstance(measure, Moments) else None
-    row_bytes = 4 if measure is None else 8 * (summed or cast(RowSums, measure)).packing.words
+    bound = None if measure is None else measure.bound_to(schema)
+    row_bytes = 4 if bound is None else 8 * bound.packing.words
     room = min(PACKED_BYTES // row_bytes, schema.max_rows // 8)
     joint = _packed(dense, shared, len(answer) if split is None else split.nodes, room)
-    if measure is not None and not isinstance(measure, Moments):
-        # What is added up of a row is looked up in the cells in which it is added.
-        summed = measure.over([own for own, _ in joint])
+    # What is added up of a row is looked up in the cells in which it is added.
+    summed = None if bound is None else bound.over([own for own, _ in joint])
     read = [*axes, *(axis for table in tables for axis in table.axes)]
     read += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
     read += [] if summed is None else (axis for own in summed.cells for axis in own)

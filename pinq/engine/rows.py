@@ -21,88 +21,26 @@ have an entry for each code: reading a row cannot fail.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from pinq.engine.codes import RowBlock, smallest
-from pinq.engine.tables import MAX_SUM, Moments
-from pinq.public.derivatives import Packing, RowMeasure
+from pinq.public.derivatives import RowMeasure
 from pinq.public.parts import Part
-from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition
 
 __all__ = [
     "CodeTable",
     "Descent",
-    "MomentsOfRows",
     "Rows",
     "code_tables",
     "joint_cells",
     "paths_down",
     "split_level",
 ]
-
-LOW_BITS = 24
-
-
-class MomentsOfRows(RowMeasure):
-    """Rows, their codes' sum and the sum of squares.
-
-    Codes are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57. Their
-    squares may pass 64 bits, so the low 24 bits of each and the rest are added up apart. An answer
-    stops at the public bound 2^62: an overflow would be an error that follows the rows.
-
-    Args:
-        moments: Which.
-        schema: Of the columns.
-    """
-
-    packing: Packing
-
-    def __init__(self, moments: Moments, schema: Schema) -> None:
-        column = schema.columns[moments.column]
-        self.moments, self._null = moments, column.null_code
-        self._last = min(column.cells - 1, moments.last)
-        self._clamps = moments.first > 0 or self._last < column.cells - 1
-        self._axis = Axis(moments.column, column.codes, ())
-        self.inputs, self.cells = (self._axis,), ((self._axis,),)
-        most = (self._last - moments.first) >> moments.shift
-        squares = [min(most * most, 2**LOW_BITS - 1), most * most >> LOW_BITS]
-        largest = [1, most, *(squares if moments.squares else ())]
-        self.sums, self.packing = len(largest), Packing.of([(0, number) for number in largest])
-
-    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
-        return None if self._null is None else places(self._axis) != self._null
-
-    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        value = cells[0]  # as narrow as codes are; words are made wide at once
-        if self._clamps:
-            # From 10 on, to 15 at most: the codes 8, 12 and 20 become 0, 2 and 5.
-            value = np.clip(value, self.moments.first, self._last) - value.dtype.type(self.moments.first)
-        if self.moments.shift:
-            value = value >> self.moments.shift
-        if not self.moments.squares:
-            return self.packing.packed([1, value])
-        # Code 5,000 has the square 25,000,000 = 1 * 2^24 + 8,222,784: it adds 1 to the high sum and
-        # 8,222,784 to the low one.
-        square = value.astype(np.int64) ** 2
-        return self.packing.packed([1, value, square & (2**LOW_BITS - 1), square >> LOW_BITS])
-
-    def finished(self, sums: np.ndarray) -> np.ndarray:
-        rows, total = sums[0], np.minimum(sums[1], MAX_SUM)
-        if not self.moments.squares:
-            return np.stack([rows, total], axis=-1)
-        # What low parts add up to beyond 2^24 is carried to the high ones, as in sums by hand.
-        # Low sums of 40,000,000 are 2 * 2^24 + 6,445,568: 2 is carried.
-        high = sums[3] + (sums[2] >> LOW_BITS)
-        low = sums[2] & (2**LOW_BITS - 1)
-        room = MAX_SUM >> LOW_BITS
-        squares = np.where(high >= room, MAX_SUM, (np.minimum(high, room - 1) << LOW_BITS) + low)
-        return np.stack([rows, total, squares], axis=-1)
-
 
 # Up to this code, parts of a cut are looked up in a table within a core's cache; beyond, they are searched.
 TABLED_CODES = 2**17
@@ -249,7 +187,7 @@ class Rows:
     def words(self) -> np.ndarray | None:
         """What is added up of each row, packed, shape (words, rows); None to count rows."""
         if self._words is None and self.measure is not None:
-            self._words = self.measure.of([self.cells(axes) for axes in self.measure.cells])
+            self._words = self.measure.words([self.cells(axes) for axes in self.measure.cells])
         return self._words
 
     def pieces(self, rows: int) -> Iterator[Rows]:

@@ -11,8 +11,9 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from pinq.errors import InternalError
-from pinq.public.derivatives import RowMeasure, RowWords
+from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import PartSet
+from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "Listed",
     "Measure",
     "Moments",
-    "RowSums",
     "Sparse",
     "Table",
     "TableRequest",
@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 MAX_SUM = 2**62
 """Where sums stop that a wrong declaration lets grow: 64 bits hold them, and noise on top of them."""
+
+
+LOW_BITS = 24  # of the square of a code, which are added up apart from the others
 
 
 @dataclass(frozen=True)
@@ -53,30 +56,68 @@ class Moments:
     first: int = 0
     last: int = 2**24  # a missing value's code on the finest grid: none is above it
 
+    def bound_to(self, schema: Schema) -> MomentsOfRows:
+        """What is added up of each row under a schema."""
+        return MomentsOfRows(self, schema)
 
-class RowSums(Protocol):
-    """Ask for sums of the whole numbers that a public function gives each row.
 
-    Attributes:
-        inputs: What the function reads: a row's place along each of these axes.
-        width: How many numbers it gives.
-        steps: How many look-ups and additions it takes for a row.
-        packing: How the numbers, each at most 2^24 in size, stand in a row's words.
+class MomentsOfRows(RowMeasure):
+    """Rows, their codes' sum and the sum of squares.
+
+    Codes are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57. Their
+    squares may pass 64 bits, so the low 24 bits of each and the rest are added up apart. An answer
+    stops at the public bound 2^62: an overflow would be an error that follows the rows.
+
+    Args:
+        moments: Which.
+        schema: Of the columns.
     """
 
-    @property
-    def inputs(self) -> tuple[Axis, ...]: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def packing(self) -> RowWords: ...
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
-        """The same function of each row's cells in these joint tables, where those suffice."""
+    packing: Packing
+
+    def __init__(self, moments: Moments, schema: Schema) -> None:
+        column = schema.columns[moments.column]
+        self.moments, self._null = moments, column.null_code
+        self._last = min(column.cells - 1, moments.last)
+        self._clamps = moments.first > 0 or self._last < column.cells - 1
+        self._axis = Axis(moments.column, column.codes, ())
+        self.inputs, self.cells, self.steps = (self._axis,), ((self._axis,),), 0
+        most = (self._last - moments.first) >> moments.shift
+        squares = [min(most * most, 2**LOW_BITS - 1), most * most >> LOW_BITS]
+        largest = [1, most, *(squares if moments.squares else ())]
+        self.width, self.packing = len(largest), Packing.of([(0, number) for number in largest])
+
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+        return None if self._null is None else places(self._axis) != self._null
+
+    def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        value = cells[0]  # as narrow as codes are; words are made wide at once
+        if self._clamps:
+            # From 10 on, to 15 at most: the codes 8, 12 and 20 become 0, 2 and 5.
+            value = np.clip(value, self.moments.first, self._last) - value.dtype.type(self.moments.first)
+        if self.moments.shift:
+            value = value >> self.moments.shift
+        if not self.moments.squares:
+            return self.packing.packed([1, value])
+        # Code 5,000 has the square 25,000,000 = 1 * 2^24 + 8,222,784: it adds 1 to the high sum and
+        # 8,222,784 to the low one.
+        square = value.astype(np.int64) ** 2
+        return self.packing.packed([1, value, square & (2**LOW_BITS - 1), square >> LOW_BITS])
+
+    def finished(self, sums: np.ndarray) -> np.ndarray:
+        rows, total = sums[0], np.minimum(sums[1], MAX_SUM)
+        if not self.moments.squares:
+            return np.stack([rows, total], axis=-1)
+        # What low parts add up to beyond 2^24 is carried to the high ones, as in sums by hand.
+        # Low sums of 40,000,000 are 2 * 2^24 + 6,445,568: 2 is carried.
+        high = sums[3] + (sums[2] >> LOW_BITS)
+        low = sums[2] & (2**LOW_BITS - 1)
+        room = MAX_SUM >> LOW_BITS
+        squares = np.where(high >= room, MAX_SUM, (np.minimum(high, room - 1) << LOW_BITS) + low)
+        return np.stack([rows, total, squares], axis=-1)
 
 
-Measure = Moments | RowSums
+Measure = Moments | RowMeasure
 """What can be summed up beside the rows that are counted."""
 
 
@@ -147,7 +188,7 @@ class Engine(Protocol):
 
         Returns:
             For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2
-            or 3) of counts, sums and sums of squares, with ``RowSums`` (parts, *axes, width); or a
+            or 3) of counts, sums and sums of squares, with ``RowMeasure`` (parts, *axes, width); or a
             ``Sparse`` with values of shape (cells,), (cells, 2 or 3) or (cells, width); or a
             ``Listed``.
         """

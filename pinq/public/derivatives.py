@@ -24,9 +24,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar, get_args
+from typing import ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 import numpy as np
 
@@ -43,11 +44,11 @@ __all__ = [
     "Derivatives",
     "Logistic",
     "Packing",
+    "PairPacking",
     "Residuals",
     "RowFunction",
     "RowMeasure",
     "RowVectors",
-    "RowWords",
     "Softmax",
     "clipped",
 ]
@@ -77,23 +78,6 @@ class Field:
         """Room for a number from ``least`` to ``most``, added up of so many rows."""
         signed = least < 0
         return cls(number, (max(-least, most) * rows).bit_length() + signed, signed)
-
-
-class RowWords(Protocol):
-    """How a row's numbers stand in its words.
-
-    Attributes:
-        words: How many words a row has.
-        pairs: Where numbers are products of words: which two of them each is, shape (2, numbers).
-            None where words hold numbers side by side.
-    """
-
-    @property
-    def words(self) -> int: ...
-    @property
-    def pairs(self) -> np.ndarray | None: ...
-    def unpacked(self, words: np.ndarray) -> np.ndarray:
-        """The numbers of rows, int64, shape (numbers, rows), from their words, shape (words, rows)."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +158,25 @@ class Packing:
             yield fields[-1].number, rest
 
 
+@dataclass(frozen=True)
+class PairPacking:
+    """Numbers that are products of a row's words: which two of them each is.
+
+    Attributes:
+        words: How many words a row has.
+        pairs: The words of each product, shape (2, numbers).
+    """
+
+    words: int
+    pairs: np.ndarray
+
+    def unpacked(self, words: np.ndarray) -> np.ndarray:
+        """The products of words of shape (words, rows): int64, shape (numbers, rows)."""
+        first, second = words.astype(np.int64)[self.pairs]
+        products: np.ndarray = first * second
+        return products
+
+
 UNIT = 2**16  # of derivatives of a probability
 STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
 ODDS_BITS = 30
@@ -188,21 +191,36 @@ class RowMeasure(ABC):
         inputs: What it reads: a row's place along each of these axes.
         cells: How it reads them: as a row's cell in the joint table of each of these, the last axis
             running fastest; along an axis of which a row is in no part, its place is ``axis.size``.
-        sums: How many numbers are added up.
-        packing: How these, each below 2^24 in size, stand in a row's words.
+        width: How many numbers are added up.
+        steps: How many look-ups and additions it takes for a row.
+        packing: How these numbers, each at most 2^24 in size, stand in a row's words.
     """
 
     inputs: tuple[Axis, ...]
     cells: tuple[tuple[Axis, ...], ...]
-    sums: int
-    packing: RowWords
+    width: int
+    steps: int
+    packing: Packing | PairPacking
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its tables take."""
+        return 0
+
+    def bound_to(self, schema: Schema) -> RowMeasure:
+        """The same under a schema: it is bound already."""
+        return self
+
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
+        """The same, read in a row's cells of these joint tables where those suffice."""
+        return self
 
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
         return None
 
     @abstractmethod
-    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+    def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
         """The words of some rows, int64, shape (words, rows); float64, whole, where they are multiplied.
 
         Args:
@@ -215,8 +233,11 @@ class RowMeasure(ABC):
         return np.moveaxis(sums, 0, -1)
 
 
-class RowVectors(ABC):
+class RowVectors(RowMeasure):
     """The vectors of derivatives under a schema: a function of a row's parts along some axes.
+
+    Scores are looked up in joint tables whose cells are known of each row: all of them are finished
+    before rows are read.
 
     Args:
         scores: The model's scores.
@@ -224,14 +245,11 @@ class RowVectors(ABC):
         ranges: The least and the most that each entry of a vector may be.
 
     Attributes:
-        inputs: The axes.
-        width: Entries of a vector.
-        steps: How many look-ups and additions it takes for a row.
-        packing: How a vector stands in words.
         bound: No vector has a larger L1 norm, in whole units.
         gradient_bound: The same of its gradient alone, in the units of ``Derivatives.gradients``.
     """
 
+    packing: Packing
     bound: int
     gradient_bound: int
 
@@ -241,22 +259,29 @@ class RowVectors(ABC):
         self.steps, self.packing = scores.steps + 2 * self.width, Packing.of(ranges)
 
     @property
+    def cells(self) -> tuple[tuple[Axis, ...], ...]:  # type: ignore[override]
+        """Those of each term of the scores, and the target."""
+        return (*(term.axes for term in self.scores.terms), (self.target,))
+
+    @property
     def nbytes(self) -> int:
         """Bytes that its tables take."""
         return self.scores.nbytes
 
     @abstractmethod
-    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The packed vectors of rows, int64, shape (words, rows).
+    def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The vectors of rows in words, int64, shape (words, rows).
 
         Args:
             scores: Each row's scores, int64, shape (scores, rows). They may be changed.
             target: Its place along the axis of the target, shape (rows,).
         """
 
-    def over(self, joint: Sequence[tuple[Axis, ...]]) -> JointVectors:
+    def over(self, joint: Sequence[tuple[Axis, ...]]) -> Self:
         """The same vectors, looked up in the cells of joint tables where those have the axes."""
-        return JointVectors(self, self.scores.over(joint))
+        joined = copy(self)
+        joined.scores = self.scores.over(joint)
+        return joined
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The vectors of rows, int64, shape (width, rows).
@@ -266,36 +291,16 @@ class RowVectors(ABC):
                 ``axis.slots``: where an axis has a slot more than parts, it is for rows in none.
         """
         alone, (*inner, target) = self.over(()), places
-        return self.packing.unpacked(alone.of([*alone.scores.cells(inner), target]))
+        return self.packing.unpacked(alone.words([*alone.scores.cells(inner), target]))
 
-
-class JointVectors(RowMeasure):
-    """Vectors of which the scores are looked up in cells of joint tables.
-
-    Args:
-        vectors: The function of a row.
-        scores: Its scores over tables whose cells are known of each row: finished before rows are read.
-    """
-
-    def __init__(self, vectors: RowVectors, scores: RowScores) -> None:
-        self.vectors, self.scores = vectors, scores
-        self.inputs, self.sums, self.packing = vectors.inputs, vectors.width, vectors.packing
-        self.cells = (*(term.axes for term in scores.terms), (vectors.target,))
-
-    def of(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        """The packed vectors of rows, some rows at a time."""
-        rows, step = len(cells[-1]), AT_ONCE // self.vectors.width
-        if rows <= step:
-            return self._of_few(cells)
-        words = np.empty((self.vectors.packing.words, rows), dtype=np.int64)
+    def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows in words, made of some rows at a time."""
+        rows, step = len(cells[-1]), AT_ONCE // self.width
+        words = np.empty((self.packing.words, rows), dtype=np.int64)
         for start in range(0, rows, step):
-            block = slice(start, start + step)
-            words[:, block] = self._of_few([own[block] for own in cells])
+            *inner, target = (own[start : start + step] for own in cells)
+            words[:, start : start + step] = self.packed(self.scores.added(inner, len(target)), target)
         return words
-
-    def _of_few(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        *inner, target = cells
-        return self.vectors.words(self.scores.added(inner, len(target)), target)
 
 
 class LogisticVectors(RowVectors):
@@ -310,8 +315,8 @@ class LogisticVectors(RowVectors):
         self._table = self.packing.packed(table.reshape(self.width, -1))
         self._middle = positive * table.shape[-1] + STEEPEST
 
-    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The packed vectors of rows."""
+    def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The vectors of rows in words."""
         entry = np.clip(scores[0], -STEEPEST, STEEPEST, out=scores[0])
         entry += self._middle.take(target)
         return self._table.take(entry, axis=1)
@@ -338,8 +343,8 @@ class SoftmaxVectors(RowVectors):
         self._hessian = hessian
         self.bound = self.gradient_bound = limit
 
-    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The packed vectors of rows."""
+    def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The vectors of rows in words."""
         table = _odds_table()
         # Only gaps to the largest score count, so no exponential is above 1.
         odds = table.take(np.clip(scores.max(axis=0) - scores, 0, len(table) - 1))
@@ -374,8 +379,8 @@ class ResidualVectors(RowVectors):
         self._cells, self._rows, self._limit = cells, rows, limit
         self.bound = self.gradient_bound = 2 * limit
 
-    def words(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The packed vectors of rows."""
+    def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The vectors of rows in words."""
         # A row in cell 12 with a score of 10 cells: 2 cells, 512 of 1/256. Clamped at 256, its
         # entries are 512 and 0 of 1/512; at 1,024 they are 1,536 and 512.
         residual = target.astype(np.int64) * POINTS - scores[0]
@@ -412,15 +417,7 @@ LARGEST_RESIDUAL = (LARGEST_BOUND - 1) / (2 * POINTS)  # grid cells: the largest
 MAX_WIDTH = 128
 
 
-class BoundVectors(Protocol):
-    """The vectors of rows under a schema, as ``RowVectors`` and ``ProductVectors`` are."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that its tables take."""
-
-
-V = TypeVar("V", bound=BoundVectors)
+V = TypeVar("V", bound=RowMeasure)
 
 
 class RowFunction(Expression, Generic[V]):

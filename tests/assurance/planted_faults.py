@@ -92,7 +92,7 @@ FAULTS = (
     ),
     Fault(
         "noise for a narrower range, of values that are not clamped to it",
-        "pinq/engine/rows.py",
+        "pinq/engine/tables.py",
         "np.clip(value, self.moments.first, self._last) - value.dtype.type(self.moments.first)",
         "value - value.dtype.type(self.moments.first)",
         (SAMPLERS,),
