@@ -32,10 +32,19 @@ from fractions import Fraction
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from pinq.curator.prepared import Noise, PreparedQuery
 from pinq.curator.rehearsal import Rehearsals
 from pinq.curator.verbs import prepare
-from pinq.curator.work import MAX_WORK, Deadline, Meter, Stopped, WorkMeter, checking_work, require_work
+from pinq.curator.work import (
+    MAX_WORK,
+    Deadline,
+    Meter,
+    Noise,
+    PreparedQuery,
+    Stopped,
+    WorkMeter,
+    checking_work,
+    require_work,
+)
 from pinq.engine.tables import Engine
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, unspent
 from pinq.ledger.events import LoggedQuestion

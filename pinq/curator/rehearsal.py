@@ -32,9 +32,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from pinq.curator.prepared import PreparedQuery
 from pinq.curator.verbs import prepare
-from pinq.curator.work import Deadline
+from pinq.curator.work import Deadline, PreparedQuery
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import Measure, Moments, TableRequest
 from pinq.public.queries import Question

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request costs in work, known before it is charged, and the limits of one and of a minute.
+"""What a checked question reads of the data and releases, and what that costs in work, known before the charge.
+
+One request may ask a hundred thousand parts for tables of a thousand cells. It is one charge and
+one answer (``PreparedQuery``); but its exact tables are counted, used and forgotten slice by slice
+(``Counted``), as many parts at a time as memory bears. The parts are disjoint and each has noise of
+its own, so how they are cut changes neither the law of an answer nor its loss. Where the cuts fall
+follows from public facts: the schema and the request. Of 1,000 parts with tables of 100,000 cells
+each, 10^8 cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
 
 Epsilon does not bound work: a choice among a hundred thousand families may be asked at the least
 epsilon there is. So work has a price of its own, in units of about a millisecond of one core. It is
 made in two steps: what checking a request takes follows from the request alone and is known before
 anything is bound to the schema (``checking_work``); what counting and releasing take, from what was
-prepared (``Priced``): cells for each part, looks at each row for each pass. What memory bears
+prepared (``PreparedQuery.work``): cells for each part, looks at each row for each pass. What memory bears
 follows from the same numbers.
 
 ``Deadline`` says how a request may run: with how much work, and until when. A worker looks at it
@@ -32,18 +39,24 @@ import math
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol, cast
 
+import numpy as np
+
+from pinq.curator.mechanisms import laplace
 from pinq.engine.shards import KEPT_SHARDS
-from pinq.engine.tables import Measure, TableRequest
+from pinq.engine.tables import Engine, Listed, Measure, Sparse, Table, TableRequest
 from pinq.errors import NotAllowed, QueryError, TooManyRequests
-from pinq.public.parts import PartSet
+from pinq.ledger.composition import Demand
+from pinq.public.epsilon import figures
+from pinq.public.parts import Part, PartSet
 from pinq.public.queries import Request
-from pinq.public.schema import Schema
-from pinq.public.specs import MAX_PARTS, Expression
+from pinq.public.schema import Numeric, Schema
+from pinq.public.specs import MAX_PARTS, Expression, Spec
 
 __all__ = [
     "MAX_MEMBERS",
@@ -51,13 +64,18 @@ __all__ = [
     "MEMBER",
     "NUMBER_BYTES",
     "SCORING",
+    "Counted",
     "Deadline",
     "Meter",
-    "Priced",
+    "Noise",
+    "PreparedQuery",
+    "Released",
     "Stopped",
     "TooHeavy",
     "WorkMeter",
+    "about",
     "checking_work",
+    "grid_error",
     "require_work",
     "units",
 ]
@@ -118,28 +136,167 @@ def require_work(price: int, limit: int) -> None:
         )
 
 
+class Stopped(Exception):
+    """The turn is over: no error of the request's, and nothing that its asker is told."""
+
+
+class TooHeavy(Exception):
+    """The request needs more work than this turn may take; nothing was charged.
+
+    Attributes:
+        units: How much it needs, as far as that is known by then.
+    """
+
+    def __init__(self, units: int) -> None:
+        super().__init__(units)
+        self.units = units
+
+
+class Deadline:
+    """A request's turn; by default without an end.
+
+    Args:
+        seconds: How long it lasts from now.
+        most: The units of work that it may take.
+        clock: Monotonic seconds.
+        token: Digest of the token by which its analyst was let in, at which the charge looks again;
+            empty for none.
+
+    Attributes:
+        end: The moment of its clock at which it ends.
+    """
+
+    def __init__(
+        self,
+        seconds: float = math.inf,
+        most: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+        token: str = "",
+    ) -> None:
+        self.most, self.token, self._clock = most, token, clock
+        self.end = clock() + seconds
+
+    def stop(self, moment: float = -math.inf) -> None:
+        """Ends it at a moment of its clock, at once where that is past; never later than before."""
+        self.end = min(self.end, moment)
+
+    def admit(self, units: int) -> None:
+        """``TooHeavy`` where so many units of work are more than it may take."""
+        if units > self.most:
+            raise TooHeavy(units)
+
+    def check(self) -> None:
+        """``Stopped`` once it is over."""
+        if self._clock() >= self.end:
+            raise Stopped()
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Exact tables of some of a request's parts, neighbours in its order.
+
+    Attributes:
+        parts: Whose tables they are: row i of each table is that of part i.
+        tables: As the engine counted them, in the order in which they were asked for.
+        start: The position of the first of these parts among all of the request.
+        turn: Whoever uses the tables looks at it now and then.
+        draws: To how many numbers noise is added; None for all. A rehearsal needs a few.
+    """
+
+    parts: PartSet
+    tables: Sequence[Table]
+    start: int = 0
+    turn: Deadline = field(default_factory=Deadline)
+    draws: int | None = None
+
+    @cached_property
+    def part_list(self) -> list[Part]:
+        """The parts, in order."""
+        return list(self.parts)
+
+    def array(self, table: int = 0) -> np.ndarray:
+        """Returns a table that was asked for dense."""
+        return cast(np.ndarray, self.tables[table])
+
+    def noisy(self, exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
+        """Adds noise to integers, as ``laplace`` does."""
+        drawn = exact if self.draws is None else exact[: self.draws]
+        return laplace(drawn, sensitivity, epsilon, self.turn.check)
+
+    def sparse(self, table: int) -> Sparse:
+        """Returns a table that was asked for sparse."""
+        return cast(Sparse, self.tables[table])
+
+    def listed(self, table: int) -> Listed:
+        """Returns a table that was asked for as a list."""
+        return cast(Listed, self.tables[table])
+
+
+class Released(NamedTuple):
+    """What an answer says of the rows.
+
+    Attributes:
+        values: Numbers in the parts' order.
+        chosen: The specs that the numbers of a choice count through.
+        rows: For averages, the noisy number of rows of each part.
+    """
+
+    values: list[int] | list[float]
+    chosen: tuple[Spec, ...] = ()
+    rows: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How exact an answer will be, by public facts.
+
+    Attributes:
+        error: In words.
+        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
+        grid: Distance of neighbouring possible answers.
+        uniform: Whether each part's answer has this scale. An average's is divided by its part's
+            rows.
+    """
+
+    error: str
+    scale: float | None = None
+    grid: float | None = None
+    uniform: bool = True
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Priced:
-    """What counting and releasing takes, by public facts.
+class PreparedQuery:
+    """What stands between the check of a question and its answer.
 
     Attributes:
         parts: Whom it asks.
+        about: One line for the log: the question, by public facts.
+        noise: How exact the answer will be, at a loss for one row.
+        release: The answer, from the exact tables of slice after slice of the parts and the loss for
+            one row. Only here do they meet noise.
         tables: What the engine is to count, for each part.
         measure: What it is to sum up.
+        charged: Where the loss falls, unless it is on the parts themselves.
         scratch: Cells of the largest array that the release makes beside the tables, for each part.
         scored: Cells, about, that the release looks at for all parts beside its pass over the tables.
         draws: Numbers that get noise, of each part.
+        part_bytes: How long the text of a part's answer may be.
 
     Raises:
         QueryError: Memory does not bear it.
     """
 
     parts: PartSet
+    about: str
+    noise: Callable[[Fraction], Noise]
+    release: Callable[[Iterable[Counted], Fraction], Released]
     tables: tuple[TableRequest, ...] = (TableRequest(),)
     measure: Measure | None = None
+    charged: PartSet | None = None
     scratch: int = 0
     scored: int = 0
     draws: int = 0
+    part_bytes: int = 2 * NUMBER_BYTES
 
     def __post_init__(self) -> None:
         most = max(2 * self._cells, self.scratch)
@@ -197,60 +354,43 @@ class Priced:
         for_a_part = CELL * self._cells + PART + NOISE * self.draws
         return units(for_a_part * parts + CELL * self.scored + for_a_row * rows)
 
+    def count(self, engine: Engine, turn: Deadline, draws: int | None = None) -> Iterator[Counted]:
+        """Has the parts counted, slice by slice, until the turn is over; ``draws`` as in ``Counted``."""
+        # Ten parts, four at a time: the slices begin at 0, 4 and 8, and the last one has two parts.
+        for start in range(0, self.parts.size, self.step):
+            end = min(start + self.step, self.parts.size)
+            some = self.parts if end - start == self.parts.size else self.parts.take(np.arange(start, end))
+            yield Counted(some, engine.tabulate(some, self.tables, self.measure, turn.check), start, turn, draws)
 
-class Stopped(Exception):
-    """The turn is over: no error of the request's, and nothing that its asker is told."""
+    @property
+    def answer_bytes(self) -> int:
+        """How long the answer's text may be, whatever the rows are."""
+        return NUMBER_BYTES * 20 + self.parts.size * self.part_bytes
+
+    @property
+    def demand(self) -> Demand:
+        """Where the question is charged."""
+        return Demand.of(self.parts if self.charged is None else self.charged)
 
 
-class TooHeavy(Exception):
-    """The request needs more work than this turn may take; nothing was charged.
+def about(what: str, parts: PartSet) -> str:
+    """One line for the log: what is asked, and of which parts."""
+    where = str(parts.at(0)) if parts.size == 1 else f"{parts.size:,} parts"
+    splits = [block.partition for block in parts.blocks if block.partition is not None]
+    if len(parts.blocks) == 1 and splits:
+        names = [axis.column if axis.column is not None else "shards" for axis in splits[0].axes]
+        above = parts.blocks[0].part
+        where = f"{len(parts):,} parts by {' x '.join(names)}" + (f" of {above}" if above.depth else "")
+    return f"{what} on {where}"[:200]
 
-    Attributes:
-        units: How much it needs, as far as that is known by then.
-    """
 
-    def __init__(self, units: int) -> None:
-        super().__init__(units)
-        self.units = units
-
-
-class Deadline:
-    """A request's turn; by default without an end.
-
-    Args:
-        seconds: How long it lasts from now.
-        most: The units of work that it may take.
-        clock: Monotonic seconds.
-        token: Digest of the token by which its analyst was let in, at which the charge looks again;
-            empty for none.
-
-    Attributes:
-        end: The moment of its clock at which it ends.
-    """
-
-    def __init__(
-        self,
-        seconds: float = math.inf,
-        most: float = math.inf,
-        clock: Callable[[], float] = time.monotonic,
-        token: str = "",
-    ) -> None:
-        self.most, self.token, self._clock = most, token, clock
-        self.end = clock() + seconds
-
-    def stop(self, moment: float = -math.inf) -> None:
-        """Ends it at a moment of its clock, at once where that is past; never later than before."""
-        self.end = min(self.end, moment)
-
-    def admit(self, units: int) -> None:
-        """``TooHeavy`` where so many units of work are more than it may take."""
-        if units > self.most:
-            raise TooHeavy(units)
-
-    def check(self) -> None:
-        """``Stopped`` once it is over."""
-        if self._clock() >= self.end:
-            raise Stopped()
+def grid_error(column: Numeric) -> str:
+    """How far the public grid moves a value, in words."""
+    if column.integer and column.width == 1:
+        return "and the grid is exact"
+    return (
+        f"and the grid moves a value by at most {figures(float(column.width - int(column.integer)) / 2)}{column.unit}"
+    )
 
 
 MINUTE = 60.0

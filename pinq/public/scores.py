@@ -718,7 +718,7 @@ class ClassCount(_OfCategories):
 class EnoughRows(Expression):
     """Selects the nodes of grown trees that have too few rows to stay split.
 
-    It is one charge for trees of any depth (pinq/curator/stop.py).
+    It is one charge for trees of any depth (``splits_kept``, pinq/curator/verbs.py).
 
     Attributes:
         least: Rows from which a tree's first part is more likely to stay split than not; further

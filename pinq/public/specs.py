@@ -13,7 +13,7 @@ key only where parts are numbered differently.
 Order: what specs, families and scores share (``Expression``), partitions, specs of one axis
 (``Values``, ``Cuts``, ``Groups``, ``Calendar``, ``Shards``), specs of several, families. A new spec
 is a class beside its like and an entry of ``Spec``. A new family is a class here, an entry of
-``Candidate``, and the file that scores its members (``pinq/curator/candidates``).
+``Candidate``, and the class that scores its members (``pinq/curator/candidates``).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.prepared import Counted
+from pinq.curator.work import Counted
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import count, count_request
 from pinq.errors import NotAllowed, QueryError
@@ -193,7 +193,7 @@ def test_every_way_to_a_score_gives_the_number_of_its_own_table(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a plain split, a cut or grouping of a family, and a crossing, with empty cells or without: one number."""
-    monkeypatch.setattr("pinq.curator.candidates.any_cross.DENSE_CELLS", 1)  # empty cells are left out
+    monkeypatch.setattr("pinq.curator.candidates.families.DENSE_CELLS", 1)  # empty cells are left out
     schema, random = schema_of(), np.random.default_rng(5)
     codes: dict[Any, np.ndarray] = {
         name: random.integers(0, column.codes, 9).astype(np.uint8) for name, column in schema.columns.items()

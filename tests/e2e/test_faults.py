@@ -276,7 +276,7 @@ def test_a_failure_in_the_noise_is_an_engine_failure_too(
     def fail(*_: Any) -> Any:
         raise ValueError("the true count is 40")
 
-    monkeypatch.setattr("pinq.curator.prepared.laplace", fail)
+    monkeypatch.setattr("pinq.curator.work.laplace", fail)
     with pytest.raises(EngineError, match="^" + re.escape(ENGINE_ERROR) + "$"):
         handle.noisy_count(epsilon=0.1)
     assert handle.budget.spent == Fraction(1, 10)

@@ -15,7 +15,7 @@ from fractions import Fraction
 import pytest
 
 from pinq.curator import mechanisms
-from pinq.curator.stop import penalty, splits_kept
+from pinq.curator.verbs import penalty, splits_kept
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import EnoughRows

@@ -69,7 +69,7 @@ def _hiding(monkeypatch: pytest.MonkeyPatch) -> None:
             np.repeat(candidates.scores, candidates.members) if candidates.members.sum() < MOST_SCORES else np.zeros(0)
         )
 
-    noted("pinq.curator.prepared", "laplace", np.asarray)
+    noted("pinq.curator.work", "laplace", np.asarray)
     noted("pinq.curator.candidates.selection", "choose", np.asarray)
     noted("pinq.curator.candidates.selection", "choose_weighted", all_scores)
     answer = Curator._answer

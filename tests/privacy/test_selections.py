@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.prepared import Counted
 from pinq.curator.verbs import prepare
+from pinq.curator.work import Counted
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.derivatives import Logistic
 from pinq.public.parts import Block, Part, PartSet

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pinq.curator.stop import penalty, splits_kept
+from pinq.curator.verbs import penalty, splits_kept
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import PATH_LOSS, EnoughRows

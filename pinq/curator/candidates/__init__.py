@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``exp_mech`` scores candidates: one file for each kind, behind one protocol.
+"""How ``exp_mech`` scores candidates: plain splits and families, behind one protocol.
 
 ``selection.py`` is where to start: a list of candidates, the tables that they need, the noisy
 choice. Each candidate is scored by one class: a plain split (``SplitScorer``), or a family of many
-members (``any_cut.py``, ``any_grouping.py``, ``any_cross.py``). They see exact tables and give
+members (``families.py``). They see exact tables and give
 exact integer scores; noise comes in ``selection.py`` alone.
 
 To add a family: its value (a class and an entry of ``Candidate`` in ``pinq/public/specs.py``), its
-file here, and its line in ``selection.SCORERS``. To add a score: its class and its entry of
+class here, and its line in ``selection.SCORERS``. To add a score: its class and its entry of
 ``AnyScore`` in ``pinq/public/scores.py``; nothing here.
 """

@@ -16,7 +16,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from pinq.curator.prepared import Counted
+from pinq.curator.work import Counted
 from pinq.engine.tables import Form, Measure, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema

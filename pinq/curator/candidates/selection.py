@@ -18,13 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from pinq.curator.candidates.any_cross import AnyCrossScorer
-from pinq.curator.candidates.any_cut import AnyCutScorer
-from pinq.curator.candidates.any_grouping import AnyGroupingScorer
+from pinq.curator.candidates.families import AnyCrossScorer, AnyCutScorer, AnyGroupingScorer
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer, SplitScorer
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted
-from pinq.curator.prepared import Counted
-from pinq.curator.work import MAX_MEMBERS, SCORING
+from pinq.curator.work import MAX_MEMBERS, SCORING, Counted
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema

@@ -101,7 +101,7 @@ def test_a_look_up_that_fails_where_a_row_comes_is_refused(
         ("pinq.public.scores.MaxClass.of", "choose"),
         ("pinq.curator.mechanisms._noisy_max", "vote"),
         ("pinq.curator.mechanisms._laplace", "average"),
-        ("pinq.curator.stop.splits_kept", "stop"),
+        ("pinq.curator.verbs.splits_kept", "stop"),
     ],
 )
 def test_scores_choices_and_noise_are_rehearsed(
@@ -206,7 +206,7 @@ def test_an_answer_that_is_there_is_given_whatever_a_rehearsal_says(
 
 def test_every_list_of_candidates_is_rehearsed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parts that choose from lists of their own, each kind of candidate is among those rehearsed."""
-    monkeypatch.setattr("pinq.curator.candidates.any_cut.AnyCutScorer.runs", None)
+    monkeypatch.setattr("pinq.curator.candidates.families.AnyCutScorer.runs", None)
     parts = opened(50).partition(Cuts("age", tuple(range(10, 90))))
     lists: list[list[Any]] = [[Cuts("age", (50,))] for _ in range(len(parts))]
     lists[17] = [AnyCut("admitted")]

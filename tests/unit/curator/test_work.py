@@ -30,8 +30,18 @@ from pinq import (
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import AT_ONCE, laplace
 from pinq.curator.monitor import Curator
-from pinq.curator.prepared import PreparedQuery
-from pinq.curator.work import COIN, MAX_SHARDINGS, NAMED, SCORING, SHARD, UNIT, Deadline, Stopped, checking_work
+from pinq.curator.work import (
+    COIN,
+    MAX_SHARDINGS,
+    NAMED,
+    SCORING,
+    SHARD,
+    UNIT,
+    Deadline,
+    PreparedQuery,
+    Stopped,
+    checking_work,
+)
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import Counts, count_request

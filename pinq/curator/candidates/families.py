@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The families, of which ``exp_mech`` chooses a member: every cut, every grouping, every crossing.
+
+``AnyCut``: a column of few codes has a dense table, and each cut into two is a run of its own. On a
+fine grid only the occupied codes are listed: cuts between two neighbouring ones put the same rows on
+the same sides, so they score alike and are one run.
+
+``AnyGrouping``: bipartitions of the values of a categorical column that a part has left.
+
+``AnyCross``: 35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one
+candidate of a request however many they are, and all members are scored from one listing of the
+table, each from a small table of its own that is counted and forgotten: memory follows the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinq.curator.candidates.scorer import Frame, Occupation, Runs, Scorer, occupied
+from pinq.curator.work import MEMBER, SCORING, Counted
+from pinq.errors import QueryError
+from pinq.public.parts import Part
+from pinq.public.schema import Value
+from pinq.public.specs import MAX_GROUPINGS, AnyCross, AnyCut, AnyGrouping, Cuts, Spec, bind
+
+__all__ = ["AnyCrossScorer", "AnyCutScorer", "AnyGroupingScorer", "Crossing"]
+
+FLIP_CUTS = 256  # among more cuts of one column many score alike, and the two mechanisms have nearly the same law
+
+
+class AnyCutScorer(Scorer[AnyCut]):
+    """Scores all cuts at once, by sums of what is below each."""
+
+    most_flipped = FLIP_CUTS
+
+    def __init__(self, candidate: AnyCut, frame: Frame) -> None:
+        super().__init__(candidate, frame)
+        self._column = frame.schema.numeric(candidate.column)
+        self.table = frame.add_codes(candidate.column)
+        self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are listed
+        gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
+        self.members, self.member_cells = int(min(self._column.codes, gaps)), 4 * frame.width
+
+    def cells(self, parts: int) -> int:
+        """Of a fine grid: disjoint parts have no more rows together than the table, each between two cuts."""
+        most = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
+        return min(super().cells(parts), most) if self._is_fine else super().cells(parts)
+
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """The cuts within the interval that a part's own splits leave to it."""
+        return self._every_gap(counted, rows) if self._is_fine else self._every_cut(counted, rows)
+
+    def _every_cut(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """Every cut as a run, from a table (rows, codes, measure)."""
+        # Codes with 3, 0, 2 and 5 rows: 3, 3, 5 and 10 up to each, so the cuts before codes 1, 2
+        # and 3 have 3 and 7 rows on their sides, 3 and 7, 5 and 5. The score of the cut before code
+        # k is at k - 1.
+        table = self.frame.measured(counted.array(self.table)[rows])
+        below = np.cumsum(table[:, : self._column.cells], axis=1)
+        left, total = below[:, :-1], below[:, -1:]
+        sides = [left, total - left]
+        if self._column.nullable:
+            sides.append(np.broadcast_to(table[:, self._column.cells :], left.shape))
+        scores = self.frame.scores(np.stack(sides, axis=2))
+        runs = []
+        for row, own in zip(rows, scores, strict=True):
+            low, high = self._interval(counted.part_list[row])
+            first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
+            runs.append(Runs(own[first - 1], np.ones(len(first), dtype=np.int64), first, self._name))
+        return runs
+
+    def _every_gap(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """Makes a run of each gap between occupied codes, and of both ends."""
+        runs = []
+        occupation = occupied(self.frame, counted, self.table, self._column.codes, rows)
+        for row, own in zip(rows, occupation, strict=True):
+            counted.turn.check()
+            present, missing = own.divided(self._column.cells)
+            scores, last = self._gaps(present, missing.total())
+            # Codes 3 and 7 occupied, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7
+            # make three runs.
+            low, high = self._interval(counted.part_list[row])
+            last[0], last[-1] = low, max(low, high - 1)
+            np.clip(last, low, last[-1], out=last)
+            runs.append(Runs(scores, np.diff(last), last[:-1], self._name_after))
+        return runs
+
+    def _gaps(self, present: Occupation, missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scores the gaps, shape (codes + 1,), and lists the codes, with room at both ends.
+
+        Args:
+            present: What is at the codes.
+            missing: What has no value, shape (measure,).
+        """
+        codes = np.empty(len(present.places) + 2, dtype=np.int64)
+        scores = np.empty(len(present.places) + 1, dtype=np.int64)
+        total, end = present.total(), 0
+        below = np.zeros_like(total)[:, None]
+        for own_codes, counts in present.pieces():
+            # 4 rows at code 3 and 6 at code 7: below the three cuts are 0, 4 and 10.
+            left = np.concatenate([below, counts.T], axis=1).cumsum(axis=1)
+            below, begin, end = left[:, -1:], end, end + len(own_codes)
+            scores[begin:end] = self._scores(left[:, :-1], total, missing)
+            codes[begin + 1 : end + 1] = own_codes
+        scores[end : end + 1] = self._scores(below, total, missing)
+        return scores[: end + 1], codes[: end + 2]
+
+    def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        """Scores gaps from what is below each, shape (measure, gaps)."""
+        sides = [left, total[:, None] - left]
+        if self._column.nullable:
+            sides.append(np.broadcast_to(missing[:, None], left.shape))
+        return self.frame.scores(np.stack(sides).transpose(2, 0, 1))
+
+    def _interval(self, part: Part) -> tuple[int, int]:
+        return part.interval(self.candidate.column, self._column)
+
+    def _name_after(self, code: int) -> Spec:
+        return self._name(code + 1)
+
+    def _name(self, threshold: int) -> Spec:
+        return Cuts(self.candidate.column, (self._column.cut_before(threshold),))
+
+
+BLOCK = 2**21  # entries of bipartitions that are widened at a time
+
+
+class AnyGroupingScorer(Scorer[AnyGrouping]):
+    """Scores all bipartitions at once: their sides times the table of the column's values."""
+
+    def __init__(self, candidate: AnyGrouping, frame: Frame) -> None:
+        super().__init__(candidate, frame)
+        self._column = frame.schema.categorical(candidate.column)
+        self.table = frame.add_codes(candidate.column)
+        self.members = min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
+        self.scratch = self.members * 2 * frame.width  # two sides of each
+        values = self._column.codes  # each bipartition is drawn, scored over them, and may be chosen
+        self.member_cells = MEMBER + values // 3 + (values // 16 + 2) * frame.width
+        self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
+
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """Each bipartition as a run; parts that have the same values left are scored together."""
+        counts = self.frame.measured(counted.array(self.table)[rows])
+        column = self._column
+        left = [counted.part_list[row].values_left(self.candidate.column, column.codes) for row in rows]
+        lefts = np.array(left).reshape(len(rows), column.codes)
+        nothing = np.zeros(0, dtype=np.int64)
+        runs = [Runs(nothing, nothing, nothing, self._namer([]))] * len(rows)
+        # Of three parts that have a b c, a c and a b c left, the first and the third are scored as
+        # one array.
+        for kept in np.unique(lefts, axis=0):
+            counted.turn.check()
+            alike = np.flatnonzero((lefts == kept).all(axis=1))
+            codes = np.flatnonzero(kept)
+            sides = self.candidate.sides(len(codes))
+            if not len(sides):
+                continue
+            # Of values a, b, c with 4, 1 and 2 rows, the side {a, c} is the row 1 0 1 of `sides`:
+            # it has 4 + 2 rows, and the other side has the 7 of all values less those.
+            here = counts[np.ix_(alike, codes)]
+            first = side_sums(sides, here, counts=self.frame.measure is None)
+            scores = self.frame.scores(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2))
+            numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
+            name = self._namer([column.labels[code] for code in codes])
+            for number, own in zip(alike, scores, strict=True):
+                runs[number] = Runs(own, single, numbers, name)
+        return runs
+
+    def _namer(self, labels: list[Value | None]) -> Callable[[int], Spec]:
+        # One of thousands of families is named: its bipartitions are drawn again, none are kept for it.
+        return lambda number: self.candidate.member(labels, self.candidate.sides(len(labels))[number])
+
+
+def side_sums(sides: np.ndarray, table: np.ndarray, *, counts: bool) -> np.ndarray:
+    """What each side's values add up to, exactly, shape (parts, members, measure).
+
+    Args:
+        sides: Which values are on the side, shape (members, values).
+        table: What each value has, shape (parts, values, measure).
+        counts: Whether it has numbers of rows.
+    """
+    # Doubles are exact up to 2^53, and their matrix product is many times as fast as that of
+    # integers. Counts add up to 2^38 at most, sums of what a row has to more.
+    kind = np.float64 if counts else np.int64
+    step = max(1, BLOCK // max(1, sides.shape[1]))  # of many values, so many members at a time
+    numbers = table.astype(kind)
+    sums = [sides[low : low + step].astype(kind) @ numbers for low in range(0, len(sides), step)]
+    result: np.ndarray = np.concatenate(sums, axis=-2).astype(np.int64)
+    return result
+
+
+DENSE_CELLS = 2**22  # a larger table is counted by sorting
+AT_ONCE = 2**18  # rows, or cells, of members that are counted together
+
+
+class AnyCrossScorer(Scorer[AnyCross]):
+    """Scores every member from one listing of the occupied cells over all specs."""
+
+    def __init__(self, candidate: AnyCross, frame: Frame) -> None:
+        if not frame.classes:
+            raise QueryError(
+                f"{candidate!r} goes with scores of a table of classes, and {frame.score.kind} is not one."
+            )
+        if frame.scores(np.zeros((1, frame.classes[0].size), dtype=np.int64)).any():
+            raise QueryError(f"{frame.score.kind} counts empty cells, and AnyCross leaves them out.")
+        axes = tuple(bind(spec, frame.schema).axes[0] for spec in candidate.specs)
+        self._sizes = [axis.size for axis in axes]
+        candidate.require_room(self._sizes, frame.classes[0].size)
+        super().__init__(candidate, frame)
+        self.table = frame.add(axes, "listed")
+        self.members = self.options = len(candidate)
+        # For each member the rows are looked up in a table of its own, four in the time of a cell. Pairs
+        # of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells.
+        cells, rows = math.prod(sorted(self._sizes)[-candidate.size :]) * frame.width, frame.schema.max_rows
+        self.member_cells = SCORING + rows // 4 + min(cells, rows)
+
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """Each member as a run."""
+        table = counted.listed(self.table)
+        numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)
+        runs = []
+        for row in rows:
+            mine = slice(None) if len(counted.parts) == 1 else table.parts == row
+            codes, counts = table.codes[:, mine], table.counts[mine]
+            cross = Crossing(codes[:-1], codes[-1], counts, tuple(self._sizes), self.frame.classes[0].size)
+            scores = cross.member_scores(self.candidate.size, self.frame.scores, counted.turn.check)
+            runs.append(Runs(scores, single, numbers, self.candidate.member))
+        return runs
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """Listed rows, as the specs see them.
+
+    Attributes:
+        codes: The part of each row along each spec, shape (specs, rows).
+        target: Its class, shape (rows,).
+        counts: How often it occurs, shape (rows,).
+        sizes: Parts of each spec.
+        classes: Classes of the target.
+    """
+
+    codes: np.ndarray
+    target: np.ndarray
+    counts: np.ndarray
+    sizes: tuple[int, ...]
+    classes: int
+
+    def member_scores(
+        self, size: int, score: Callable[[np.ndarray], np.ndarray], check: Callable[[], None]
+    ) -> np.ndarray:
+        """The exact score of every ``size`` of the specs.
+
+        Args:
+            size: How many specs make a member.
+            score: Scores tables of shape (..., cells, classes).
+            check: Called now and then; what it raises ends the work.
+
+        Returns:
+            int64, shape (members,), in the order of ``itertools.combinations``.
+        """
+        weights = None if (self.counts == 1).all() else self.counts  # to weigh takes longer
+        scores: list[np.ndarray] = []
+        for first, prefix, cells in self._prefixes(size):
+            # Every member that continues this prefix by one more spec.
+            start = first
+            while start < len(self.sizes):
+                check()
+                stop = self._alike(start, cells)
+                joint, count = self._joined(prefix, cells, slice(start, stop))
+                # Two members of 8 cells and 2 classes: the second one's keys begin at 16.
+                member = np.arange(stop - start)[:, None]
+                keys = (member * count + joint) * self.classes + self.target
+                weighed = None if weights is None else np.broadcast_to(weights, keys.shape).ravel()
+                table = np.bincount(keys.ravel(), weighed, (stop - start) * count * self.classes)
+                counted = table.astype(np.int64, copy=False).reshape(stop - start, count, self.classes)
+                scores.append(score(counted))
+                start = stop
+        return np.concatenate(scores).astype(np.int64)
+
+    def _alike(self, start: int, cells: int) -> int:
+        """Where a stretch of specs of as many parts ends that are counted together; the call for each is dear."""
+        room = AT_ONCE // max(len(self.target), cells * self.sizes[start] * self.classes, 1)
+        stop = start + 1
+        while stop < min(len(self.sizes), start + room) and self.sizes[stop] == self.sizes[start]:
+            stop += 1
+        return stop
+
+    def _prefixes(
+        self, size: int, first: int = 0, cell: np.ndarray | None = None, cells: int = 1
+    ) -> Iterator[tuple[int, np.ndarray, int]]:
+        """All choices of ``size - 1`` specs, in lexicographic order.
+
+        Yields:
+            Where the next spec may start, each row's joint cell, and how many cells there are.
+        """
+        cell = np.zeros(self.codes.shape[1], dtype=np.int64) if cell is None else cell
+        if size == 1:
+            yield first, cell, cells
+            return
+        # Triples of four specs: 0 1 is continued by 2 and by 3, 0 2 by 3, and 1 2 by 3.
+        for spec in range(first, len(self.sizes) - size + 1):
+            joint, count = self._joined(cell, cells, slice(spec, spec + 1))
+            yield from self._prefixes(size - 1, spec + 1, joint[0], count)
+
+    def _joined(self, cell: np.ndarray, cells: int, specs: slice) -> tuple[np.ndarray, int]:
+        """Each row's cell with one more spec, for some specs of as many parts, and how many cells there are."""
+        # Parts 1, 2 and 3 of specs of 2, 3 and 4 parts: cell 1 * 3 + 2 = 5, and then 5 * 4 + 3 = 23.
+        size = self.sizes[specs.start]
+        joint, count = cell * size + self.codes[specs], cells * size
+        if count * self.classes > max(DENSE_CELLS, 2 * len(cell)):
+            # Most cells are empty, and an empty cell adds nothing to a score: number the others.
+            occupied, number = np.unique(joint, return_inverse=True)
+            joint, count = number.reshape(joint.shape), max(1, len(occupied))
+        return joint, count
