@@ -160,10 +160,22 @@ class Text:
 
 
 class Codes(NamedTuple):
-    """Which codes of a column meet a condition, and which do not; missing values may be in neither."""
+    """Which codes of a column meet a condition, and which do not; missing values may be in neither.
+
+    A set of codes is written by where it begins and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So it is as
+    small as the condition, whatever the column: a grid may have millions of cells.
+    """
 
     met: np.ndarray
     unmet: np.ndarray
+
+
+def _common(sets: Sequence[np.ndarray], *, every: bool = True) -> np.ndarray:
+    """Returns the codes that are in every set, or in any of them."""
+    points = np.unique(np.concatenate(sets))
+    inside = [np.searchsorted(ends, points, side="right") % 2 == 1 for ends in sets]
+    held = (np.logical_and if every else np.logical_or).reduce(inside)
+    return points[np.diff(held, prepend=False)]
 
 
 @dataclass(frozen=True)
@@ -178,8 +190,9 @@ class Condition:
         return self.text.schema.column(self.name).codes
 
     @property
-    def missing(self) -> np.ndarray:
-        return np.arange(self.codes) >= self.text.schema.column(self.name).cells
+    def cells(self) -> int:
+        """How many codes there are but for the last one, of missing values."""
+        return self.text.schema.column(self.name).cells
 
     def read(self, node: x.Expr) -> Codes:
         """Returns the codes that meet the condition, and those that do not."""
@@ -189,19 +202,17 @@ class Condition:
             case x.Not():
                 return Codes(*reversed(self.read(node.this)))
             case x.And() | x.Or():
-                sides = [self.read(side) for side in node.flatten()]
-                every, some = (np.logical_and.reduce, np.logical_or.reduce)
-                if isinstance(node, x.Or):
-                    every, some = some, every
-                return Codes(every([side.met for side in sides]), some([side.unmet for side in sides]))
+                sides, both = [self.read(side) for side in node.flatten()], isinstance(node, x.And)
+                met, unmet = [side.met for side in sides], [side.unmet for side in sides]
+                return Codes(_common(met, every=both), _common(unmet, every=not both))
             case x.Is() if isinstance(node.expression, x.Null):
-                return Codes(self.missing, ~self.missing)
+                return Codes(self._between(self.cells, self.codes), self._between(0, self.cells))
             case x.In() if node.expressions:
                 met = [self._compared(node, x.EQ, self.text.constant(each)) for each in node.expressions]
-                return self._known(np.logical_or.reduce(met))
+                return self._known(_common(met, every=False))
             case x.Between():
                 low, high = (self.text.constant(node.args[end]) for end in ("low", "high"))
-                return self._known(self._compared(node, x.GTE, low) & self._compared(node, x.LTE, high))
+                return self._known(_common([self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]))
             case x.EQ() | x.NEQ() | x.GT() | x.GTE() | x.LT() | x.LTE():
                 flipped = not isinstance(node.this, x.Column)
                 kind = FLIPPED.get(type(node), type(node)) if flipped else type(node)
@@ -212,24 +223,32 @@ class Condition:
             node, f"`{self.text.sql(node)}`: compare a column with constants by =, <, IN, BETWEEN or IS NULL"
         )
 
+    def _between(self, first: int, end: int) -> np.ndarray:
+        first, end = max(first, 0), min(end, self.codes)
+        return np.array([first, end] if first < end else [], dtype=np.int64)
+
+    def _others(self, codes: np.ndarray) -> np.ndarray:
+        return np.setxor1d(codes, [0, self.codes])
+
     def _known(self, met: np.ndarray) -> Codes:
-        return Codes(met & ~self.missing, ~met & ~self.missing)
+        known = self._between(0, self.cells)
+        return Codes(_common([met, known]), _common([self._others(met), known]))
 
     def _compared(self, node: x.Expr, kind: type[x.Expr], value: Constant) -> np.ndarray:
         """Compares all codes with a constant; missing values as it comes."""
         if value is None:
             self.text.refuse(node, f"`{self.text.sql(node)}` holds for no row: write IS NULL")
-        codes = np.arange(self.codes)
         if not is_categorical(self.text.schema, self.name):
-            return self._on_grid(node, kind, value, codes)
+            return self._on_grid(node, kind, value)
         column = self.text.schema.categorical(self.name)
         if kind not in (x.EQ, x.NEQ):
             listed = "write = or IN; its values are a list, which has no order"
             self.text.refuse(node, f"`{self.text.sql(node)}` compares `{self.name}` by order: {listed}")
-        equal = np.equal(codes, column.code_of(value, self.name))  # type: ignore[arg-type]
-        return equal if kind is x.EQ else ~equal
+        code = column.code_of(value, self.name)  # type: ignore[arg-type]
+        equal = self._between(code, code + 1)
+        return equal if kind is x.EQ else self._others(equal)
 
-    def _on_grid(self, node: x.Expr, kind: type[x.Expr], value: Any, codes: np.ndarray) -> np.ndarray:
+    def _on_grid(self, node: x.Expr, kind: type[x.Expr], value: Any) -> np.ndarray:
         """Compares the cells of a grid with a number or a date.
 
         Ages of 17 to 90 in cells of ones: `> 30.5` and `>= 31` are the cells from 14 on. In cells of
@@ -237,19 +256,19 @@ class Condition:
         """
         column = self.text.schema.numeric(self.name)
         place = (column.number_of(value, self.name) - column.low) / column.width
-        first = math.ceil(place - Fraction(column.tolerance))
-        from_there = codes >= first
+        first, after = math.ceil(place - Fraction(column.tolerance)), math.floor(place) + 1
+        from_there = self._between(first, self.codes)
         if kind in (x.GTE, x.LT):
             if column.half_cell and 0 < place < column.cells and abs(place - first) > column.tolerance:
                 edge = column.text(column.edge(first))
                 self.text.notes.append(f"{self.text.sql(node)} is read at {edge}, where the next grid cell begins")
-            return from_there if kind is x.GTE else ~from_there
+            return from_there if kind is x.GTE else self._others(from_there)
         if column.half_cell and 0 <= place < column.cells:
             instead = "write >= and <: the column is read in grid cells, which hold their lower ends"
             self.text.refuse(node, f"`{self.text.sql(node)}`: {instead}")
-        beyond = codes > math.floor(place)
-        met: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: ~beyond, x.EQ: from_there & ~beyond}
-        return met.get(kind, ~from_there | beyond)
+        beyond, equal = self._between(after, self.codes), self._between(first, after)
+        met: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: self._others(beyond), x.EQ: equal}
+        return met.get(kind, self._others(equal))
 
 
 FLIPPED: dict[type[x.Expr], type[x.Expr]] = {x.GT: x.LT, x.LT: x.GT, x.GTE: x.LTE, x.LTE: x.GTE}
@@ -266,26 +285,26 @@ def filters(text: Text, where: x.Expr) -> list[tuple[Spec, int]]:
 
 def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] | None:
     """Returns the part of a split that meets all conditions on a column; None where every row does."""
-    met = np.logical_and.reduce([Condition(text, name).read(term).met for term in terms])
+    met = _common([Condition(text, name).read(term).met for term in terms])
     written, column = " AND ".join(map(text.sql, terms)), text.schema.column(name)
-    if not met.any():
+    if not len(met):
         text.refuse(terms[0], f"`{written}` holds for no declared value of `{name}`")
-    if met.all():
+    if met.tolist() == [0, column.codes]:
         return None
     if is_categorical(text.schema, name):
-        labels = text.schema.categorical(name).labels
-        if met.sum() == 1:
-            return Values(name), int(met.argmax())
-        inside = tuple(label for label, holds in zip(labels, met, strict=True) if holds)
-        return Groups(name, (inside, tuple(label for label in labels if label not in inside))), 0
-    cells, numeric = met[: column.cells], text.schema.numeric(name)
-    if met.sum() > cells.sum() == 0:
+        labels, codes = text.schema.categorical(name).labels, range(column.codes)
+        held = {code for first, end in met.reshape(-1, 2).tolist() for code in codes[first:end]}
+        if len(held) == 1:
+            return Values(name), held.pop()
+        inside, outside = (tuple(labels[code] for code in codes if (code in held) == kept) for kept in (True, False))
+        return Groups(name, (inside, outside)), 0
+    numeric, ends = text.schema.numeric(name), _common([met, np.array([0, column.cells])]).tolist()
+    if not ends:
         return missing_apart(text.schema, name)
-    starts = np.flatnonzero(np.diff(cells, prepend=False, append=False))
-    if met.sum() > cells.sum() or len(starts) > 2:
+    if met[-1] > column.cells or len(ends) > 2:
         instead = "GROUP BY a CASE of the column, and add up its rows"
         text.refuse(terms[0], f"`{written}` holds for rows that lie apart: {instead}")
-    first, end = starts.tolist()
+    first, end = ends
     if end - first == column.cells:
         bounds = " to ".join(numeric.bounds)
         text.refuse(
@@ -341,19 +360,23 @@ def _cases(text: Text, node: x.Case) -> Split:
     """Reads a CASE over one column: the split that its conditions make, and what each part is called."""
     name = text.column_of(node)
     condition, column = Condition(text, name), text.schema.column(name)
-    branches, labels = np.zeros(column.codes, dtype=np.int64), [_label(text, node.args.get("default"))]
+    labels, held = [_label(text, node.args.get("default"))], list[np.ndarray]()
     for branch in reversed(node.args["ifs"]):  # the first that holds counts
         when = branch.this if node.this is None else x.EQ(this=node.this, expression=branch.this)
         labels.append(_label(text, branch.args["true"]))
-        branches[condition.read(when).met] = len(labels) - 1
+        held.append(condition.read(when).met)
+    points = np.unique(np.concatenate([*held, [0]]).astype(np.int64))
+    numbers = np.zeros(len(points), dtype=np.int64)
+    for number, ends in enumerate(held, 1):
+        numbers[np.searchsorted(ends, points, side="right") % 2 == 1] = number
     if is_categorical(text.schema, name):
         listed = text.schema.categorical(name).labels
-        present = [number for number in range(len(labels) - 1, -1, -1) if (branches == number).any()]
+        branches = numbers[np.searchsorted(points, np.arange(column.codes), side="right") - 1]
         merged: dict[Value | None, list[Value | None]] = {}
-        for number in present:
+        for number in sorted(set(branches.tolist()), reverse=True):
             merged.setdefault(labels[number], []).extend(listed[code] for code in np.flatnonzero(branches == number))
         return Groups(name, tuple(map(tuple, merged.values()))), tuple(merged)
-    return _ranges(text, node, name, branches[: column.cells], labels.__getitem__)
+    return _ranges(text, node, name, dict(zip(points.tolist(), numbers.tolist(), strict=True)), labels.__getitem__)
 
 
 def _label(text: Text, node: x.Expr | None) -> Value | None:
@@ -361,25 +384,39 @@ def _label(text: Text, node: x.Expr | None) -> Value | None:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def _ranges(text: Text, node: x.Expr, name: str, numbers: np.ndarray, label: Callable[[int], Any]) -> Split:
-    """Cuts a grid wherever the number of its cells changes, which says what a part is called."""
-    column, starts = text.schema.numeric(name), np.flatnonzero(np.diff(numbers)) + 1
+def _ranges(text: Text, node: x.Expr, name: str, pieces: Mapping[int, int], label: Callable[[int], Any]) -> Split:
+    """Cuts a grid wherever the number of its cells changes, which says what a part is called.
+
+    ``pieces`` has by its first cell the number of each run of cells, the first one of cell 0.
+    """
+    column, starts, parts = text.schema.numeric(name), list[int](), [pieces[0]]
+    for start in sorted(pieces):
+        if 0 < start < column.cells and pieces[start] != parts[-1]:
+            starts.append(start)
+            parts.append(pieces[start])
     if not 0 < len(starts) <= MAX_BINS:
-        text.refuse(node, f"`{text.sql(node)}` makes {len(starts) + 1:,} groups of `{name}`: cut within its bounds")
-    parts = [label(int(numbers[start])) for start in (0, *starts)]
-    if len(set(parts)) < len(parts):
+        text.refuse(node, f"`{text.sql(node)}` makes {len(parts):,} groups of `{name}`: cut within its bounds")
+    called = list(map(label, parts))
+    if len(set(called)) < len(called):
         text.refuse(node, f"`{text.sql(node)}` gives one name to ranges that lie apart: give each its own")
     if column.nullable:
         text.notes.append(f"missing values of `{name}` are a group of their own")
-    return Cuts(name, tuple(map(column.cut_before, starts.tolist()))), (*parts, *(None,) * column.nullable)
+    return Cuts(name, tuple(map(column.cut_before, starts))), (*called, *(None,) * column.nullable)
 
 
-def _edges(text: Text, node: x.Expr, name: str) -> np.ndarray:
-    """Returns where each cell of a column of numbers begins, by a little more."""
+def _evenly(
+    text: Text, node: x.Expr, name: str, low: Fraction, width: Fraction, bins: int, label: Callable[[int], Any]
+) -> Split:
+    """Cuts a column of numbers at ``low`` and every ``width`` from there on; range 0 is below ``low``."""
     column = text.schema.numeric(name)
     if column.unit:
         text.refuse(node, f"`{text.sql(node)}`: `{name}` has dates; write DATE_TRUNC('month', {name})")
-    return float(column.low) + float(column.width) * (np.arange(column.cells) + column.tolerance)
+    if bins > MAX_BINS:
+        text.refuse(node, f"`{text.sql(node)}` makes {bins:,} groups of `{name}`: at most {MAX_BINS:,} are possible")
+    places = ((low + number * width - column.low) / column.width for number in range(bins + 1))
+    ends = (math.ceil(place - Fraction(column.tolerance)) for place in places)
+    # Where two ranges begin at one cell, the first has none.
+    return _ranges(text, node, name, {0: 0} | {max(end, 0): number for number, end in enumerate(ends, 1)}, label)
 
 
 def _buckets(text: Text, node: x.WidthBucket) -> Split:
@@ -388,8 +425,7 @@ def _buckets(text: Text, node: x.WidthBucket) -> Split:
     low, high, bins = (text.number(node.args[part]) for part in ("min_value", "max_value", "num_buckets"))
     if not (isinstance(node.this, x.Column) and bins.denominator == 1 and 0 < bins <= MAX_BINS and low < high):
         text.refuse(node, f"`{text.sql(node)}`: write WIDTH_BUCKET(column, low, high, bins), low below high")
-    numbers = np.floor((_edges(text, node, name) - float(low)) / float((high - low) / bins))
-    return _ranges(text, node, name, np.clip(numbers, -1, int(bins)) + 1, int)
+    return _evenly(text, node, name, low, (high - low) / bins, int(bins), int)
 
 
 def _floors(text: Text, node: x.Mul) -> Split:
@@ -404,9 +440,9 @@ def _floors(text: Text, node: x.Mul) -> Split:
     name, width = text.column_of(node), text.number(sides[0])
     if width <= 0:
         text.refuse(node, f"`{text.sql(node)}`: write a number greater than 0")
-    numbers = np.floor(_edges(text, node, name) / float(width))
-    step = int(width) if width.denominator == 1 else float(width)
-    return _ranges(text, node, name, numbers, lambda number: number * step)
+    column, step = text.schema.numeric(name), int(width) if width.denominator == 1 else float(width)
+    first, last = (math.floor(end / width) for end in (column.low, column.low + column.cells * column.width))
+    return _evenly(text, node, name, (first + 1) * width, width, last - first, lambda number: (first + number) * step)
 
 
 def _period(text: Text, node: x.Expr) -> Calendar:
@@ -500,7 +536,7 @@ class Select:
     def __init__(self, text: Text, handle: PrivateQueryable, dialect: str) -> None:
         self.text, self.handle = text, handle
         self.keys: list[Key] = []
-        self.shown: dict[Number, str] = {}
+        self.shown: list[tuple[str, Number]] = []
         self._aliases: dict[str, Number] = {}
         try:
             tree = text.parsed(dialect)
@@ -546,9 +582,9 @@ class Select:
             self.keys.append(Key.read(self.text, item.unalias(), item.alias))
         for item in tree.expressions:
             if item.unalias() not in grouped:
-                number = self._number(item.unalias())
+                number = self._statistic(item.unalias())
                 self._aliases[item.alias.casefold()] = number
-                self.shown[number] = item.alias or self.shown[number]
+                self.shown.append((item.alias or self.text.sql(item), number))
 
     def _item(self, tree: x.Expr, written: x.Expr) -> x.Expr | None:
         """Returns the item of the SELECT that a position names; None where it is no position."""
@@ -559,12 +595,6 @@ class Select:
             self.text.refuse(written, f"position {position}: the SELECT has {len(tree.expressions)} items")
         item: x.Expr = tree.expressions[position - 1]
         return item
-
-    def _number(self, node: x.Expr) -> Number:
-        """Notes a number that is asked, once."""
-        number = self._statistic(node)
-        self.shown.setdefault(number, self.text.sql(node))
-        return number
 
     def _statistic(self, node: x.Expr) -> Number:
         if isinstance(node, x.Count) and isinstance(node.this, (x.Star, x.Literal)):
@@ -604,7 +634,10 @@ class Select:
 
     def _answered(self, node: x.Expr) -> Number:
         """Returns the number that an alias or an expression of HAVING or ORDER BY names."""
-        return self._aliases.get(node.name.casefold() if isinstance(node, x.Column) else "-") or self._number(node)
+        number = self._aliases.get(node.name.casefold() if isinstance(node, x.Column) else "-") or self._statistic(node)
+        if number not in [known for _, known in self.shown]:
+            self.shown.append((self.text.sql(node), number))
+        return number
 
     def _ordered(self, tree: x.Expr, node: x.Expr) -> Number | int:
         """Returns what ORDER BY names: a number, or the position of a key."""
@@ -642,12 +675,12 @@ class Select:
     def draft(self, epsilon: Epsilon, level: float, *, reuse: bool) -> Draft:
         """Says what is going to be asked, each statistic once and quantiles of a column together."""
         kinds: dict[tuple[object, str], list[Number]] = {}
-        for number in self.shown:
+        for number in dict.fromkeys(number for _, number in self.shown):
             kinds.setdefault((number.maker, number.column), []).append(number)
         asked = [numbers[0].kind([number.share for number in numbers]) for numbers in kinds.values()]
         title = " ".join(self.text.plain.split())
         title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
-        rough = any(issubclass(number.maker, Variance) for number in self.shown)
+        rough = any(issubclass(number.maker, Variance) for _, number in self.shown)
         told = {CHOSEN: bool(self._having or self._order), ROUGH: rough}
         notes = (*dict.fromkeys(self.text.notes), *(note for note, holds in told.items() if holds))
         specs = [key.spec for key in self.keys] or None
@@ -671,7 +704,7 @@ class Select:
         for by, down in reversed(self._order):  # sorts keep the order of equal ones
             order.sort(key=(groups[by] if isinstance(by, int) else values[by]).__getitem__, reverse=down)
         order = order[: self._limit]
-        rows = [group * each + places[number] for group in order for number in self.shown]
+        rows = [group * each + places[number] for group in order for _, number in self.shown]
         frame = table.frame.iloc[rows].reset_index(drop=True)
         shown = dict[str, Any]()
         for position, key in enumerate(self.keys):
@@ -680,7 +713,7 @@ class Select:
             )
             name = f"{key.name}_" if key.name in (*shown, *NUMBERS, "answer") else key.name
             shown[name] = pd.Series(list(labels), dtype=object)
-        shown["answer"] = list(self.shown.values()) * len(order)
+        shown["answer"] = [name for name, _ in self.shown] * len(order)
         answer = pd.DataFrame(shown | {name: frame[name] for name in NUMBERS})
         return replace(table, frame=answer, scale=table.scale.iloc[rows].reset_index(drop=True))
 

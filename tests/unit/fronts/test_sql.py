@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -209,6 +210,35 @@ def test_numbers_are_those_of_their_columns(handle: Any) -> None:
         for way in ("", " DESC")
     )
     assert low < high
+
+
+def test_two_names_of_one_number_are_both_shown() -> None:
+    """They are asked once, and cost once."""
+    handle = simulated(SCHEMA, rows=ROWS)
+    frame = answers(handle, "SELECT AVG(age) AS a, AVG(age) AS b, COUNT(*) AS n FROM simulated", 1).frame
+    assert frame["answer"].tolist() == ["a", "b", "n"]
+    assert frame["value"][0] == frame["value"][1]
+    assert len(handle.history()) == 2
+
+
+def test_a_statement_takes_no_room_for_the_cells_of_a_column() -> None:
+    """An agent writes statements: none of them may fill the memory, however many conditions it has."""
+    schema = Schema(columns={"x": Numeric(lower=0, upper=2**24 - 1, integer=True)}, max_rows=10)
+    handle = simulated(schema, rows=10)
+    listed = ", ".join(map(str, range(0, 2_000, 2)))
+    tracemalloc.start()
+    try:
+        for query in (
+            f"SELECT COUNT(*) FROM t WHERE NOT x IN ({listed}) AND x >= 2000",
+            f"SELECT CASE WHEN x IN ({listed}) THEN 'a' WHEN x < 2000 THEN 'b' END g, COUNT(*) FROM t GROUP BY g",
+            "SELECT WIDTH_BUCKET(x, 0, 16000000, 4) g, COUNT(*) FROM t GROUP BY g",
+            "SELECT FLOOR(x / 4000000) * 4000000 g, COUNT(*) FROM t GROUP BY g",
+        ):
+            with suppress(QueryError):  # ranges of one name that lie apart
+                pinq.sql(handle, f"EXPLAIN {query}", epsilon=1)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
 
 
 def test_answers_choose_groups_and_their_order(handle: Any) -> None:
