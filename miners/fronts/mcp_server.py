@@ -8,9 +8,13 @@ sent. Tools run in threads, so that a long question keeps nobody from the free o
 from __future__ import annotations
 
 import asyncio
+import secrets
+import sys
 from typing import Any
 
 from mcp import types
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
@@ -66,6 +70,19 @@ def _tool(agent: Agent, name: str) -> types.Tool:
     return types.Tool(name=name, description=tool.about, input_schema=schema, annotations=hints)
 
 
+class Key:
+    """The key without which nobody is let in: all users of a machine reach its loopback address."""
+
+    def __init__(self) -> None:
+        self.text = secrets.token_urlsafe(32)
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Says who sent a bearer token; None for nobody who may ask."""
+        if not secrets.compare_digest(token.encode(), self.text.encode()):
+            return None
+        return AccessToken(token=token, client_id="agent", scopes=[])
+
+
 def serve(agent: Agent, port: int | None = None) -> None:
     """Serves an agent until it is told to stop: over stdio, or over HTTP on this machine alone.
 
@@ -79,7 +96,11 @@ def serve(agent: Agent, port: int | None = None) -> None:
         return
     import uvicorn
 
-    uvicorn.run(server.streamable_http_app(host=LOOPBACK), host=LOOPBACK, port=port, log_level="warning")
+    key, root = Key(), f"http://{LOOPBACK}:{port}"
+    guarded = AuthSettings.model_validate({"issuer_url": root, "resource_server_url": None})
+    app = server.streamable_http_app(host=LOOPBACK, auth=guarded, token_verifier=key)
+    print(f"Serving {root}/mcp. Each request needs the header\nAuthorization: Bearer {key.text}", file=sys.stderr)
+    uvicorn.run(app, host=LOOPBACK, port=port, log_level="warning")
 
 
 async def _over_stdio(server: Server[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import pinq
@@ -29,6 +31,8 @@ pytest.importorskip("mcp", reason="an MCP server needs mcp: pip install 'pinq-mi
 
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 from miners.fronts.agents import GUIDE, Agent, Told
 from miners.fronts.mcp_server import server_of
@@ -331,15 +335,26 @@ def test_the_command_serves_stdio_and_http(tmp_path: Path) -> None:
             assert not asked.is_error
             return str(content.text)
 
+    async def over_http(header: str) -> str:
+        async with create_mcp_http_client(headers={"Authorization": header}) as http:
+            return await ask(streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http))
+
     async def both() -> tuple[str, str]:
         parameters = StdioServerParameters(command=sys.executable, args=["-m", "pinq.cli.main", *words])
         over_stdio = await ask(stdio_client(parameters))
         for _ in range(200):
             try:
-                return over_stdio, await ask(f"http://127.0.0.1:{port}/mcp")
+                (header,) = re.findall(r"Authorization: (Bearer \S+)", (tmp_path / "log").read_text())
+                over = await over_http(header)
+                break
             except Exception:  # it does not listen yet
                 await asyncio.sleep(0.1)
-        raise AssertionError((tmp_path / "log").read_text())
+        else:
+            raise AssertionError((tmp_path / "log").read_text())
+        for wrong in ("", "Bearer another", header[:-1]):
+            refused = httpx.post(f"http://127.0.0.1:{port}/mcp", headers={"Authorization": wrong}, trust_env=False)
+            assert refused.status_code == 401
+        return over_stdio, over
 
     try:
         first, second = asyncio.run(both())
