@@ -67,12 +67,13 @@ class Folder:
         data, stated = str(draft.get("data") or ""), {key: draft[key] for key in DIALECT if draft.get(key)}
         if not data:
             raise PolicyError("Choose a table first, or write where it is.")
-        place = data if Path(data.split("::")[0]).is_absolute() else str(self.path / data)
+        uri_env = draft.get("uri_env") or None
+        place = data if uri_env or Path(data.split("::")[0]).is_absolute() else str(self.path / data)
         try:
             csv = dialect_of(**stated)
         except typer.BadParameter as error:
             raise PolicyError(error.message) from None
-        text = propose(place, target=draft.get("target") or None, folder=self.path, csv=csv)
+        text = propose(place, target=draft.get("target") or None, folder=self.path, csv=csv, uri_env=uri_env)
         name = f"{parse_policy(text, self.path / 'proposed').dataset}.yaml"
         with (self.path / name).open("x", encoding="utf-8") as file:
             file.write(text)

@@ -50,10 +50,13 @@ class Granting:
             self._accounts(name)
             draft = self.folder.draft(name)
             with section("The cap over all analysts together", f"The policy says {policy.cap:f}. They may collude."):
-                field("Cap", draft, "cap", "a lower one counts from the next grant or start on")
+                with ui.row().classes("row-of"):
+                    field("Cap", draft, "cap", "a lower one counts from the next grant or start on")
+                    field("Because (of the cap)", draft, "because cap", "it stands in the log")
 
                 async def cap(place: ui.label) -> None:
-                    await attempt(place, policy_file.change, self.folder.file(name), "cap", str(draft.get("cap") or ""))
+                    said = str(draft.get("cap") or ""), str(draft.get("because cap", ""))
+                    await attempt(place, policy_file.change, self.folder.file(name), "cap", *said)
                     if not place.text:
                         ui.navigate.reload()
 

@@ -73,7 +73,11 @@ class Provider:
         chosen = {**dict.fromkeys(found), **dict.fromkeys(filter(None, [draft.get("data")]))}
         made = choice("Table", list(chosen), draft, "data", new_value_mode="add-unique")
         made.props["hint"] = "A file of this folder; or type a path, or FILE.duckdb::TABLE, and Enter"
-        field("Column that models will predict (optional)", draft, "target")
+        with ui.row().classes("row-of"):
+            field("Column that models will predict (optional)", draft, "target")
+            field(
+                "Of a database: variable with its URI (optional)", draft, "uri_env", "VISITS_URI; then a table's name"
+            )
         with ui.expansion("How a text file is written").classes("full").props("dense"), ui.row().classes("row-of"):
             for key, label in DIALECT.items():
                 field(label, draft, key)

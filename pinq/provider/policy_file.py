@@ -260,35 +260,35 @@ def confirm(path: str | os.PathLike[str], names: Sequence[str], because: str, va
     chosen = [name for name in known if any(f"{name}.".startswith(f"{wanted}.") for wanted in names)]
     for wanted in names:
         if not any(f"{name}.".startswith(f"{wanted}.") for name in known):
-            raise PolicyError(f"Nothing called {wanted!r} waits for review; {', '.join(known) or 'nothing'} does.")
-    if not because.strip():
-        raise PolicyError("A reason is needed: where the value is publicly known from, such as a code book.")
+            raise PolicyError(
+                f"Nothing called {wanted!r} waits for review; waiting: {first_of(known, 8) or 'nothing'}."
+            )
     if value is not None and len(chosen) != 1:
         raise PolicyError("A value is put in the place of one that waits; name that one.")
     edits = list(_crossed_out(root, chosen))
     if value is not None and (pair := _pair(_holder(root, chosen[0]), _field(chosen[0]))) is not None:
-        edits.append((pair[0].end_mark.index + 1, _span(pair[1])[1], f" {value}"))
-    reasons = {**policy.reviewed, **dict.fromkeys(chosen, because.strip())}
-    replace_policy(file, _with_reasons(text, root, edits, reasons))
+        edits.append(_put(pair, value))
+    replace_policy(file, _with_reasons(text, root, edits, policy, chosen, because))
     return chosen
 
 
-def change(path: str | os.PathLike[str], name: str, value: str) -> None:
-    """Puts another value in the place of one that needs no review, such as ``cap``.
+def change(path: str | os.PathLike[str], name: str, value: str, because: str) -> None:
+    """Puts another value in the place of one that needs no review, such as ``cap``, and keeps the reason.
 
     Args:
         path: The policy file.
         name: A key that the file has.
         value: As YAML.
+        because: The reason, for the log.
 
     Raises:
-        PolicyError: The file has no such key, or would not be valid.
+        PolicyError: The file has no such key, there is no reason, or the file would not be valid.
     """
-    file, text, _, root = _opened(path)
+    file, text, policy, root = _opened(path)
     pair = _pair(root, name)
     if pair is None:
         raise PolicyError(f"The policy file {file} has no key {name!r}.")
-    replace_policy(file, _edited(text, [(pair[0].end_mark.index + 1, _span(pair[1])[1], f" {value}")]))
+    replace_policy(file, _with_reasons(text, root, [_put(pair, value)], policy, [name], because))
 
 
 def leave_out(path: str | os.PathLike[str], column: str) -> None:
@@ -370,14 +370,24 @@ def _crossed_out(root: yaml.Node, names: Sequence[str]) -> Iterator[Edit]:
         pair = _pair(holder, "unreviewed")
         if pair is not None:
             left = [item.value for item in pair[1].value if item.value not in fields]
-            yield pair[0].end_mark.index + 1, _span(pair[1])[1], f" [{', '.join(left)}]"
+            yield _put(pair, f"[{', '.join(left)}]")
 
 
-def _with_reasons(text: str, root: yaml.Node, edits: list[Edit], reasons: dict[str, str]) -> str:
-    """Applies edits, and writes all reasons at the end."""
+def _put(pair: tuple[yaml.Node, yaml.Node], value: str) -> Edit:
+    """Puts another value behind a key."""
+    return pair[0].end_mark.index + 1, _span(pair[1])[1], f" {value}"
+
+
+def _with_reasons(
+    text: str, root: yaml.Node, edits: list[Edit], policy: Policy, names: Sequence[str], because: str
+) -> str:
+    """Applies edits, and writes all reasons at the end. ``PolicyError`` where this one is empty."""
+    if not because.strip():
+        raise PolicyError("A reason is needed: where the value is publicly known from, such as a code book.")
     pair = _pair(root, "reviewed")
     if pair is not None:
         edits = [*edits, (pair[0].start_mark.index, _span(pair[1])[1], "")]
+    reasons = {**policy.reviewed, **dict.fromkeys(names, because.strip())}
     return _edited(text, edits).rstrip("\n") + "\n\n" + write_yaml({"reviewed": reasons})
 
 

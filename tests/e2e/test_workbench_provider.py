@@ -39,6 +39,17 @@ def write_cases(file: Path, persons: int = 200) -> None:
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def confirm_the_rest(browser: Browser, reason: str) -> None:
+    """Confirms the number of rows, then all columns at once."""
+    browser.fill("Where max_rows is publicly known from", reason)
+    browser.push("Confirm max_rows")
+    browser.wait("!document.body.innerText.includes('Confirm max_rows')")
+    browser.push("Tick all")
+    browser.fill("Where all of this is publicly known from", reason)
+    browser.push("Confirm the ticked columns")
+    browser.sees("Nothing waits for review")
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("provider")
@@ -99,19 +110,19 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         browser.open(again.root + "/policy/cases.yaml")  # a reload loses nothing
         browser.push("Confirm Alter")
         browser.sees("whole numbers 10 to 120")
-        browser.fill("Where max_rows is publicly known from", "the house has 500 beds")
-        browser.push("Confirm max_rows")
-        browser.wait("!document.body.innerText.includes('Confirm max_rows')")
-        browser.push("Tick all")
-        browser.fill("Where all of this is publicly known from", "admission form")
-        browser.push("Confirm the ticked columns")
-        browser.sees("Nothing waits for review")
+        confirm_the_rest(browser, "admission form")
         browser.push("Check")
         browser.sees("600 rows, 600 encoded", "Ready")
         wrong += look_at(browser, "provider-check")
 
         browser.push("Grants")
         browser.sees("There is no ledger")
+        browser.fill("Cap", "2")
+        browser.push("Change the cap")
+        browser.sees("A reason is needed")
+        browser.fill("Because (of the cap)", "decision 12")
+        browser.push("Change the cap")
+        browser.sees("The policy says 2.")
         browser.fill("Analyst", "ana")
         browser.fill("Epsilon", "0.5")
         browser.fill("Because", "contract 17")
@@ -162,13 +173,7 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, brow
         browser.fill("Why", "one row a person")
         browser.push("Hide this")
         browser.wait("!document.body.innerText.includes('Hide this')")
-        browser.fill("Where max_rows is publicly known from", "the sheet's form")
-        browser.push("Confirm max_rows")
-        browser.wait("!document.body.innerText.includes('Confirm max_rows')")
-        browser.push("Tick all")
-        browser.fill("Where all of this is publicly known from", "the sheet's form")
-        browser.push("Confirm the ticked columns")
-        browser.sees("Nothing waits for review")
+        confirm_the_rest(browser, "the sheet's form")
         browser.push("Grants")
         browser.fill("Analyst", HOSTILE)
         browser.fill("Epsilon", "1")

@@ -60,12 +60,15 @@ def test_groups_count_the_rows_of_a_person(policy: Path) -> None:
 
 
 def test_a_key_is_changed_in_its_place(policy: Path) -> None:
-    change(policy, "cap", "2.5")
-    assert policy.read_text() == POLICY.replace("cap: 1.0", "cap: 2.5")
-    for name, value in (("cap", "0"), ("cap", "[1"), ("colour", "red")):
+    """The reason goes into the log, as those of reviewed values do."""
+    change(policy, "cap", "2.5", "the board's decision 12")
+    changed = policy.read_text()
+    assert changed.startswith(POLICY.replace("cap: 1.0", "cap: 2.5").rstrip())
+    assert load_policy(policy).reviewed["cap"] == "the board's decision 12"
+    for name, value, because in (("cap", "0", "a"), ("cap", "[1", "a"), ("colour", "red", "a"), ("cap", "3", " ")):
         with pytest.raises(PolicyError):
-            change(policy, name, value)
-    assert policy.read_text() == POLICY.replace("cap: 1.0", "cap: 2.5")
+            change(policy, name, value, because)
+    assert policy.read_text() == changed
 
 
 @pytest.mark.parametrize("column", ["cost", "day", "sex"])

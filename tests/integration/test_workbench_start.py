@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import PolicyError
+from pinq_workbench.folder import Folder
 from pinq_workbench.serving import Serving
 from tests.commands import failed, run
 
@@ -29,3 +30,11 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
         assert str(refused.value).count("Error:") == 1
     assert serving.running() == ""
     serving.stop()
+
+
+def test_a_table_of_a_database_is_named_with_its_uris_variable(tmp_path: Path) -> None:
+    """As by `pinq init --uri-env`; a name without a variable is a file's."""
+    with pytest.raises(PolicyError, match="The environment variable CLINIC_URI is not set"):
+        Folder(tmp_path).propose({"data": "health.visits", "uri_env": "CLINIC_URI"})
+    with pytest.raises(PolicyError, match=f"{tmp_path}/health.visits"):
+        Folder(tmp_path).propose({"data": "health.visits"})
