@@ -39,7 +39,7 @@ every_engine = pytest.mark.parametrize(
 WHOLE = PartSet([Block(Part())])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lookups(RowMeasure):
     """A public function of a row: numbers looked up at its places, and multiplied.
 

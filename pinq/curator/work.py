@@ -49,7 +49,7 @@ import numpy as np
 
 from pinq.curator.mechanisms import laplace
 from pinq.engine.shards import KEPT_SHARDS
-from pinq.engine.tables import Engine, Listed, Measure, Sparse, Table, TableRequest
+from pinq.engine.tables import Engine, Measure, Table, TableRequest
 from pinq.errors import NotAllowed, QueryError, TooManyRequests
 from pinq.ledger.composition import Demand
 from pinq.public.epsilon import figures
@@ -222,14 +222,6 @@ class Counted:
         """Adds noise to integers, as ``laplace`` does."""
         drawn = exact if self.draws is None else exact[: self.draws]
         return laplace(drawn, sensitivity, epsilon, self.turn.check)
-
-    def sparse(self, table: int) -> Sparse:
-        """Returns a table that was asked for sparse."""
-        return cast(Sparse, self.tables[table])
-
-    def listed(self, table: int) -> Listed:
-        """Returns a table that was asked for as a list."""
-        return cast(Listed, self.tables[table])
 
 
 class Released(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -84,8 +83,6 @@ class ArrayEngine:
         self._shards = ShardColumns(codes, salt)
         self._kept = Kept(KEPT_BYTES)
         self._located = Kept(max(LOCATED_BYTES, (LOCATED_ROW_BYTES * codes.rows + ENTRY_BYTES)))
-        self._measures: tuple[Measure | None, int] = (None, 0)
-        self._numbering = threading.Lock()
         self._process = os.getpid()
 
     def tabulate(
@@ -146,8 +143,8 @@ class ArrayEngine:
         """
         # A table of sex by age is that of age by sex, turned: it is kept in one order of its axes.
         ordered = [tuple(sorted(axes, key=lambda axis: axis.identity)) for axes in wanted]
-        number = self._number_of(measure)
-        keys = [(number, part.key, *(axis.identity for axis in axes)) for axes in ordered]
+        # Equal moments are one measure; a loss is its own, whose vectors a schema keeps.
+        keys = [(measure, part.key, *(axis.identity for axis in axes)) for axes in ordered]
         known: dict[Hashable, np.ndarray] = {key: self._kept.get(key) for key in keys}
         new = {key: axes for key, axes in zip(keys, ordered, strict=True) if known[key] is None}
         if new:
@@ -156,22 +153,11 @@ class ArrayEngine:
                 table.flags.writeable = False
                 known[key] = table
                 if table.nbytes <= KEPT_TABLE_BYTES:
-                    self._kept.put(key, table, table.nbytes)
+                    self._kept.put(key, table, table.nbytes + (0 if measure is None else measure.nbytes))
         return [
             known[key].transpose(0, *(1 + order.index(axis) for axis in axes), *range(1 + len(axes), known[key].ndim))
             for axes, order, key in zip(wanted, ordered, keys, strict=True)
         ]
-
-    def _number_of(self, measure: Measure | None) -> int:
-        """A number for the last measure: one for equal moments, and for a loss, whose vectors a schema keeps."""
-        if measure is None:
-            return 0
-        with self._numbering:  # a number that two losses share would give one the other's sums
-            last, number = self._measures
-            if last != measure:
-                number += 1
-                self._measures = (measure, number)
-            return number
 
     def _list(self, wanted: tuple[Axis, ...], check: Callable[[], None] | None) -> Listed:
         """Lists the distinct rows over the axes.

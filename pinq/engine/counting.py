@@ -18,9 +18,10 @@ all of them (``tables``). All numbers are integers; counts and sums are exact wh
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, cast
+from typing import Self, cast
 
 import numpy as np
 
@@ -61,26 +62,6 @@ __all__ = [
 CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than adding them up saves
 
 
-class Cells(Protocol):
-    """Numbers in the cells of a table."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that they take."""
-
-    def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
-        """Takes rows in.
-
-        Args:
-            cell: Where each is, shape (rows,); None where there is one cell only.
-            rows: How many there are.
-            words: What is added up of them, packed, shape (words, rows); None to count them.
-        """
-
-    def numbers(self) -> np.ndarray:
-        """What has added up, shape (numbers, cells)."""
-
-
 class CountedCells:
     """How many rows are in each of so many cells."""
 
@@ -93,6 +74,13 @@ class CountedCells:
         return 8 * self._counts.size  # as wide as they may become
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
+        """Takes rows in.
+
+        Args:
+            cell: Where each is, shape (rows,); None where there is one cell only.
+            rows: How many there are.
+            words: What is added up of them, packed, shape (words, rows); None to count them.
+        """
         self._rows += rows
         if self._rows >= 2**32:
             self._counts = self._counts.astype(np.int64)
@@ -102,6 +90,7 @@ class CountedCells:
             np.add.at(self._counts[0], cell, self._counts.dtype.type(1))
 
     def numbers(self) -> np.ndarray:
+        """What has added up, shape (numbers, cells)."""
         return self._counts
 
 
@@ -194,6 +183,10 @@ class MultipliedCells:
         return (words @ words.T)[first, second].astype(np.int64)
 
 
+Cells = CountedCells | SummedCells | MultipliedCells
+"""Numbers in the cells of a table."""
+
+
 def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
     """Where the numbers of a measure add up."""
     return SummedCells(measure, cells) if measure.packing.pairs is None else MultipliedCells(measure, cells)
@@ -202,31 +195,37 @@ def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
 SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
 
 
-class Tally(Protocol):
+class Tally(ABC):
     """Tables of the rows seen so far."""
 
+    @abstractmethod
     def add(self, rows: Rows) -> None:
         """Takes rows in."""
 
+    @abstractmethod
     def merge(self, other: Self) -> None:
         """Takes in what another tally of the same tables counted of other rows."""
 
+    @abstractmethod
     def condense(self) -> None:
         """Keeps no more than the tables: what that takes follows their cells, not the rows."""
 
+    @abstractmethod
     def tables(self) -> Sequence[Table]:
         """The table of each request that it is for."""
 
     @property
     def empty_bytes(self) -> int:
         """Bytes that it takes before any row comes."""
+        return 0
 
     @property
     def most_condensed_bytes(self) -> float:
         """Bytes that it takes at most once it is condensed; infinite where they follow the rows."""
+        return math.inf
 
 
-class DenseTally:
+class DenseTally(Tally):
     """Tables over a few axes, counted as one small joint table and summed out of it.
 
     Of 8 nodes x 2 classes x 4 x 5 values, a row at node 3, class 1, values 2 and 0 adds one to cell
@@ -324,7 +323,7 @@ class OccupiedTally(DenseTally):
         return [Sparse(places, counts[places].astype(np.int64))]
 
 
-class SparseTally:
+class SparseTally(Tally):
     """The occupied cells of one table, by sorting the rows' cells.
 
     Args:
@@ -361,14 +360,6 @@ class SparseTally:
 
     def condense(self) -> None:
         self._runs = [self._cells()]
-
-    @property
-    def empty_bytes(self) -> int:
-        return 0
-
-    @property
-    def most_condensed_bytes(self) -> float:
-        return math.inf
 
     def tables(self) -> list[Sparse]:
         keys, sums = self._cells()
@@ -419,7 +410,7 @@ def run_starts(ordered: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]]))
 
 
-class ListTally:
+class ListTally(Tally):
     """The occupied cells of a joint table that is too wide to be numbered.
 
     Args:
@@ -450,14 +441,6 @@ class ListTally:
     def condense(self) -> None:
         cells, counts = self._cells()
         self._codes, self._counts = [cells], [counts]
-
-    @property
-    def empty_bytes(self) -> int:
-        return 0
-
-    @property
-    def most_condensed_bytes(self) -> float:
-        return math.inf
 
     def tables(self) -> list[Listed]:
         cells, counts = self._cells()

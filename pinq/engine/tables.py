@@ -49,6 +49,7 @@ class Moments:
     inputs: ClassVar[tuple[Axis, ...]] = ()
     width: ClassVar[int] = 1
     steps: ClassVar[int] = 0
+    nbytes: ClassVar[int] = 0
 
     column: str
     shift: int = 0

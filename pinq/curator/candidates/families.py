@@ -17,11 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Occupation, Runs, Scorer, occupied
 from pinq.curator.work import MEMBER, SCORING, Counted
+from pinq.engine.tables import Listed
 from pinq.errors import QueryError
 from pinq.public.parts import Part
 from pinq.public.schema import Value
@@ -220,7 +222,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Each member as a run."""
-        table = counted.listed(self.table)
+        table = cast(Listed, counted.tables[self.table])
         numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)
         runs = []
         for row in rows:

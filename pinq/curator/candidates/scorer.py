@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
 from pinq.curator.work import Counted
-from pinq.engine.tables import Form, Measure, Moments, TableRequest
+from pinq.engine.tables import Form, Measure, Moments, Sparse, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
@@ -254,7 +254,7 @@ class Occupation:
 
 def occupied(frame: Frame, counted: Counted, position: int, codes: int, rows: np.ndarray) -> Iterator[Occupation]:
     """Lists what is at the occupied codes of a column, part by part."""
-    table, classes = counted.sparse(position), frame.classes[0].size if frame.classes else 1
+    table, classes = cast(Sparse, counted.tables[position]), frame.classes[0].size if frame.classes else 1
     # Places are in order. Of 5 codes and 2 classes, 20 to 29 are of part 2.
     width = codes * classes
     starts, ends = np.searchsorted(table.places, [width * rows, width * (rows + 1)])

@@ -124,6 +124,7 @@ def test_kept_cells_of_rows_stay_within_their_room(engine: ArrayEngine, monkeypa
     sizes = set[int]()
     for room in (2**28, 5000, 0):
         monkeypatch.setattr(engine._kept, "room", room)
+        engine.forget()
         for tables, vectors in ((TABLES, first), (TABLES[2:], second), (TABLES, second), (TABLES[2:], first)):
             got = engine.tabulate(WHOLE, tables, vectors)
             for table, request in zip(got, tables, strict=True):
