@@ -10,9 +10,9 @@ from typing import Any
 
 from pinq.ledger import log, state
 from pinq.ledger.composition import Demand
+from pinq.ledger.database import SQLite
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.postgresql import PostgreSQL
-from pinq.ledger.sqlite import SQLite
 from pinq.public.epsilon import Epsilon
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pinq.errors import LedgerError, PinqError
-from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, url_of
+from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, SQLite, url_of
 from pinq.ledger.events import (
     EVENT_BYTES,
     Answered,
@@ -40,7 +40,6 @@ from pinq.ledger.events import (
     text_of,
 )
 from pinq.ledger.postgresql import PostgreSQL
-from pinq.ledger.sqlite import SQLite
 from pinq.ledger.state import Account, LedgerState
 from pinq.public.epsilon import Epsilon
 

@@ -246,7 +246,7 @@ def test_a_failed_commit_spends_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError("disk full")
 
     with monkeypatch.context() as broken:
-        broken.setattr("pinq.ledger.sqlite.SQLite.commit", full)
+        broken.setattr("pinq.ledger.database.SQLite.commit", full)
         with pytest.raises(OSError, match="disk full"):
             ledger.charge("a", "r", WHOLE, Epsilon(4))
     assert ledger.grants()["a"].spent == Epsilon(0)

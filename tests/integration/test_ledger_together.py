@@ -17,8 +17,8 @@ import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.composition import Changed, Costs, Demand
+from pinq.ledger.database import SQLite
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.sqlite import SQLite
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 
