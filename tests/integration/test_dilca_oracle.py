@@ -164,3 +164,20 @@ def test_both_sides_find_a_plain_context_when_noise_is_small(method: Any, who: s
     """Synth-A of the paper's appendix, as `make reproduce-dilca` measures it, at an epsilon that leaves next to no noise."""
     setting = Setting("A", method, who, epsilon=1000.0, noise=0.1)
     assert synthetic_context(setting, run=0) == {"right": 1.0}
+
+
+@pytest.mark.skipif(bool(why_missing("adult")), reason="needs Adult with its test rows, in PINQ_DATA")
+def test_the_contexts_of_tables_7_and_8_come() -> None:
+    """Those that the paper prints for `age` and `race` of Adult, by each method without privacy, k = 3."""
+    adult = load("adult")
+    names, exact = adult.attributes, Oracle(adult.codes, adult.sizes)
+    printed = {
+        ("age", "mean_su"): {"marital_status", "relationship", "hours_per_week"},
+        ("age", "max_relevance"): {"marital_status", "relationship", "hours_per_week"},
+        ("age", "max_dependency"): {"marital_status", "education", "occupation"},
+        ("race", "mean_su"): {"native_country"},
+        ("race", "max_relevance"): {"native_country", "marital_status", "relationship"},
+        ("race", "max_dependency"): {"native_country", "relationship", "occupation"},
+    }
+    for (target, method), context in printed.items():
+        assert {names[other] for other in exact.context(method, names.index(target), 3)} == context

@@ -8,17 +8,19 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderTally
-from miners.federated.growing import splitting_functions
+from miners.federated.growing import GrowthTask, splitting_functions
 from miners.growth.candidates import impurity_reduction
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
 from tests.handles import simulated
 from tests.holders import SCHEMA, STRATEGIES, federation, rows
+from tests.plain_topdown import plain_topdown
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +40,34 @@ def test_it_learns(strategy: Any, sizes: Any) -> None:
     with federation(*sizes, epsilon=20) as holders:
         fitted = FederatedTopDown(epsilon=20, strategy=strategy).fit(holders, "y")
         assert fitted.score(rows(1000, 99)) > 0.95
+
+
+@pytest.mark.parametrize("criterion", ["gini", "entropy", "max"])
+def test_without_noise_it_is_algorithm_1(criterion: Any) -> None:
+    """Node by node the tree that counting all rows in one place grows, split after split."""
+    tables = [rows(1200, seed).assign(y=noisy_labels(1200, seed)) for seed in (1, 2)]
+    with Federation([simulated(SCHEMA, data=table, epsilon=10**6) for table in tables]) as holders:
+        miner = FederatedTopDown(
+            epsilon=10**6, strategy="noisy_counts", criterion=criterion, max_nodes=9, max_depth=5, at_once=1
+        )
+        work = miner._among(miner._checked(SCHEMA, "y"), 2)
+        grown = work.grow(GrowthTask(holders, work.problem))
+        for node in grown:
+            node.pool(holders)
+    functions = [
+        split for own in splitting_functions(SCHEMA, "y", attributes=None, splits=None) for split in own.splits
+    ]
+    plain = plain_topdown(pd.concat(tables), "y", functions, criterion, max_nodes=9, max_depth=5)
+    assert [node.split for node in grown] == [node.split for node in plain]
+    # Nothing is asked of the root itself, whose rows nobody knows.
+    assert [round(node.rows) for node in grown[1:]] == [len(node.rows) for node in plain[1:]]
+    assert len(plain) > 5
+
+
+def noisy_labels(count: int, seed: int) -> Any:
+    """A third of the labels of ``rows`` anew, by a rule of x too, so that every split gains something of its own."""
+    table, random = rows(count, seed), np.random.default_rng(seed)
+    return np.where(random.random(count) < 0.1 + table["x"] / 250, random.choice(["n", "p"], count), table["y"])
 
 
 def test_one_handle_needs_no_federation() -> None:
