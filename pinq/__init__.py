@@ -13,57 +13,60 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pinq.analyst.client import connect as connect
-    from pinq.analyst.queryable import Parts as Parts
-    from pinq.analyst.queryable import PrivateQueryable as PrivateQueryable
-    from pinq.errors import BudgetExceeded as BudgetExceeded
-    from pinq.errors import EngineError as EngineError
-    from pinq.errors import InternalError as InternalError
-    from pinq.errors import LedgerError as LedgerError
-    from pinq.errors import NotAllowed as NotAllowed
-    from pinq.errors import NotAuthorised as NotAuthorised
-    from pinq.errors import PinqError as PinqError
-    from pinq.errors import PolicyError as PolicyError
-    from pinq.errors import QueryError as QueryError
-    from pinq.errors import TooManyRequests as TooManyRequests
-    from pinq.errors import Unavailable as Unavailable
-    from pinq.provider.local import open as open
-    from pinq.provider.local import simulate as simulate
+    from pinq.analyst.queryable import Parts as Parts, PrivateQueryable as PrivateQueryable
+    from pinq.errors import (
+        BudgetExceeded as BudgetExceeded,
+        EngineError as EngineError,
+        InternalError as InternalError,
+        LedgerError as LedgerError,
+        NotAllowed as NotAllowed,
+        NotAuthorised as NotAuthorised,
+        PinqError as PinqError,
+        PolicyError as PolicyError,
+        QueryError as QueryError,
+        TooManyRequests as TooManyRequests,
+        Unavailable as Unavailable,
+    )
+    from pinq.provider.local import open as open, simulate as simulate
     from pinq.provider.policy_file import load_policy as load_policy
     from pinq.provider.proposal import propose as propose
-    from pinq.public.derivatives import Logistic as Logistic
-    from pinq.public.derivatives import Residuals as Residuals
-    from pinq.public.derivatives import Softmax as Softmax
+    from pinq.public.derivatives import Logistic as Logistic, Residuals as Residuals, Softmax as Softmax
     from pinq.public.points import Points as Points
     from pinq.public.policy import Policy as Policy
     from pinq.public.products import Products as Products
-    from pinq.public.queries import Budget as Budget
-    from pinq.public.queries import Preview as Preview
-    from pinq.public.schema import Categorical as Categorical
-    from pinq.public.schema import Date as Date
-    from pinq.public.schema import DateTime as DateTime
-    from pinq.public.schema import Numeric as Numeric
-    from pinq.public.schema import PrivacyUnit as PrivacyUnit
-    from pinq.public.schema import Schema as Schema
-    from pinq.public.scores import AbsoluteError as AbsoluteError
-    from pinq.public.scores import Balance as Balance
-    from pinq.public.scores import ClassCount as ClassCount
-    from pinq.public.scores import EnoughRows as EnoughRows
-    from pinq.public.scores import Gini as Gini
-    from pinq.public.scores import Gradient as Gradient
-    from pinq.public.scores import InfoGain as InfoGain
-    from pinq.public.scores import MaxClass as MaxClass
-    from pinq.public.scores import Misfit as Misfit
-    from pinq.public.scores import MutualInformation as MutualInformation
-    from pinq.public.scores import SquaredError as SquaredError
-    from pinq.public.specs import AnyCross as AnyCross
-    from pinq.public.specs import AnyCut as AnyCut
-    from pinq.public.specs import AnyGrouping as AnyGrouping
-    from pinq.public.specs import Calendar as Calendar
-    from pinq.public.specs import Cross as Cross
-    from pinq.public.specs import Cuts as Cuts
-    from pinq.public.specs import Groups as Groups
-    from pinq.public.specs import Shards as Shards
-    from pinq.public.specs import Values as Values
+    from pinq.public.queries import Budget as Budget, Preview as Preview
+    from pinq.public.schema import (
+        Categorical as Categorical,
+        Date as Date,
+        DateTime as DateTime,
+        Numeric as Numeric,
+        PrivacyUnit as PrivacyUnit,
+        Schema as Schema,
+    )
+    from pinq.public.scores import (
+        AbsoluteError as AbsoluteError,
+        Balance as Balance,
+        ClassCount as ClassCount,
+        EnoughRows as EnoughRows,
+        Gini as Gini,
+        Gradient as Gradient,
+        InfoGain as InfoGain,
+        MaxClass as MaxClass,
+        Misfit as Misfit,
+        MutualInformation as MutualInformation,
+        SquaredError as SquaredError,
+    )
+    from pinq.public.specs import (
+        AnyCross as AnyCross,
+        AnyCut as AnyCut,
+        AnyGrouping as AnyGrouping,
+        Calendar as Calendar,
+        Cross as Cross,
+        Cuts as Cuts,
+        Groups as Groups,
+        Shards as Shards,
+        Values as Values,
+    )
 
     sql: Any  # of the package miners, which this one may not import
 

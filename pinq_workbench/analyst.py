@@ -27,8 +27,7 @@ from miners.tables.columns import even_cuts
 from pinq.analyst.client import connect
 from pinq.cli.ask import spec
 from pinq.errors import PinqError, QueryError
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, page, section, table, tell
-from pinq_workbench.parts import field as typed
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, field as typed, frame, page, section, table, tell
 
 if TYPE_CHECKING:
     from miners.budget.plan import Plan
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from pinq.public.queries import Budget
     from pinq.public.schema import Schema
 
-__all__ = ["Analyst"]
 
 KINDS = {
     "crosstab": "Cross table",

@@ -20,10 +20,7 @@ from nicegui import app, ui
 from pinq.errors import PinqError
 from pinq.provider.report.audit import audit
 from pinq.provider.report.html import page as written
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, frame, page, tell
-from pinq_workbench.parts import field as typed
-
-__all__ = ["Auditor", "declare_report", "show_report"]
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, field as typed, frame, page, tell
 
 Source = tuple[Path | None, str | None]
 """Whose log: a policy's, or a ledger's."""

@@ -18,8 +18,6 @@ from pinq.provider.policy_file import parse_policy
 from pinq.provider.proposal import propose
 from pinq_workbench.parts import Draft
 
-__all__ = ["DIALECT", "Folder"]
-
 TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".xls", ".ods", ".duckdb")
 DIALECT = {
     "delimiter": "Between fields (delimiter)",

@@ -22,7 +22,6 @@ from pinq_workbench.parts import Act, Draft, attempt, choice, command, field, fr
 if TYPE_CHECKING:
     from pinq.public.schema import Schema
 
-__all__ = ["Granting"]
 
 EXTEND, LIMIT, REISSUE, REVOKE = "Extend", "Set these limits", "Issue another token", "Revoke"
 AT_ONCE = (REISSUE, REVOKE)

@@ -18,8 +18,6 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["LINK", "Guard"]
-
 LINK = "/open"
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
 # NiceGUI compiles its templates in the browser, so scripts may be evaluated; none comes from elsewhere, and

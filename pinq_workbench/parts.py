@@ -19,21 +19,6 @@ from nicegui import run, ui
 
 from pinq.errors import PinqError
 
-__all__ = [
-    "Act",
-    "Draft",
-    "attempt",
-    "choice",
-    "command",
-    "field",
-    "frame",
-    "heading",
-    "section",
-    "sure",
-    "table",
-    "tell",
-]
-
 T = TypeVar("T")
 # What the pages call Python's parameters.
 LABELS = {

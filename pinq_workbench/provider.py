@@ -21,8 +21,6 @@ from pinq_workbench.parts import Act, Draft, attempt, choice, field, frame, page
 from pinq_workbench.reviewing import Reviewing
 from pinq_workbench.serving import Serving
 
-__all__ = ["Provider"]
-
 
 class Provider:
     """The pages of a folder.

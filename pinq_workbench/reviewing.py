@@ -24,7 +24,6 @@ from pinq_workbench.parts import Act, Draft, attempt, choice, command, field, fr
 if TYPE_CHECKING:
     from pinq.public.policy import Policy
 
-__all__ = ["Reviewing"]
 
 SHOWN_ROWS = 4
 

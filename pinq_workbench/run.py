@@ -15,8 +15,6 @@ from uvicorn import Config, Server
 from pinq.errors import QueryError
 from pinq_workbench.guard import LINK, Guard
 
-__all__ = ["open_workbench"]
-
 HOST = "127.0.0.1"
 RECONNECT_SECONDS = 30.0  # for so long a page that lost its connection is kept as it was
 ICON = (

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from pinq.errors import PolicyError
 
-__all__ = ["Serving"]
-
 STOP_SECONDS = 40.0  # a server finishes what runs, then ends
 
 

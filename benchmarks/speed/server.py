@@ -33,8 +33,7 @@ import pinq
 from benchmarks.harness.publish import ROOT, single
 from benchmarks.harness.tables import replace_section
 from benchmarks.harness.timing import SpeedTable, in_turn, milliseconds, ratio
-from benchmarks.speed.wire import Asking
-from benchmarks.speed.wire import running as running_client
+from benchmarks.speed.wire import Asking, running as running_client
 from pinq.provider.grants import grant
 from tests import postgresql
 from tests.ports import free_port

@@ -26,8 +26,7 @@ import numpy as np
 from miners.budget.plan import many
 from miners.estimator import require_word
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
-from miners.federated.holders_miner import DISJOINT, HoldersMiner, resumes
-from miners.federated.holders_miner import Participants as Holders
+from miners.federated.holders_miner import DISJOINT, HoldersMiner, Participants as Holders, resumes
 from miners.federated.topdown import deal
 from miners.growth.candidates import refined
 from miners.scorecards.card import Card

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from miners.fitted.sketch import NodeCard, Sketch
-from miners.fitted.theme import CLASSES, INK, LABEL, PALE, colour, pyplot, shorten
-from miners.fitted.theme import LINE as PATH
+from miners.fitted.theme import CLASSES, INK, LABEL, LINE as PATH, PALE, colour, pyplot, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

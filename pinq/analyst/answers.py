@@ -27,7 +27,6 @@ from pinq.public.schema import Numeric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NoiseInfo", "NoisyArray", "NoisyDate", "NoisyDateTime", "NoisyFloat", "NoisyInt", "noisy"]
 
 SHOWN_LEVEL = 0.95  # of the intervals in a notebook
 

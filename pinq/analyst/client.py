@@ -49,8 +49,6 @@ from pinq.public.wire import (
     revision_of,
 )
 
-__all__ = ["RemoteSession", "SignedIn", "connect"]
-
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SCOPE = "openid profile email groups offline_access"
 INTERVAL, SLOWER = 5, 5  # seconds between questions whether the person is done, and more where that is too fast

@@ -16,8 +16,6 @@ import pandas as pd
 from pinq.public.parts import PartSet
 from pinq.public.queries import Act, Asked
 
-__all__ = ["NUMBERS", "History", "answer_html", "keys_of", "with_axes"]
-
 SHOWN_ROWS = 20  # of a table in a notebook
 SHOWN = ["at", "asked", "epsilon", "spent", "outcome", "answer"]
 NUMBERS = ("value", "low", "high", "scale", "epsilon")  # columns of every answer

@@ -16,8 +16,6 @@ from pinq.errors import QueryError
 from pinq.public.checks import closest
 from pinq.public.schema import Schema
 
-__all__ = ["LESSONS", "Lesson", "lesson_of_columns", "lesson_of_length", "lesson_of_name", "lesson_of_rows"]
-
 
 class Lesson(QueryError, AttributeError, TypeError):
     """A handle has no such face; the text shows the line to write.

@@ -55,7 +55,6 @@ from pinq.public.specs import Cross, Shards, Spec, bind, two_ends
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Parts", "PrivateQueryable", "Verbs", "recording", "reusing"]
 
 # What the verbs answer: of one part a number, of many an array.
 Count = TypeVar("Count", NoisyInt, NoisyArray)

@@ -14,8 +14,6 @@ from pinq.errors import QueryError
 from pinq.public.queries import Act, Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["Closed", "Session", "Through", "naming"]
-
 
 class Session(Protocol):
     """Answers one analyst's requests; the wall lies behind it.

@@ -15,8 +15,6 @@ from typing import IO
 
 from pinq.errors import QueryError
 
-__all__ = ["MAX_TOKEN", "PREFIX", "digest", "find_token", "new_token", "person_digest", "require_private"]
-
 PREFIX = "pinq_"
 MAX_TOKEN = 256
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pinq.public.scores import AnyScore
     from pinq.public.specs import Calendar, Candidate, Cuts, Values
 
-__all__ = ["commands"]
 
 commands = typer.Typer()
 
@@ -245,6 +244,7 @@ def _print_answers(
 
 
 def budget_of(handle: PrivateQueryable) -> dict[str, float]:
+    """Returns a handle's budget as plain numbers."""
     budget = handle.budget
     return {"epsilon": float(budget.epsilon), "spent": float(budget.spent), "remaining": float(budget.remaining)}
 
@@ -262,6 +262,7 @@ def plain(value: object) -> object:
 
 
 def shown(value: object) -> str:
+    """Writes a label, a number or a chosen spec for people."""
     match value:
         case None:
             return "(missing)"

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pinq.provider.report.audit import Audit
     from pinq.provider.selftest import Progress, Report
 
-__all__ = ["commands"]
 
 commands = typer.Typer()
 

@@ -21,23 +21,6 @@ from pinq.public.plugins import extra_of, install_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "PARAMETERS",
-    "AsJson",
-    "LedgerFile",
-    "PolicyFile",
-    "PolicyIfAny",
-    "argument",
-    "can_ask",
-    "console",
-    "fail",
-    "guarded",
-    "in_notebook",
-    "option",
-    "print_json",
-    "print_lines",
-]
-
 
 P = ParamSpec("P")
 

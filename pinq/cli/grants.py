@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pinq.ledger.events import Signature, Terms
     from pinq.provider.grants import GrantReport
 
-__all__ = ["commands"]
 
 commands = typer.Typer()
 

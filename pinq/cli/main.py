@@ -18,8 +18,6 @@ from pinq.cli.base import guarded
 from pinq.cli.secure import secure
 from pinq.server.details import log_details
 
-__all__ = ["app", "main"]
-
 ABOUT = """\
 Let others mine a table that you may not hand out.
 

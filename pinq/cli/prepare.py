@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pinq.public.dialect import Dialect
     from pinq.public.schema import Schema
 
-__all__ = []
 
 # What is awkward to type at a command line has a word.
 WORDS: dict[tuple[str, str | float], str | None] = {

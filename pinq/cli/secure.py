@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pinq.secure_computation import Holding, SecureComputation, SecureResult, SecureSession
 
-__all__ = ["secure"]
 
 ABOUT = """\
 Secure multi-party computation: one tree or scorecard from the rows of several parties.

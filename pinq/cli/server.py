@@ -12,8 +12,6 @@ from pinq.cli import ask
 from pinq.cli.base import argument, flag, guarded, option
 from pinq.errors import printable
 
-__all__ = ["commands"]
-
 commands = typer.Typer()
 
 

@@ -20,8 +20,6 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO
 from pinq.public.policy import Policy
 
-__all__ = ["Loss", "backup", "heads_folder", "loss", "restore"]
-
 Where = str | os.PathLike[str] | Policy
 
 

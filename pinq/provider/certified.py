@@ -32,8 +32,6 @@ from pinq.public.plugins import plugin
 from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["Verified", "verify_certificate"]
-
 UNLIMITED = Exact(MAX_EPSILON)
 
 

@@ -31,8 +31,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import Column, unit_text
 
-__all__ = ["CheckReport", "Example", "Groups", "check", "examples", "groups", "raw_columns"]
-
 NOTED_SHARE = 0.1  # from this share of rows on, what is lost of them is noted
 
 

@@ -18,8 +18,6 @@ from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 
-__all__ = ["claims", "ledger_url", "masked"]
-
 
 def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False) -> str:
     """Finds the file or URL of the policy's ledger.

@@ -26,23 +26,6 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 
-__all__ = [
-    "GrantReport",
-    "Status",
-    "Where",
-    "cap_warning",
-    "extend",
-    "future",
-    "grant",
-    "make_terms",
-    "parse_expiry",
-    "promised",
-    "reissue",
-    "revoke",
-    "set_terms",
-    "show",
-]
-
 MAX_PER_MINUTE = 10**6
 MAX_QUOTA = 10**15
 SHORT_VERBS = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}

@@ -39,24 +39,6 @@ from pinq.public.queries import Act, Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 from pinq.public.wire import HistoryPage
 
-__all__ = [
-    "PAGE_CHARACTERS",
-    "PAGE_LINES",
-    "LocalSession",
-    "budget",
-    "curator_of",
-    "declare",
-    "guarding_ledger",
-    "history",
-    "made_up",
-    "open",
-    "open_ledger",
-    "page",
-    "read_ledger",
-    "require_name",
-    "simulate",
-]
-
 PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
 # Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:
 # so a full page is a heavy request, and readers of whole histories wait for each other, not others for them.

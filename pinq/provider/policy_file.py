@@ -25,18 +25,6 @@ from pinq.public.checks import first_of
 from pinq.public.plain_yaml import read_yaml, write_yaml
 from pinq.public.policy import Policy
 
-__all__ = [
-    "Waiting",
-    "change",
-    "confirm",
-    "leave_out",
-    "load_policy",
-    "parse_policy",
-    "read_policy_text",
-    "replace_policy",
-    "waiting",
-]
-
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     """Reads and checks a policy file.

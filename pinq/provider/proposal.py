@@ -35,7 +35,6 @@ from pinq.public.schema import Categorical
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["propose", "propose_like"]
 
 FEW = 20  # so many different values are categories, whatever the column is called
 _IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$"

@@ -62,8 +62,6 @@ from pinq.secure_computation import (
     secure_computation,
 )
 
-__all__ = ["Result", "join", "require_fit"]
-
 NOTHING_LEFT = "Nothing left this party."
 KEY_BYTES = 32
 MANY = 2**31  # more lines than a log has

@@ -25,8 +25,6 @@ import numpy as np
 
 from pinq.public.schema import Schema
 
-__all__ = ["Movement", "epsilon_lower_bound", "search_sensitivity", "small_tables"]
-
 MAX_BINS = 40
 
 Rows = TypeVar("Rows")

@@ -29,8 +29,6 @@ from pinq.server.log import RequestLog
 from pinq.server.openapi import document
 from pinq.server.readiness import Readiness
 
-__all__ = ["Reload", "create_app"]
-
 UNEXPECTED = """\
 something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was \
 charged is not lost."""

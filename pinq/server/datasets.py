@@ -24,8 +24,6 @@ from pinq.provider.local import curator_of, declare, guarding_ledger, open_ledge
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
 
-__all__ = ["Dataset", "Datasets", "Reloaded", "Users"]
-
 
 class Users:
     """Counts who uses something, and closes it once nobody does. It begins with one user.

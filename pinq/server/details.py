@@ -8,8 +8,6 @@ import os
 
 from pinq.errors import InternalError
 
-__all__ = ["LOG", "log_details", "unexpected"]
-
 LOG = logging.getLogger("pinq.server")
 
 

@@ -49,8 +49,6 @@ from pinq.server.replies import Visit, Work, begun, remembered
 from pinq.server.sign_in import MAX_ID_TOKEN, People, Unknown
 from pinq.server.workers import STOP_SECONDS, Workers
 
-__all__ = ["Gate", "failure", "read_body"]
-
 REFUSAL_SECONDS = 0.01
 T = TypeVar("T")
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, REVISION_HEADER: str(REVISION), "Cache-Control": "no-store"}

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 
 from pinq.errors import TooManyRequests
 
-__all__ = ["AuthThrottle", "Settings", "TokenQueues"]
-
 MANY = 4096
 MINUTE = 60.0
 

@@ -18,8 +18,6 @@ from typing import TextIO
 
 from pinq.ledger.events import now
 
-__all__ = ["RequestLog"]
-
 
 class _Lines(logging.Handler):
     def __init__(self, log: RequestLog, level: int) -> None:

@@ -18,8 +18,6 @@ from pinq.public.queries import Answer, Average, Choose, Count, Question, Reques
 from pinq.public.scores import AnyScore, ClassCount, EnoughRows
 from pinq.public.wire import PROTOCOL, Description, Failure, Health, HistoryPage, WireBudget, WirePreview
 
-__all__ = ["document"]
-
 ABOUT = """\
 Differentially private answers about tables that may not be handed out. Each request is charged before the data is
 read and answered once: the same `id` gets the same answer. From Python:

@@ -30,8 +30,6 @@ from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
 from pinq.server.workers import Workers
 
-__all__ = ["Metrics", "Readiness", "State", "problem_of"]
-
 FRESH_SECONDS = 1.0  # whoever asks again sooner is told the same
 PROBE_SECONDS = 15.0  # how often a ledger is written to and a worker asked, where nobody does
 LOOK_SECONDS = 3.0

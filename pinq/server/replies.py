@@ -23,8 +23,6 @@ from pinq.public.schema import Date
 from pinq.public.wire import CHANGED, DATED, NAMED, REVISION, Description, HistoryPage, WireBudget, WirePreview
 from pinq.server.datasets import Dataset
 
-__all__ = ["Visit", "Work", "begun", "budget", "coarse", "describe", "history", "preview", "query", "remembered"]
-
 
 @dataclass
 class Visit:

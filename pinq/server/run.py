@@ -33,8 +33,6 @@ from pinq.server.datasets import Datasets
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 
-__all__ = ["Start", "bind", "require_secure"]
-
 SHUTDOWN_SECONDS = 20  # then what runs is stopped
 KEEP_ALIVE_SECONDS = 30
 BACKLOG = 2048

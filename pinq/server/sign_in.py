@@ -26,8 +26,6 @@ from pinq.public.plugins import optional
 from pinq.public.policy import SignIn
 from pinq.server.datasets import Dataset
 
-__all__ = ["MAX_ID_TOKEN", "People", "Unknown"]
-
 MAX_ID_TOKEN = 8192  # characters; half of what a request's headers may have
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384"]  # by public keys: none, and no shared secret
 KEYS_SECONDS = 3600.0  # how long keys count that the provider may have withdrawn; from half of it on they are renewed

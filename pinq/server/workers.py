@@ -43,8 +43,6 @@ from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.replies import Visit, Work, begun
 
-__all__ = ["Look", "Workers"]
-
 LOOK_SECONDS = 0.5  # how often a worker shows life, and how often the server looks at a request
 SICK_SECONDS = 10.0  # a worker that showed no life for so long is killed
 START_SECONDS = 60.0  # how long a worker may take to start

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import pinq.engine
 from pinq.engine import (
@@ -27,16 +26,15 @@ from pinq.engine import (
     count_request,
     encode,
     open_engine,
+    rows as row_codes,
 )
-from pinq.engine import rows as row_codes
 from pinq.engine.tables import Form
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 from tests.engines import ENGINES, HOSTILE, TEXTS, WHOLE, Lookups, Opener, every_engine, examples, worlds
-from tests.oracles import encode as encode_by_rows
-from tests.oracles import members, tabulate
+from tests.oracles import encode as encode_by_rows, members, tabulate
 
 pytestmark = pytest.mark.slow
 

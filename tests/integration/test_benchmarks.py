@@ -17,11 +17,9 @@ from scipy import stats
 
 from benchmarks.accuracy.measures import shares_figures
 from benchmarks.accuracy.problems import Problem
-from benchmarks.accuracy.scorecards import DATA_SETS as SCORECARDS
-from benchmarks.accuracy.scorecards import write as write_scorecards
+from benchmarks.accuracy.scorecards import DATA_SETS as SCORECARDS, write as write_scorecards
 from benchmarks.accuracy.trees import STUDY as TREES
-from benchmarks.accuracy.which import ProblemStudy
-from benchmarks.accuracy.which import write as write_which
+from benchmarks.accuracy.which import ProblemStudy, write as write_which
 from benchmarks.harness.cells import Cell, Store
 from benchmarks.harness.command import Study, options, reproduce
 from benchmarks.harness.datasets import stratified_folds, why_missing

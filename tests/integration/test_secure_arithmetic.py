@@ -12,8 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import miners.secure
 from miners.secure.mpc.arithmetic import Arithmetic

@@ -35,8 +35,7 @@ from pinq.public.schema import Schema
 from pinq.public.scores import SCORES
 from tests.checkout import ROOT
 from tests.evidence import ASSURANCE
-from tests.servers import publish as publish_people
-from tests.servers import token_of
+from tests.servers import publish as publish_people, token_of
 
 pytestmark = pytest.mark.slow
 

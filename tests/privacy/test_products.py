@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import pinq.curator.mechanisms
 from pinq.curator.verbs import prepare

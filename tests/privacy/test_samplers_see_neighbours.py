@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.provider.selftest.claims import MADE_UP, claims_of, values_of

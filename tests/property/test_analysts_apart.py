@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine

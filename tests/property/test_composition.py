@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.ledger.composition import CapRule, Costs, Demand

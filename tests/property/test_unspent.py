@@ -17,8 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import pinq
 from miners import DiffPC45

@@ -52,8 +52,6 @@ from pinq.public.policy import Goes, Policy
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Audit", "AuditLine", "audit", "print_audit", "replay"]
-
 
 @dataclass(frozen=True)
 class Period:

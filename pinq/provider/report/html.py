@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pinq.ledger.state import Account
     from pinq.provider.report.audit import Audit, AuditLine
 
-__all__ = ["STYLE", "chart_of_all", "charts_of_each", "document", "page", "table"]
 
 MAX_CHARTS, MAX_COLOURS, MAX_MARKS = 24, 6, 200
 WIDTH, HEIGHT = 1000, 100  # of a picture, which the page stretches

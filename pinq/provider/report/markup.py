@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pinq.public.epsilon import Epsilon
 
-__all__ = ["Html", "amount", "bar", "element", "escaped", "joined", "print_table", "when"]
 
 EMPTY = frozenset({"line", "path", "rect"})  # elements of a picture that are written without an end
 

@@ -46,27 +46,6 @@ from pinq.public.schema import Adjacency, Categorical, Column, PrivacyUnit, Sche
 from pinq.public.scores import SCORES, Balance, ClassCount, EnoughRows, Gradient, MaxClass, Misfit, MutualInformation
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, Groups, Shards, Spec, Values, bind
 
-__all__ = [
-    "ANALYST",
-    "CELL",
-    "EPSILON",
-    "LIMIT",
-    "MADE_UP",
-    "PERSON",
-    "Claim",
-    "Door",
-    "Pair",
-    "Row",
-    "World",
-    "claims_of",
-    "flip_law",
-    "in_process",
-    "publish",
-    "publish_table",
-    "through_a_server",
-    "values_of",
-]
-
 ANALYST, CELL, PERSON = "selftest", "copy of the selftest", "person of the selftest"
 LIMIT = 10**6
 MAX_CELLS = 20_000

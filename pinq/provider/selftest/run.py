@@ -28,8 +28,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.database import NoLedger
 from pinq.provider.check import check
-from pinq.provider.local import open as open_here
-from pinq.provider.local import read_ledger
+from pinq.provider.local import open as open_here, read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.html import document, table
 from pinq.provider.report.markup import Html, element, joined
@@ -52,25 +51,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import plugin
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Value
-
-__all__ = [
-    "CANNOT",
-    "ERROR",
-    "EVALUATED",
-    "Canary",
-    "Check",
-    "Finding",
-    "Guess",
-    "Law",
-    "Progress",
-    "Report",
-    "Result",
-    "Time",
-    "chi_square",
-    "measure_canary",
-    "measure_claim",
-    "selftest",
-]
 
 CANNOT = (
     "A lower bound refutes a claim or fails to; it never proves one. The proofs are in docs/privacy.md.",

@@ -2,8 +2,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import dlaplace
 
 from miners.budget.plan import Recipe, Step, StepName, StepQuestion, count_scale, spread

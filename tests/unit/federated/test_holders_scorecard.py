@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.federation import HolderFailed

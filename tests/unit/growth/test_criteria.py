@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from miners.growth.candidates import CRITERIA, gain, impurity_reduction, require_criterion, score_of
 from pinq.errors import QueryError

@@ -7,8 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from miners.growth.candidates import Grid, attribute_cells, public_cuts
 from miners.scorecards.shares import (
