@@ -57,7 +57,7 @@ class Call:
 
 @dataclass
 class Samplers:
-    """OpenDP's samplers and the weighted choice, scripted.
+    """The noise, OpenDP's noisy max and the weighted choice, scripted.
 
     Attributes:
         noisy: The released numbers of a call, from how many there are.
@@ -71,11 +71,9 @@ class Samplers:
     member: Callable[[int], int] = lambda members: 0
     calls: list[Call] = field(default_factory=list)
 
-    def make_laplace(self, domain: Any, metric: Any, scale: float) -> Callable[[list[int]], list[int]]:
-        assert (domain, metric) == (INTEGERS, dp_metrics.l1_distance(T="i64"))
-
-        def add_noise(numbers: list[int]) -> list[int]:
-            self.calls.append(Call(tuple(numbers), Fraction(scale)))
+    def make_laplace(self, scale: float) -> Callable[[np.ndarray], list[int]]:
+        def add_noise(numbers: np.ndarray) -> list[int]:
+            self.calls.append(Call(tuple(numbers.tolist()), Fraction(scale)))
             return self.noisy(len(numbers))
 
         return add_noise
@@ -99,19 +97,16 @@ class Samplers:
 
 @contextmanager
 def scripted() -> Iterator[Samplers]:
-    """Puts scripted samplers in the place of OpenDP's, and of the weighted choice; nothing is rehearsed with them."""
+    """Puts scripted samplers in the place of all samplers; nothing is rehearsed with them."""
     samplers = Samplers()
-    made = (mechanisms._laplace, mechanisms._noisy_max)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opendp.measurements.make_laplace", samplers.make_laplace)
+        patch.setattr("pinq.curator.mechanisms._laplace", samplers.make_laplace)
         patch.setattr("opendp.measurements.make_noisy_max", samplers.make_noisy_max)
         patch.setattr("pinq.curator.candidates.selection.choose_weighted", samplers.choose_weighted)
         patch.setattr("pinq.curator.rehearsal.Rehearsals.require", lambda *_: None)
-        for maker in made:
-            maker.cache_clear()
+        mechanisms._noisy_max.cache_clear()
         yield samplers
-    for maker in made:
-        maker.cache_clear()
+    mechanisms._noisy_max.cache_clear()
 
 
 # Laws

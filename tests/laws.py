@@ -58,8 +58,8 @@ def noise_law(scale: float, edges: np.ndarray) -> np.ndarray:
     Returns:
         A probability for each interval and for what is beyond the last edge, shape (n + 1,).
     """
-    a = math.exp(-1 / scale)
-    below = np.where(edges < 0, a ** np.abs(edges).astype(float) / (1 + a), 1 - a ** (edges + 1.0) / (1 + a))
+    tail = np.exp(-np.where(edges < 0, -edges, edges + 1.0) / scale) / (1 + math.exp(-1 / scale))
+    below = np.where(edges < 0, tail, 1 - tail)
     return np.diff(below, prepend=0.0, append=1.0)
 
 

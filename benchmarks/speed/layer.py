@@ -24,12 +24,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_laplace
+from opendp.metrics import l1_distance
 
 import pinq
 from benchmarks.harness.publish import ROOT, single
@@ -37,7 +41,7 @@ from benchmarks.harness.tables import replace_section
 from benchmarks.harness.timing import SpeedTable, alternate, milliseconds, ratio, timed
 from benchmarks.speed.peers import HISTOGRAMS
 from miners import DiffPID3
-from pinq.curator.mechanisms import choose
+from pinq.curator.mechanisms import choose, laplace
 from pinq.curator.monitor import Curator
 from pinq.engine import Engine, TableRequest, open_engine
 from pinq.errors import BudgetExceeded
@@ -72,6 +76,7 @@ def main() -> None:
         adult(folder)
         count(folder)
         histogram()
+        noise()
         charges(folder)
         imports()
     versions = f"{os.cpu_count()} cores, Python {platform.python_version()}, DuckDB {duckdb.__version__}"
@@ -290,6 +295,20 @@ def peer_histogram(name: str, keys: np.ndarray, ours: float) -> tuple[str, str, 
         return spent, "", ""
     seconds = statistics.median(wall for wall, _ in spent)
     return milliseconds(seconds), "", ratio(seconds, ours) + " of ours"
+
+
+def noise() -> None:
+    """Times noise for one number and for a table, at small and large scales, beside OpenDP's."""
+    integers = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+    for numbers in (1, 10_080):
+        exact = np.zeros(numbers, dtype=np.int64)
+        for epsilon in (5, Fraction(1, 10), Fraction(1, 1000)):
+            bare = make_laplace(*integers, scale=float(1 / epsilon))
+            ours, plain = alternate(
+                partial(laplace, exact, 1, Fraction(epsilon)), partial(bare, exact.tolist()), rounds=21
+            )
+            what = f"noise for {numbers:,} numbers, epsilon {float(epsilon):g}"
+            TABLE.add(what, milliseconds(ours), milliseconds(plain), ratio(ours, plain) + " of OpenDP")
 
 
 def charges(folder: Path) -> None:

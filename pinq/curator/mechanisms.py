@@ -4,8 +4,8 @@
 Pure: the only inputs are numbers, the only randomness is the operating system's.
 
 Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each
-draw asks the operating system (OpenDP for noise and noisy max, ``secrets`` for the weighted
-choice), so a forked process does not repeat its parent.
+draw asks the operating system (``os.urandom`` for noise, OpenDP for noisy max, ``secrets`` for the
+weighted choice), so a forked process does not repeat its parent.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ import opendp.measures as dp_measures
 import opendp.metrics as dp_metrics
 from opendp.mod import enable_features
 
+from pinq.curator.noise import DiscreteLaplace
 from pinq.errors import InternalError
 
 __all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
 
 enable_features("contrib")
 
-AT_ONCE = 2**14  # draws, which take about a third of a second, or weights that are computed together
+AT_ONCE = 2**14  # draws, which take a few milliseconds, or weights that are computed together
 
 
 def laplace(
@@ -55,13 +56,12 @@ def laplace(
         Adjacency: add or remove one row. Claim: epsilon-DP.
         Why: neighbours' arrays differ by at most ``sensitivity`` in L1, so any outcome's
         likelihoods differ by at most a**(-sensitivity) = exp(epsilon). The scale is rounded up, so
-        floats can only add noise.
-        Exact: sampled in integers and fractions by OpenDP. Held by:
-        tests/privacy/test_mechanisms.py.
+        floats can only add noise. An answer that stops at 64 bits is computed from one that does not.
+        Exact: sampled in integers and fractions (``noise.py``). Held by:
+        tests/privacy/test_mechanisms.py, tests/privacy/test_exact_noise.py.
 
     References:
-        Ghosh, Roughgarden & Sundararajan 2009; Canonne, Kamath & Steinke 2020, sec. 5 (exact
-        sampler).
+        Ghosh, Roughgarden & Sundararajan 2009.
     """
     values = np.asarray(exact, dtype=np.int64)
     if sensitivity == 0 or values.size == 0:
@@ -71,7 +71,7 @@ def laplace(
         if check is not None:
             check()
         drawn = slice(start, start + AT_ONCE)
-        noisy[drawn] = add_noise(noisy[drawn].tolist())
+        noisy[drawn] = add_noise(noisy[drawn])
     return noisy.reshape(values.shape)
 
 
@@ -270,9 +270,8 @@ def scale_of(sensitivity: int, epsilon: Fraction) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _laplace(scale: float) -> Callable[[list[int]], list[int]]:
-    domain = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
-    return dp_measurements.make_laplace(domain, dp_metrics.l1_distance(T="i64"), scale=scale)
+def _laplace(scale: float) -> Callable[[np.ndarray], np.ndarray]:
+    return DiscreteLaplace(Fraction(scale)).added
 
 
 @lru_cache(maxsize=1024)

@@ -56,6 +56,7 @@ class Fault:
 
 MECHANISMS = "tests/contract/test_every_mechanism.py"
 LAWS = "tests/privacy/test_mechanisms.py"
+NOISE = "tests/privacy/test_exact_noise.py"
 SELECTIONS = "tests/privacy/test_selections.py"
 HANDLES = "tests/privacy/test_through_a_handle.py"
 SCORES = "tests/contract/test_every_score.py"
@@ -114,9 +115,37 @@ FAULTS = (
     Fault(
         "all numbers of an array get the same noise",
         "pinq/curator/mechanisms.py",
-        "noisy[drawn] = add_noise(noisy[drawn].tolist())",
-        "noisy[drawn] = noisy[drawn] + add_noise([0])[0]",
+        "noisy[drawn] = add_noise(noisy[drawn])",
+        "noisy[drawn] = noisy[drawn] + add_noise(noisy[:1] * 0)",
         (LAWS,),
+    ),
+    Fault(
+        "no more bits are drawn where 64 leave a digit of the noise open",
+        "pinq/curator/noise.py",
+        "for place in np.flatnonzero(self._table[digits] == words):",
+        "for place in ():",
+        (NOISE,),
+    ),
+    Fault(
+        "a digit's shares are rounded up",
+        "pinq/curator/noise.py",
+        "yield low >> spare",
+        "yield (low >> spare) + 1",
+        (NOISE,),
+    ),
+    Fault(
+        "digits of the noise are those of unbounded numbers",
+        "pinq/curator/noise.py",
+        "exponential(BASE * self._step, bits) if self._bounded else (0, 0)",
+        "(0, 0)",
+        (NOISE,),
+    ),
+    Fault(
+        "noise beyond 64 bits wraps around",
+        "pinq/curator/noise.py",
+        "return np.clip(exact + self.draw(len(exact)), -LARGEST, LARGEST).astype(np.int64)",
+        "return ((exact + self.draw(len(exact)) + 2**63) % 2**64 - 2**63).astype(np.int64)",
+        (NOISE,),
     ),
     Fault(
         "a part without rows gets no noise",
