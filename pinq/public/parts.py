@@ -18,7 +18,7 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.schema import Numeric
-from pinq.public.specs import MAX_AXES, MAX_PARTS, Partition
+from pinq.public.specs import MAX_AXES, MAX_PARTS, Axis, Partition
 
 __all__ = ["Block", "Part", "PartSet"]
 
@@ -31,10 +31,11 @@ class Part:
             table.
     """
 
-    __slots__ = ("depth", "index", "key", "parent", "partition")
+    __slots__ = ("_by_column", "depth", "index", "key", "parent", "partition")
 
     def __init__(self, parent: Part | None = None, partition: Partition | None = None, index: int = 0) -> None:
         self.parent, self.partition, self.index = parent, partition, index
+        self._by_column: dict[str | None, list[tuple[Axis, int]]] | None = None
         if parent is None or partition is None:
             self.key, self.depth = b"", 0
         else:
@@ -49,28 +50,33 @@ class Part:
             part = part.parent
         return steps[::-1]
 
+    def splits_by(self, name: str) -> Sequence[tuple[Axis, int]]:
+        """Where the path down goes along the axes of one column."""
+        if self._by_column is None:
+            self._by_column = {}
+            for partition, index in self.steps():
+                for axis, position in partition.positions(index):
+                    self._by_column.setdefault(axis.column, []).append((axis, position))
+        return self._by_column.get(name, ())
+
     def interval(self, name: str, column: Numeric) -> tuple[int, int]:
         """Returns the cells [first, end) between which a column's lie that this part has left. Public.
 
         None of a part of missing values.
         """
         low, high = 0, column.cells
-        for partition, index in self.steps():
-            for axis, position in partition.positions(index):
-                if axis.column == name:
-                    first, end = axis.span(position, column.codes)
-                    low, high = max(low, min(first, column.cells)), min(high, end)
+        for axis, position in self.splits_by(name):
+            first, end = axis.span(position, column.codes)
+            low, high = max(low, min(first, column.cells)), min(high, end)
         return low, max(low, high)
 
     def values_left(self, name: str, codes: int) -> np.ndarray:
         """Which codes of a column the splits above leave to this part, shape (codes,). Public."""
-        left, every = np.ones(codes, dtype=bool), np.arange(codes)
-        for partition, index in self.steps():
-            for axis, position in partition.positions(index):
-                if axis.column == name:
-                    # Values a to d, split into (a, b) and (c, d), then (a) and (b, c, d): the first
-                    # part of the one and the second of the other leave b.
-                    left &= axis.parts_of(every) == position
+        left = np.ones(codes, dtype=bool)
+        for axis, position in self.splits_by(name):
+            # Values a to d, split into (a, b) and (c, d), then (a) and (b, c, d): the first part of
+            # the one and the second of the other leave b.
+            left &= axis.parts_of(np.arange(codes)) == position
         return left
 
     def __str__(self) -> str:

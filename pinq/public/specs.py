@@ -60,8 +60,8 @@ __all__ = [
     "Splitting",
     "Values",
     "bind",
+    "bipartitions",
     "scale",
-    "sides_of",
     "two_ends",
 ]
 
@@ -592,34 +592,32 @@ def _number(value: object) -> float:
 
 
 MAX_GROUPINGS = 4096
-KEPT_VALUES = 64  # of no more values bipartitions are kept, 256 kB of them a column and seed
+KEPT_VALUES = 512  # of no more values bipartitions are kept, 256 kB of them a column and seed
 
 
-def sides_of(column: str, seed: int, count: int) -> np.ndarray:
-    """Draws bipartitions of ``count`` values, as rows of truth values.
+def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
+    """Draws bipartitions of ``count`` values, as bits of octets, shape (bipartitions, octets).
 
-    Value i is in the first group where bit i is set.
+    Value i is in the first group where bit i is set, the lowest bit of an octet first. The last
+    value is always in the second group, so that no bipartition appears twice.
     """
-    return _kept(column, seed, count) if count <= KEPT_VALUES else _sides(column, seed, count)
+    return _kept(column, seed, count) if count <= KEPT_VALUES else _bipartitions(column, seed, count)
 
 
 @lru_cache(maxsize=64)
 def _kept(column: str, seed: int, count: int) -> np.ndarray:
-    return _sides(column, seed, count)
+    return _bipartitions(column, seed, count)
 
 
-def _sides(column: str, seed: int, count: int) -> np.ndarray:
-    if count < 2:
-        return np.zeros((0, count), dtype=bool)
-    # The last value is always in the second group, so that no bipartition appears twice.
-    if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
-        # Three values: the numbers 1, 2 and 3 are the groups {a}, {b} and {a, b}.
-        octets = np.arange(1, 2 ** (count - 1), dtype="<u2").view(np.uint8).reshape(-1, 2)[:, : (count + 7) // 8]
+def _bipartitions(column: str, seed: int, count: int) -> np.ndarray:
+    length = (count + 7) // 8
+    if count < 2 or 2 ** (count - 1) - 1 > MAX_GROUPINGS:
+        octets = _drawn(column, seed, count) if count > 1 else np.zeros((0, length), dtype=np.uint8)
     else:
-        octets = _drawn(column, seed, count)
-    sides = np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(bool)
-    sides.flags.writeable = False
-    return sides
+        # Three values: the numbers 1, 2 and 3 are the groups {a}, {b} and {a, b}.
+        octets = np.arange(1, 2 ** (count - 1), dtype="<u2").view(np.uint8).reshape(-1, 2)[:, :length]
+    octets.flags.writeable = False
+    return octets
 
 
 def _drawn(column: str, seed: int, count: int) -> np.ndarray:
@@ -723,16 +721,16 @@ class AnyGrouping(OfColumn, Expression):
         """How many parts a member makes: missing values are in one of the groups."""
         return 2
 
-    def sides(self, count: int) -> np.ndarray:
-        """Which of ``count`` values are in the first group, shape (bipartitions, count). Public."""
-        return sides_of(self.column, self.seed, count)
+    def octets(self, count: int) -> np.ndarray:
+        """Which of ``count`` values are in the first group, as ``bipartitions`` has it. Public."""
+        return bipartitions(self.column, self.seed, count)
 
-    def member(self, labels: Sequence[Value | None], side: np.ndarray) -> Groups:
-        """The bipartition of these labels that has ``side`` in the first group."""
-        pairs = list(zip(labels, side.tolist(), strict=True))
-        first = tuple(label for label, is_first in pairs if is_first)
-        second = tuple(label for label, is_first in pairs if not is_first)
-        return Groups(self.column, (first, second))
+    def member(self, labels: Sequence[Value | None], number: int) -> Groups:
+        """The bipartition of this number of these labels."""
+        octets = self.octets(len(labels))[number]
+        is_first = np.unpackbits(octets, count=len(labels), bitorder="little").tolist()
+        sides = [tuple(label for label, bit in zip(labels, is_first, strict=True) if bit == side) for side in (1, 0)]
+        return Groups(self.column, (sides[0], sides[1]))
 
 
 @dataclass(frozen=True)

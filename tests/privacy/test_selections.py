@@ -171,20 +171,20 @@ def test_any_grouping_loses_its_epsilon() -> None:
 
 
 def test_what_is_held_at_a_time_changes_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With memory for a single member each part chooses by itself: a mixed list is chosen from as it is with others."""
+    """With memory for a single member each part is scored by itself: a mixed list is chosen from as it is with others."""
     listed: list[Any] = [Values("a"), AnyGrouping("b"), AnyGrouping("b", seed=1)]
     parts = PartSet([Block(Part())]).split(bind(Shards(2), schema_of(40)))
     of_one: list[Any] = [[[4, 0], [0, 3]], [[5, 0], [0, 3], [2, 2]]]
     counted = Counted(parts, [np.array([table, table]) for table in of_one])
     names: list[Any] = [
         Values("a"),
-        *(AnyGrouping("b").member("uvw", np.array(side)) for side in ([1, 0, 0], [0, 1, 0], [1, 1, 0])),
+        *(AnyGrouping("b").member("uvw", number) for number in range(3)),  # u, v and both on one side
     ]
     scores = np.array([7, 10, 10, 7])  # of 4 + 3 rows, 5 + 5, 3 + 7 and 5 + 2
 
     def drawn(epsilon: Fraction, *, each: bool) -> np.ndarray:
+        monkeypatch.setattr("pinq.curator.candidates.scorer.NUMBERS_AT_ONCE", 1)
         selection = Selection(schema_of(40), parts, MaxClass("y"), [listed], (0,), each=each)
-        monkeypatch.setattr("pinq.curator.candidates.selection.MAX_MEMBERS", 1)
         chosen = [spec for _ in range(1500) for spec in selection.choose(counted, epsilon)]
         return np.array([names.index(spec) for spec in chosen])
 
@@ -216,7 +216,7 @@ def test_a_member_of_each_family_is_chosen_at_its_part_of_epsilon(weak: Callable
     parts = PartSet([Block(Part())]).split(bind(Shards(1000), schema))
     selection = Selection(schema, parts, MaxClass("y"), [families], (0,), each=True)
     table = np.array([[0, 5], [4, 1], [3, 4]])
-    members = [families[0].member(("u", "v", "w"), side) for side in families[0].sides(3)]
+    members = [families[0].member(("u", "v", "w"), number) for number in range(3)]
     scores = [
         int(sum(table[["uvw".index(str(value)) for value in group]].sum(axis=0).max() for group in one.groups))
         for one in members

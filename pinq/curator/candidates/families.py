@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -26,10 +27,9 @@ from pinq.curator.work import MEMBER, SCORING, Counted
 from pinq.engine.tables import Listed
 from pinq.errors import QueryError
 from pinq.public.parts import Part
-from pinq.public.schema import Value
 from pinq.public.specs import MAX_GROUPINGS, AnyCross, AnyCut, AnyGrouping, Cuts, Spec, bind
 
-__all__ = ["AnyCrossScorer", "AnyCutScorer", "AnyGroupingScorer", "Crossing"]
+__all__ = ["AnyCrossScorer", "AnyCutScorer", "AnyGroupingScorer", "Crossing", "subset_sums"]
 
 FLIP_CUTS = 256  # among more cuts of one column many score alike, and the two mechanisms have nearly the same law
 
@@ -52,71 +52,68 @@ class AnyCutScorer(Scorer[AnyCut]):
         most = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
         return min(super().cells(parts), most) if self._is_fine else super().cells(parts)
 
-    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
         """The cuts within the interval that a part's own splits leave to it."""
         return self._every_gap(counted, rows) if self._is_fine else self._every_cut(counted, rows)
 
-    def _every_cut(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+    def _every_cut(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
         """Every cut as a run, from a table (rows, codes, measure)."""
-        # Codes with 3, 0, 2 and 5 rows: 3, 3, 5 and 10 up to each, so the cuts before codes 1, 2
-        # and 3 have 3 and 7 rows on their sides, 3 and 7, 5 and 5. The score of the cut before code
-        # k is at k - 1.
-        table = self.frame.measured(counted.array(self.table)[rows])
-        below = np.cumsum(table[:, : self._column.cells], axis=1)
-        left, total = below[:, :-1], below[:, -1:]
-        sides = [left, total - left]
-        if self._column.nullable:
-            sides.append(np.broadcast_to(table[:, self._column.cells :], left.shape))
-        scores = self.frame.scores(np.stack(sides, axis=2))
-        runs = []
-        for row, own in zip(rows, scores, strict=True):
-            low, high = self._interval(counted.part_list[row])
-            first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
-            runs.append(Runs(own[first - 1], np.ones(len(first), dtype=np.int64), first, self._name))
-        return runs
+        for some in self.frame.stretches(rows, self._column.codes * self.frame.width):
+            # Codes with 3, 0, 2 and 5 rows: 3, 3, 5 and 10 up to each, so the cuts before codes 1, 2
+            # and 3 have 3 and 7 rows on their sides, 3 and 7, 5 and 5. The score of the cut before code
+            # k is at k - 1.
+            table = self.frame.measured(counted.array(self.table)[some]).transpose(2, 0, 1)
+            below = np.cumsum(table[..., : self._column.cells], axis=2)
+            scores = self._scores(below[..., :-1], below[..., -1:], table[..., self._column.cells :])
+            for row, own in zip(some.tolist(), scores, strict=True):
+                low, high = self._interval(counted.part_list[row])
+                first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
+                yield Runs(own[first - 1], np.ones(len(first), dtype=np.int64), first, len(first), self._name)
 
-    def _every_gap(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+    def _every_gap(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
         """Makes a run of each gap between occupied codes, and of both ends."""
-        runs = []
-        occupation = occupied(self.frame, counted, self.table, self._column.codes, rows)
-        for row, own in zip(rows, occupation, strict=True):
-            counted.turn.check()
-            present, missing = own.divided(self._column.cells)
-            scores, last = self._gaps(present, missing.total())
+        own = occupied(self.frame, counted, self.table, self._column.codes, rows)
+        scores, first, ends = self._gaps(own, len(rows))
+        for row, start, end in zip(rows.tolist(), [0, *ends[:-1]], ends, strict=True):
             # Codes 3 and 7 occupied, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7
             # make three runs.
             low, high = self._interval(counted.part_list[row])
+            last = np.append(first[start:end], high - 1)
             last[0], last[-1] = low, max(low, high - 1)
             np.clip(last, low, last[-1], out=last)
-            runs.append(Runs(scores, np.diff(last), last[:-1], self._name_after))
-        return runs
+            yield Runs(scores[start:end], np.diff(last), last[:-1], int(last[-1] - low), self._name_after)
 
-    def _gaps(self, present: Occupation, missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores the gaps, shape (codes + 1,), and lists the codes, with room at both ends.
-
-        Args:
-            present: What is at the codes.
-            missing: What has no value, shape (measure,).
-        """
-        codes = np.empty(len(present.places) + 2, dtype=np.int64)
-        scores = np.empty(len(present.places) + 1, dtype=np.int64)
-        total, end = present.total(), 0
-        below = np.zeros_like(total)[:, None]
-        for own_codes, counts in present.pieces():
+    def _gaps(self, own: Occupation, parts: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """Scores the gaps of all parts, the code before each beside them, and says where those of each part end."""
+        # What has a value in each part, and what has none, shape (measure, parts); how many codes have rows.
+        totals, codes = np.zeros((2 * parts, own.measures), dtype=np.int64), np.zeros(2 * parts, dtype=np.int64)
+        for part, code, table in own.pieces():
+            kind = 2 * part + (code >= self._column.cells)
+            begins = np.flatnonzero(np.diff(kind, prepend=-1))
+            totals[kind[begins]] += np.add.reduceat(table, begins, axis=1).T
+            codes += np.bincount(kind, minlength=len(codes))
+        total, missing, ends = totals[::2].T, totals[1::2].T, np.cumsum(codes[::2] + 1)
+        scores, first = np.zeros((2, ends[-1]), dtype=np.int64)
+        scores[ends - 1] = self._scores(total, total, missing)
+        before, above, end = total.cumsum(axis=1) - total, np.zeros((own.measures, 1), dtype=np.int64), 0
+        for part, code, table in own.pieces():
+            present = code < self._column.cells
+            part, table = part[present], table.compress(present, axis=1)
             # 4 rows at code 3 and 6 at code 7: below the three cuts are 0, 4 and 10.
-            left = np.concatenate([below, counts.T], axis=1).cumsum(axis=1)
-            below, begin, end = left[:, -1:], end, end + len(own_codes)
-            scores[begin:end] = self._scores(left[:, :-1], total, missing)
-            codes[begin + 1 : end + 1] = own_codes
-        scores[end : end + 1] = self._scores(below, total, missing)
-        return scores[: end + 1], codes[: end + 2]
+            up_to = table.cumsum(axis=1) + above
+            gap = np.arange(end, end + len(part)) + part
+            below, every, none = (of_parts.take(part, axis=1) for of_parts in (before, total, missing))
+            scores[gap] = self._scores(up_to - table - below, every, none)
+            first[gap + 1] = code[present]
+            above, end = up_to[:, -1:] if len(part) else above, end + len(part)
+        return scores, first, ends.tolist()
 
     def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Scores gaps from what is below each, shape (measure, gaps)."""
-        sides = [left, total[:, None] - left]
+        """Scores cuts from what is below each, beside what all codes have, shape (measure, ..., cuts)."""
+        sides = [left, total - left]
         if self._column.nullable:
-            sides.append(np.broadcast_to(missing[:, None], left.shape))
-        return self.frame.scores(np.stack(sides).transpose(2, 0, 1))
+            sides.append(np.broadcast_to(missing, left.shape))
+        return self.frame.scores(np.moveaxis(np.stack(sides), (0, 1), (-2, -1)))
 
     def _interval(self, part: Part) -> tuple[int, int]:
         return part.interval(self.candidate.column, self._column)
@@ -128,11 +125,8 @@ class AnyCutScorer(Scorer[AnyCut]):
         return Cuts(self.candidate.column, (self._column.cut_before(threshold),))
 
 
-BLOCK = 2**21  # entries of bipartitions that are widened at a time
-
-
 class AnyGroupingScorer(Scorer[AnyGrouping]):
-    """Scores all bipartitions at once: their sides times the table of the column's values."""
+    """Scores all bipartitions at once, by the sums of what their values have."""
 
     def __init__(self, candidate: AnyGrouping, frame: Frame) -> None:
         super().__init__(candidate, frame)
@@ -144,55 +138,59 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.member_cells = MEMBER + values // 3 + (values // 16 + 2) * frame.width
         self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
-    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
-        """Each bipartition as a run; parts that have the same values left are scored together."""
-        counts = self.frame.measured(counted.array(self.table)[rows])
-        column = self._column
-        left = [counted.part_list[row].values_left(self.candidate.column, column.codes) for row in rows]
-        lefts = np.array(left).reshape(len(rows), column.codes)
-        nothing = np.zeros(0, dtype=np.int64)
-        runs = [Runs(nothing, nothing, nothing, self._namer([]))] * len(rows)
-        # Of three parts that have a b c, a c and a b c left, the first and the third are scored as
-        # one array.
-        for kept in np.unique(lefts, axis=0):
-            counted.turn.check()
-            alike = np.flatnonzero((lefts == kept).all(axis=1))
-            codes = np.flatnonzero(kept)
-            sides = self.candidate.sides(len(codes))
-            if not len(sides):
-                continue
-            # Of values a, b, c with 4, 1 and 2 rows, the side {a, c} is the row 1 0 1 of `sides`:
-            # it has 4 + 2 rows, and the other side has the 7 of all values less those.
-            here = counts[np.ix_(alike, codes)]
-            first = side_sums(sides, here, counts=self.frame.measure is None)
-            scores = self.frame.scores(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2))
-            numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
-            name = self._namer([column.labels[code] for code in codes])
-            for number, own in zip(alike, scores, strict=True):
-                runs[number] = Runs(own, single, numbers, name)
-        return runs
+    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
+        """Each bipartition as a run."""
+        for some in self.frame.stretches(rows, self.scratch):
+            yield from self._runs(counted, some)
 
-    def _namer(self, labels: list[Value | None]) -> Callable[[int], Spec]:
-        # One of thousands of families is named: its bipartitions are drawn again, none are kept for it.
-        return lambda number: self.candidate.member(labels, self.candidate.sides(len(labels))[number])
+    def _runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """The same for a few parts; those that have as many values left are scored together."""
+        column, runs = self._column, {}
+        left = np.ones((len(rows), column.codes), dtype=bool)
+        for number, row in enumerate(rows.tolist()):
+            if counted.part_list[row].splits_by(self.candidate.column):
+                left[number] = counted.part_list[row].values_left(self.candidate.column, column.codes)
+        values_left = left.sum(axis=1)
+        # Shape (measure, parts, codes): a member's numbers lie beside each other for each measure.
+        counts = self.frame.measured(counted.array(self.table)[rows]).transpose(2, 0, 1)
+        for count in set(values_left.tolist()):
+            # Of three parts that have a b c, a c and b c left, the last two are scored as one array.
+            alike = np.flatnonzero(values_left == count)
+            codes = np.nonzero(left[alike])[1].reshape(len(alike), count)
+            here = counts[:, alike[:, None], codes]
+            # Of values a, b, c with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one
+            # the 7 of all values less those.
+            first = subset_sums(self.candidate.octets(count), here)
+            sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
+            scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
+            numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
+            for number, own, mine in zip(alike.tolist(), scores, codes, strict=True):
+                runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
+        return [runs[number] for number in range(len(rows))]
+
+    def _name(self, codes: np.ndarray, number: int) -> Spec:
+        labels = self._column.labels
+        return self.candidate.member([labels[code] for code in codes], number)
 
 
-def side_sums(sides: np.ndarray, table: np.ndarray, *, counts: bool) -> np.ndarray:
-    """What each side's values add up to, exactly, shape (parts, members, measure).
+def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """What the values of each subset add up to, exactly, shape (..., subsets).
 
     Args:
-        sides: Which values are on the side, shape (members, values).
-        table: What each value has, shape (parts, values, measure).
-        counts: Whether it has numbers of rows.
+        octets: Which values are in each subset, as ``bipartitions`` has it.
+        table: What each value has, integers, shape (..., values).
     """
-    # Doubles are exact up to 2^53, and their matrix product is many times as fast as that of
-    # integers. Counts add up to 2^38 at most, sums of what a row has to more.
-    kind = np.float64 if counts else np.int64
-    step = max(1, BLOCK // max(1, sides.shape[1]))  # of many values, so many members at a time
-    numbers = table.astype(kind)
-    sums = [sides[low : low + step].astype(kind) @ numbers for low in range(0, len(sides), step)]
-    result: np.ndarray = np.concatenate(sums, axis=-2).astype(np.int64)
-    return result
+    sums = np.zeros((*table.shape[:-1], len(octets)), dtype=np.int64)
+    for number, octet in enumerate(octets.T):
+        values = table[..., 8 * number : 8 * number + 8]
+        if not values.any():
+            continue
+        # Values of 4, 1 and 2 rows: the subsets 0 to 7 have 0, 4, 1, 5, 2, 6, 3 and 7.
+        every = np.zeros((*table.shape[:-1], 1), dtype=np.int64)
+        for value in range(values.shape[-1]):
+            every = np.concatenate([every, every + values[..., value : value + 1]], axis=-1)
+        sums += every.take(octet, axis=-1)
+    return sums
 
 
 DENSE_CELLS = 2**22  # a larger table is counted by sorting
@@ -220,18 +218,16 @@ class AnyCrossScorer(Scorer[AnyCross]):
         cells, rows = math.prod(sorted(self._sizes)[-candidate.size :]) * frame.width, frame.schema.max_rows
         self.member_cells = SCORING + rows // 4 + min(cells, rows)
 
-    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
         """Each member as a run."""
         table = cast(Listed, counted.tables[self.table])
         numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)
-        runs = []
         for row in rows:
             mine = slice(None) if len(counted.parts) == 1 else table.parts == row
             codes, counts = table.codes[:, mine], table.counts[mine]
             cross = Crossing(codes[:-1], codes[-1], counts, tuple(self._sizes), self.frame.classes[0].size)
             scores = cross.member_scores(self.candidate.size, self.frame.scores, counted.turn.check)
-            runs.append(Runs(scores, single, numbers, self.candidate.member))
-        return runs
+            yield Runs(scores, single, numbers, self.members, self.candidate.member)
 
 
 @dataclass(frozen=True, eq=False)

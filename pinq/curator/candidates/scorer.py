@@ -10,48 +10,45 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from pinq.curator.work import Counted
+from pinq.curator.work import MAX_MEMBERS, Counted
 from pinq.engine.tables import Form, Measure, Moments, Sparse, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
-__all__ = ["Frame", "Occupation", "Runs", "Scorer", "SplitScorer", "cells_by_codes", "occupied"]
+__all__ = ["Frame", "Occupation", "Runs", "Scorer", "SplitScorer", "occupied"]
 
 DENSE_CODES = 1024
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
+NUMBERS_AT_ONCE = 2**16  # numbers of several parts that a scorer looks at together
 C = TypeVar("C", bound=Candidate)
 
 FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more share a table of the column's codes
 
 
-@dataclass(frozen=True, eq=False)
-class Runs:
+class Runs(NamedTuple):
     """One candidate as it stands for one part: its members, gathered into runs of equal score.
 
     Attributes:
         scores: The score of each run, integers, shape (runs,).
         members: How many members each run has, shape (runs,).
         first: The number of each run's first member, shape (runs,); those after it are numbered on.
+        size: Members in all.
         name: The spec of a member, by its number.
     """
 
     scores: np.ndarray
     members: np.ndarray
     first: np.ndarray
+    size: int
     name: Callable[[int], Spec]
-
-    @property
-    def size(self) -> int:
-        """Members in all."""
-        return int(self.members.sum())
 
     def spec(self, run: int, member: int) -> Spec:
         """The spec of a member of a run."""
@@ -65,13 +62,14 @@ class Frame:
         schema: The public columns.
         score: By what they are judged.
         splits: All plain candidates.
+        listed: How many candidates a part has, at most.
 
     Attributes:
         tables: What the engine is to count, in the order in which it was asked for.
     """
 
-    def __init__(self, schema: Schema, score: Score, splits: Iterable[Splitting] = ()) -> None:
-        self.schema, self.score = schema, score
+    def __init__(self, schema: Schema, score: Score, splits: Iterable[Splitting] = (), listed: int = 1) -> None:
+        self.schema, self.score, self._room = schema, score, min(NUMBERS_AT_ONCE, MAX_MEMBERS // listed)
         self.tables: list[TableRequest] = []
         self._by_codes: dict[str, int] = {}
         # Where a column is split in many ways, one table of its codes serves them all: a level of a
@@ -120,6 +118,12 @@ class Frame:
             self._by_codes[name] = len(self.tables)
             self.tables.append(TableRequest((axis, *self.classes), "dense" if few else "sparse"))
         return self._by_codes[name]
+
+    def stretches(self, rows: np.ndarray, numbers: int) -> Iterator[np.ndarray]:
+        """Cuts rows into stretches that are scored together, each row by looking at so many numbers."""
+        step = max(1, self._room // numbers)
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step]
 
     def measured(self, table: np.ndarray) -> np.ndarray:
         """A table with the score's measure as its last axis."""
@@ -177,32 +181,32 @@ class Scorer(ABC, Generic[C]):
         return parts * self.members * self.member_cells
 
     @abstractmethod
-    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray) -> Iterable[Runs]:
         """Scores the members exactly.
 
         Args:
             counted: Parts and what the engine counted of them.
-            rows: For which of these parts.
+            rows: For which of these parts, in order.
 
         Returns:
-            One for each of ``rows``.
+            One for each of ``rows``; scores of large families are there for some rows at a time.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Occupation:
-    """What is at the occupied codes of a column, in one part.
+    """What is at the occupied codes of a column, in some parts.
 
     Attributes:
-        places: The occupied cells, in order, as the engine numbers them.
+        places: The occupied cells, in order; those of each part stand one behind another.
         values: What is in each: a count, or numbers that were added up.
-        first: The number of the part's first cell.
+        codes: Of the column.
         classes: Cells of a code; None where each has one, of several numbers.
     """
 
     places: np.ndarray
     values: np.ndarray
-    first: int
+    codes: int
     classes: int | None
 
     @property
@@ -210,36 +214,23 @@ class Occupation:
         """How many numbers are at a code."""
         return self.classes or self.values.shape[1]
 
-    def divided(self, code: int) -> tuple[Occupation, Occupation]:
-        """What is below a code, and from it on."""
-        end = int(np.searchsorted(self.places, self.first + code * (self.classes or 1)))
-        return (
-            replace(self, places=self.places[:end], values=self.values[:end]),
-            replace(self, places=self.places[end:], values=self.values[end:]),
-        )
+    def pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields parts, codes in each, both in order, and their table, shape (measure, codes).
 
-    def total(self) -> np.ndarray:
-        """What all codes add up to, shape (measure,)."""
-        total = np.zeros(self.measures, dtype=np.int64)
-        for _, counts in self.pieces():
-            total += counts.sum(axis=0)
-        return total
-
-    def pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields codes, in order, and their table, shape (codes, measure).
-
-        They are some at a time, which a processor keeps at hand; a measure of all codes lies side by
-        side in memory.
+        They are some at a time, which a processor keeps at hand.
         """
         for piece in self._whole_codes():
-            cells, values = self.places[piece] - self.first, self.values[piece]
-            yield (cells, values) if self.classes is None else _by_code(cells, values, self.classes)
+            cells, values = self.places[piece], self.values[piece]
+            places, table = (cells, values.T) if self.classes is None else _by_code(cells, values, self.classes)
+            parts = places // self.codes
+            yield parts, places - parts * self.codes, table
 
-    def cells(self, axis: Axis) -> np.ndarray:
-        """What is in each part of a split of the column, shape (parts, measure)."""
-        cells = np.zeros((axis.size, self.measures), dtype=np.int64)
-        for codes, counts in self.pieces():
-            cells += cells_by_codes(axis, codes, counts)
+    def cells(self, axis: Axis, parts: int) -> np.ndarray:
+        """What is in each part of a split of the column, shape (parts, cells, measure)."""
+        cells = np.zeros((parts, axis.size, self.measures), dtype=np.int64)
+        for part, codes, table in self.pieces():
+            own = axis.parts_of(codes)
+            np.add.at(cells, (part[own >= 0], own[own >= 0]), table.T[own >= 0])
         return cells
 
     def _whole_codes(self) -> Iterator[slice]:
@@ -247,45 +238,38 @@ class Occupation:
         # Cells 2 3 | 4 6 and 2 | 4 5 of 2 classes: a stretch ends before the first cell of a code.
         step = max(1, CELLS_AT_ONCE // self.measures)
         begins = self.places[step::step]
-        begins = begins - (begins - self.first) % (self.classes or 1)
+        begins = begins - begins % (self.classes or 1)
         ends = np.unique([0, *np.searchsorted(self.places, begins), len(self.places)]).tolist()
         return map(slice, ends[:-1], ends[1:])
 
 
-def occupied(frame: Frame, counted: Counted, position: int, codes: int, rows: np.ndarray) -> Iterator[Occupation]:
-    """Lists what is at the occupied codes of a column, part by part."""
+def occupied(frame: Frame, counted: Counted, position: int, codes: int, rows: np.ndarray) -> Occupation:
+    """What is at the occupied codes of a column in some of the counted parts, numbered by their place in ``rows``."""
     table, classes = cast(Sparse, counted.tables[position]), frame.classes[0].size if frame.classes else 1
-    # Places are in order. Of 5 codes and 2 classes, 20 to 29 are of part 2.
-    width = codes * classes
-    starts, ends = np.searchsorted(table.places, [width * rows, width * (rows + 1)])
-    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        mine = slice(start, end)
-        yield Occupation(
-            table.places[mine], table.values[mine], row * width, classes if frame.measure is None else None
-        )
+    places, values = table.places, table.values
+    if not np.array_equal(rows, np.arange(len(counted.parts))):
+        # Places are in order. Of 5 codes and 2 classes, 20 to 29 are of part 2; where that comes first, they
+        # are 0 to 9.
+        width, numbers = codes * classes, np.arange(len(rows))
+        starts, ends = np.searchsorted(places, [width * rows, width * (rows + 1)])
+        number = np.repeat(numbers, ends - starts)
+        skipped = starts - np.cumsum(ends - starts) + (ends - starts)
+        mine = np.arange(len(number)) + skipped[number]
+        places, values = places[mine] + width * (numbers - rows)[number], values[mine]
+    return Occupation(places, values, codes, classes if frame.measure is None else None)
 
 
 def _by_code(cells: np.ndarray, counts: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Puts the classes of a code beside each other; codes, and counts of shape (codes, classes)."""
+    """Puts the classes of a code beside each other; codes, and counts of shape (classes, codes)."""
     codes = cells // classes
     new = np.ones(len(codes), dtype=bool)
     np.not_equal(codes[1:], codes[:-1], out=new[1:])
     begins = np.flatnonzero(new)
     # Cells 2, 3 and 6 of two classes are of the codes 1, 1 and 3: `new` is 1 0 1, so its running sum
     # less 1, 0 0 1, is the column of each, and their classes are 0, 1 and 0.
-    by_class = np.zeros((classes, len(begins)), dtype=np.int64)
-    by_class[cells - codes * classes, np.cumsum(new) - 1] = counts
-    return codes[begins], by_class.T
-
-
-def cells_by_codes(axis: Axis, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Adds up what is in each part of a split from what is at the codes of its column.
-
-    Takes shape (codes, measure), returns shape (parts, measure).
-    """
-    parts, cells = axis.parts_of(codes), np.zeros((axis.size, counts.shape[1]), dtype=counts.dtype)
-    np.add.at(cells, parts[parts >= 0], counts[parts >= 0])
-    return cells
+    by_class = np.zeros(classes * len(begins), dtype=np.int64)
+    by_class[(cells - codes * classes) * len(begins) + np.cumsum(new) - 1] = counts
+    return codes[begins], by_class.reshape(classes, -1)
 
 
 class SplitScorer(Scorer[Spec]):
@@ -311,7 +295,7 @@ class SplitScorer(Scorer[Spec]):
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
         scores = self.frame.scores(self._cells(counted, rows), self.score).reshape(-1, 1)
-        return [Runs(score, single, single, lambda _: self.partition.spec) for score in scores]
+        return [Runs(score, single, single, 1, lambda _: self.partition.spec) for score in scores]
 
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
         """What is in each part of the split, shape (rows, cells, measure)."""
@@ -320,9 +304,11 @@ class SplitScorer(Scorer[Spec]):
         # splits share, or the split's own parts. The first two are added up to parts here.
         if self.frame.tables[self.table].form != "dense":
             codes = self.frame.schema.column(self._column).codes
-            occupation = occupied(self.frame, counted, self.table, codes, rows)
-            return np.stack([own.cells(axis) for own in occupation])
+            return occupied(self.frame, counted, self.table, codes, rows).cells(axis, len(rows))
         tables = self.frame.measured(counted.array(self.table)[rows])
-        if self._shares:
-            return np.stack([cells_by_codes(axis, np.arange(len(counts)), counts) for counts in tables])
-        return tables.reshape(tables.shape[0], self.partition.size, tables.shape[-1])
+        if not self._shares:
+            return tables.reshape(tables.shape[0], self.partition.size, tables.shape[-1])
+        cells = np.zeros((len(rows), axis.size, tables.shape[-1]), dtype=np.int64)
+        own = axis.parts_of(np.arange(tables.shape[1]))
+        np.add.at(cells.swapaxes(0, 1), own[own >= 0], tables.swapaxes(0, 1)[own >= 0])
+        return cells

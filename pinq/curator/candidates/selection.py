@@ -11,7 +11,7 @@ exponential mechanism over runs of equal score. Which of the two, public facts d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -35,8 +35,6 @@ AnyScorer = Scorer[Any]
 
 Listed = Sequence[AnyScorer]
 """The candidates that a part chooses from."""
-
-RUNS_OBJECT = 16  # members that take as much memory as a ``Runs`` itself
 
 SCORERS: dict[type, type[AnyScorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
 """How the members of each family are scored; any other candidate is a plain split."""
@@ -86,14 +84,15 @@ class Selection:
         # Lists (a, b) and (b, c) make three scorers: what several lists offer is scored by one.
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         specs = [candidate.as_spec for candidate in distinct.values()]
-        self.frame = Frame(schema, score, [spec for spec in specs if spec is not None])
+        self.frame = Frame(schema, score, [spec for spec in specs if spec is not None], max(map(len, self.lists)))
         scorers = {
             identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
             for identity, candidate in distinct.items()
         }
         self._listed = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
         # A family alone may have more: the cuts of the finest grid.
-        most = max((self._members(listed) for listed in self._listed if len(listed) > 1), default=0)
+        together = [sum(scorer.members for scorer in listed) for listed in self._listed if len(listed) > 1]
+        most = max(together, default=0)
         if most > MAX_MEMBERS and not self.each:
             raise QueryError(
                 f"the candidates of a part have {most:,} members together; at most {MAX_MEMBERS:,} are possible. Name "
@@ -152,47 +151,37 @@ class Selection:
             scores follow pinq/public/scores.py. With ``each`` a part gets at most k = ``choices``
             choices of epsilon / k (sequential composition); k follows from the request.
         """
-        chosen: list[Spec | None] = []
-        for start in range(0, len(counted.parts), self._at_once):
-            rows = range(start, min(start + self._at_once, len(counted.parts)))
-            lists = {row: self._listed[self.which[counted.start + row]] for row in rows}
-            if self.each:
-                # The first of every list, then the second; with 2 candidates where another part has
-                # 5, two choices, and None three times.
-                picks = [
-                    self._pick(counted, {row: own[place : place + 1] for row, own in lists.items()}, epsilon)
-                    for place in range(self.choices)
-                ]
-            else:
-                picks = [self._pick(counted, lists, epsilon)]
-            chosen += [pick[row] for row in rows for pick in picks]
+        lists = [self._listed[which] for which in self.which[counted.start : counted.start + len(counted.parts)]]
+        if not self.each:
+            return self._pick(counted, lists, epsilon)
+        # The first of every list, then the second; with 2 candidates where another part has 5, two
+        # choices, and None three times.
+        places = range(self.choices)
+        picks = [self._pick(counted, [own[place : place + 1] for own in lists], epsilon) for place in places]
+        return [pick[row] for row in range(len(lists)) for pick in picks]
+
+    def _pick(self, counted: Counted, lists: Sequence[Listed], epsilon: Fraction) -> list[Spec | None]:
+        """One choice for each of the counted parts from its list; None from an empty one."""
+        # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
+        # b for all three, c for row 1.
+        users: dict[AnyScorer, list[int]] = {}
+        for row, listed in enumerate(lists):
+            for scorer in listed:
+                users.setdefault(scorer, []).append(row)
+        runs = {scorer: iter(scorer.runs(counted, np.array(rows))) for scorer, rows in users.items()}
+        chosen = []
+        for listed in lists:
+            scored = []
+            for scorer in listed:
+                counted.turn.check()
+                scored.append(next(runs[scorer]))
+            counted.turn.check()
+            chosen.append(self._choose_one(listed, scored, epsilon / self.choices))
         return chosen
 
-    def _pick(self, counted: Counted, lists: Mapping[int, Listed], epsilon: Fraction) -> dict[int, Spec | None]:
-        """One choice for each row of the counted parts that has a list; None from an empty one."""
-        offered = {row: listed for row, listed in lists.items() if listed}
-        runs = _runs(counted, offered)
-        chosen = {
-            row: self._choose_one(counted, listed, [runs[scorer][row] for scorer in listed], epsilon / self.choices)
-            for row, listed in offered.items()
-        }
-        return dict.fromkeys(lists) | chosen
-
-    @cached_property
-    def _at_once(self) -> int:
-        """How many parts choose together: the scores of all their candidates are in memory."""
-        # Lists of 14 families of 4,096 members: 72 parts at a time.
-        return max(1, MAX_MEMBERS // max(map(self._members, self._listed)))
-
-    def _members(self, listed: Listed) -> int:
-        """Members of a list whose scores are in memory together, about."""
-        members = [RUNS_OBJECT + scorer.members for scorer in listed]
-        return max(members) if self.each else sum(members)
-
-    def _choose_one(self, counted: Counted, listed: Listed, scored: Sequence[Runs], epsilon: Fraction) -> Spec | None:
+    def _choose_one(self, listed: Listed, scored: Sequence[Runs], epsilon: Fraction) -> Spec | None:
         """Chooses among the members of a part's candidates; None where it has none."""
-        counted.turn.check()
-        offered = [own for own in scored if own.members.any()]
+        offered = [own for own in scored if own.size]
         if not offered:
             return None
         alone = len(listed) == 1 and offered[0].size <= listed[0].most_flipped
@@ -220,30 +209,14 @@ def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook:
     return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
 
 
-def _runs(counted: Counted, lists: Mapping[int, Listed]) -> dict[AnyScorer, dict[int, Runs]]:
-    """Scores each candidate for each counted part that may choose it, by the part's row."""
-    # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
-    # b for all three, c for row 1.
-    users: dict[AnyScorer, list[int]] = {}
-    for row, listed in lists.items():
-        for scorer in listed:
-            users.setdefault(scorer, []).append(row)
-    runs = {}
-    for scorer, rows in users.items():
-        counted.turn.check()
-        runs[scorer] = dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True))
-    return runs
-
-
 def _joined(offered: Sequence[Runs]) -> Weighted:
     """The members of some candidates, each candidate of mass one."""
     # A plain split and a family of three cuts: the split has mass 1, each cut 1/3. So a family
     # weighs as much as one candidate, however fine its column's grid is.
-    mass = [np.full(len(own.scores), own.size, dtype=np.int64) for own in offered]
     return Weighted(
         np.concatenate([own.scores for own in offered]),
         np.concatenate([own.members for own in offered]),
-        np.concatenate(mass),
+        np.repeat([own.size for own in offered], [len(own.scores) for own in offered]),
     )
 
 

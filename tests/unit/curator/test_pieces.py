@@ -15,16 +15,16 @@ from pinq.engine.tables import Sparse
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.scores import Gini
-from pinq.public.specs import AnyCut
+from pinq.public.specs import AnyCut, Axis
 
 CODES, CLASSES, PARTS = 3001, 3, 4
 
 
 def occupation(random: np.random.Generator) -> tuple[np.ndarray, Occupation]:
-    """A table (codes, classes) and what is occupied of it, as the second of some parts."""
-    table = random.integers(0, 3, (20, CLASSES)) * random.integers(0, 2, (20, CLASSES))
+    """A table (parts, codes, classes), and what is occupied of it."""
+    table = random.integers(0, 3, (3, 20, CLASSES)) * random.integers(0, 2, (3, 20, CLASSES))
     places = np.flatnonzero(table)
-    return table, Occupation(places + table.size, table.ravel()[places], table.size, CLASSES)
+    return table, Occupation(places, table.ravel()[places], 20, CLASSES)
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 2**14])
@@ -33,15 +33,13 @@ def test_pieces_of_a_column_are_its_table(step: int, monkeypatch: pytest.MonkeyP
     for seed in range(20):
         table, own = occupation(np.random.default_rng(seed))
         again = np.zeros_like(table)
-        for codes, counts in own.pieces():
-            assert (np.diff(codes) > 0).all()
-            assert not again[codes].any()
-            again[codes] = counts
+        for parts, codes, counts in own.pieces():
+            assert (np.diff(20 * parts + codes) > 0).all()
+            assert not again[parts, codes].any()
+            again[parts, codes] = counts.T
         assert np.array_equal(again, table)
-        assert own.total().tolist() == table.sum(axis=0).tolist()
-        below, above = own.divided(11)
-        assert below.total().tolist() == table[:11].sum(axis=0).tolist()
-        assert above.total().tolist() == table[11:].sum(axis=0).tolist()
+        cuts = Axis("a", 2, (), (11,))
+        assert own.cells(cuts, 3).tolist() == np.add.reduceat(table, [0, 11], axis=1).tolist()
 
 
 def test_cuts_of_a_fine_grid_score_alike_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import Candidate, Request, WireParts
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Spec, bind, sides_of
+from pinq.public.specs import Axis, Spec, bind, bipartitions
 
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},
@@ -294,8 +294,8 @@ def test_groupings_are_the_draws_that_they_always_were(count: int) -> None:
         drawn = int.from_bytes(hashlib.shake_256(text).digest((count + 7) // 8), "big") % 2 ** (count - 1)
         masks |= {drawn: None} if drawn else {}
         draw += 1
-    wanted = [[bool(mask >> bit & 1) for bit in range(count)] for mask in masks]
-    assert sides_of("letter", 3, count).tolist() == wanted
+    octets = [list(mask.to_bytes((count + 7) // 8, "little")) for mask in masks]
+    assert bipartitions("letter", 3, count).tolist() == octets
 
 
 def test_cuts_of_a_fine_grid_cost_by_rows_however_many_parts_share_them() -> None:
