@@ -76,7 +76,7 @@ def figures_are_closed() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_was_rehearsed() -> None:
     """A test that breaks what reads rows finds no kind of request that passed before it."""
-    if (rehearsal := sys.modules.get("pinq.curator.rehearsal")) is not None:
+    if (rehearsal := sys.modules.get("pinq.curator.monitor")) is not None:
         rehearsal.passed_under.cache_clear()
 
 
@@ -129,7 +129,7 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
 @pytest.fixture
 def unrehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No request runs on made-up rows first: for tests that look at what is drawn, or that fail after the charge."""
-    monkeypatch.setattr("pinq.curator.rehearsal.Rehearsals.require", lambda *_: None)
+    monkeypatch.setattr("pinq.curator.monitor.Rehearsals.require", lambda *_: None)
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def scripted() -> Iterator[Samplers]:
         patch.setattr("pinq.curator.mechanisms._laplace", samplers.make_laplace)
         patch.setattr("opendp.measurements.make_noisy_max", samplers.make_noisy_max)
         patch.setattr("pinq.curator.candidates.selection.choose_weighted", samplers.choose_weighted)
-        patch.setattr("pinq.curator.rehearsal.Rehearsals.require", lambda *_: None)
+        patch.setattr("pinq.curator.monitor.Rehearsals.require", lambda *_: None)
         mechanisms._noisy_max.cache_clear()
         yield samplers
     mechanisms._noisy_max.cache_clear()

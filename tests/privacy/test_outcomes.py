@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pinq.curator.monitor import Curator
-from pinq.curator.rehearsal import Rehearsals
+from pinq.curator.monitor import Curator, Rehearsals
 from pinq.engine import ArrayEngine
 from pinq.engine.codes import Codes, MappedCodes, arrow_schema, in_blocks, write_codes
 from pinq.ledger.ledger import Ledger

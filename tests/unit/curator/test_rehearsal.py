@@ -13,7 +13,7 @@ import pytest
 
 from pinq import AnyCut, Calendar, ClassCount, Cuts, EnoughRows, InternalError, Logistic, MaxClass, Points, Values
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.curator.rehearsal import Rehearsals, passed_under
+from pinq.curator.monitor import Rehearsals, passed_under
 from pinq.curator.work import Deadline, Stopped
 from pinq.engine import rows
 from pinq.engine.rehearsal import Rehearsal
@@ -127,7 +127,7 @@ def test_a_kind_is_rehearsed_once(opened: Opened, monkeypatch: pytest.MonkeyPatc
         made.append(filled)
         return Rehearsal(schema, filled=filled)
 
-    monkeypatch.setattr("pinq.curator.rehearsal.Rehearsal", noted)
+    monkeypatch.setattr("pinq.curator.monitor.Rehearsal", noted)
     handle = opened(50)
     for low in (20, 30, 31):
         for sex in ("f", "m"):
