@@ -19,7 +19,7 @@ from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, ShardSource, smallest
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
-from pinq.engine.tables import Listed, Measure, Table, TableRequest, require_open
+from pinq.engine.tables import Listed, Measure, Table, TableRequest, go_on, require_open
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
 from pinq.public.specs import Axis
@@ -90,7 +90,7 @@ class ArrayEngine:
         parts: PartSet,
         tables: Sequence[TableRequest] = (TableRequest(),),
         measure: Measure | None = None,
-        check: Callable[[], None] | None = None,
+        check: Callable[[], None] = go_on,
     ) -> list[Table]:
         """Counts rows, exactly, in one pass over the blocks of codes; see ``Engine.tabulate``.
 
@@ -134,7 +134,7 @@ class ArrayEngine:
         part: Part,
         wanted: Sequence[tuple[Axis, ...]],
         measure: Measure | None,
-        check: Callable[[], None] | None,
+        check: Callable[[], None],
     ) -> list[np.ndarray]:
         """Returns tables of a part, shape (1, *axes, ...), from memory where they are there.
 
@@ -159,7 +159,7 @@ class ArrayEngine:
             for axes, order, key in zip(wanted, ordered, keys, strict=True)
         ]
 
-    def _list(self, wanted: tuple[Axis, ...], check: Callable[[], None] | None) -> Listed:
+    def _list(self, wanted: tuple[Axis, ...], check: Callable[[], None]) -> Listed:
         """Lists the distinct rows over the axes.
 
         It is kept: attribute after attribute asks for the same columns.
@@ -178,7 +178,7 @@ class ArrayEngine:
         parts: PartSet,
         tables: Sequence[TableRequest],
         measure: Measure | None,
-        check: Callable[[], None] | None,
+        check: Callable[[], None],
     ) -> list[Table]:
         """The tables, from the location that is nearest to the parts."""
         # Three passes: rows are taken to their parts, which is kept for the level below; then
@@ -192,8 +192,7 @@ class ArrayEngine:
             blocks = self._with_cells(request.steady(), blocks, check)
 
         def locate(number: int) -> Rows:
-            if check is not None:
-                check()
+            check()
             if begin is None:
                 return request.locate(Rows.of(blocks[number], request.places))
             return request.locate(begin.rows[number].over(blocks[number], request.places), len(begin.known))
@@ -219,7 +218,7 @@ class ArrayEngine:
             counted |= own
         return [counted[number] for number in range(len(counted))]
 
-    def _summed(self, request: CountRequest, divided: Sequence[Rows], check: Callable[[], None] | None) -> list[Table]:
+    def _summed(self, request: CountRequest, divided: Sequence[Rows], check: Callable[[], None]) -> list[Table]:
         """The tables of a measure: each thread adds up its own blocks, for all tables at once.
 
         What is added up of a row is computed once. Whole numbers add up to the same whichever thread
@@ -262,7 +261,7 @@ class ArrayEngine:
         """Keeps a location. Each counts as a share of the room, so they are few."""
         self._located.put(location, location, max(location.nbytes, self._located.room // KEPT_LOCATIONS - ENTRY_BYTES))
 
-    def _with_shards(self, wanted: set[ShardSource], check: Callable[[], None] | None) -> Sequence[RowBlock]:
+    def _with_shards(self, wanted: set[ShardSource], check: Callable[[], None]) -> Sequence[RowBlock]:
         """Returns the blocks with the columns of these shards."""
         if not wanted:
             return self._blocks
@@ -279,7 +278,7 @@ class ArrayEngine:
         return blocks
 
     def _with_cells(
-        self, wanted: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock], check: Callable[[], None] | None
+        self, wanted: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock], check: Callable[[], None]
     ) -> Sequence[RowBlock]:
         """Returns the blocks with rows' cells in some joint tables, kept for the next step.
 
@@ -293,8 +292,7 @@ class ArrayEngine:
             key = ("cells", *(axis.identity for axis in axes))
             cells = self._kept.get(key)
             if cells is None:
-                if check is not None:
-                    check()
+                check()
                 cells = self._each(partial(_cells_of, axes), blocks)
                 self._kept.put(key, cells, sum(own.nbytes for own in cells))
             kept[axes] = cells

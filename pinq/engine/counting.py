@@ -34,7 +34,7 @@ from pinq.engine.rows import (
     paths_down,
     split_level,
 )
-from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest
+from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest, go_on
 from pinq.errors import InternalError
 from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import PartSet
@@ -681,15 +681,14 @@ class Counts:
         self._tabled = 0
         self._open()
 
-    def add(self, rows: Rows, tallies: Iterable[int] | None = None, check: Callable[[], None] | None = None) -> None:
+    def add(self, rows: Rows, tallies: Iterable[int] | None = None, check: Callable[[], None] = go_on) -> None:
         """Takes rows that ``CountRequest.divide`` gave into all tallies, or those numbered.
 
         What ``check`` raises, which is called now and then, ends the work.
         """
         wanted = range(len(self.tallies)) if tallies is None else list(tallies)
         for piece in rows.pieces(self._request.rows_at_once):
-            if check is not None:
-                check()
+            check()
             for number in wanted:
                 self.tallies[number].add(piece)
 

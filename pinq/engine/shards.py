@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, ShardSource, smallest
 from pinq.engine.counting import packed_words, run_starts
+from pinq.engine.tables import go_on
 
 __all__ = ["KEPT_SHARDS", "ShardColumns", "coins_of", "shards_of"]
 
@@ -49,7 +50,7 @@ class ShardColumns:
         self._kept: dict[ShardSource, _ShardColumn] = {}
 
     def columns(
-        self, sources: Iterable[ShardSource], check: Callable[[], None] | None = None
+        self, sources: Iterable[ShardSource], check: Callable[[], None] = go_on
     ) -> dict[ShardSource, np.ndarray]:
         """Returns each row's shard for each of these keys and counts, shape (rows,).
 
@@ -59,7 +60,7 @@ class ShardColumns:
         """
         return {source: self._column(source, check) for source in sources}
 
-    def _column(self, source: ShardSource, check: Callable[[], None] | None) -> np.ndarray:
+    def _column(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
         with self._guard:
             column = self._kept.pop(source, None) or _ShardColumn()
             self._kept[source] = column
@@ -70,7 +71,7 @@ class ShardColumns:
                 column.shards = self._made(source, check)
             return column.shards
 
-    def _made(self, source: ShardSource, check: Callable[[], None] | None) -> np.ndarray:
+    def _made(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
         """Makes a column, block by block."""
         with self._tossing:
             if self._coins is None:
@@ -79,8 +80,7 @@ class ShardColumns:
         _, key, count = source
         shards = np.empty(len(coins), dtype=smallest(count))
         for start in range(0, len(coins), BLOCK_ROWS):
-            if check is not None:
-                check()
+            check()
             rows = slice(start, start + BLOCK_ROWS)
             shards[rows] = shards_of(coins[rows], key, count)
         return shards
@@ -94,7 +94,7 @@ class _ShardColumn:
     shards: np.ndarray | None = None
 
 
-def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None) -> np.ndarray:
+def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np.ndarray:
     """The coin of each row, 64 bits. All rows that are equal to one of them must be there.
 
     Args:
@@ -104,7 +104,6 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
     """
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)
-    check = check or _go_on
     codes.require()
     names = list(codes.blocks[0].columns)
     # Codes (3, 0), (5, 1) and (3, 0) are the words 6, 11 and 6; in order 6 6 11, so runs begin at 0 and 2,
@@ -161,7 +160,3 @@ def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
 def _database(process: int) -> duckdb.DuckDBPyConnection:
     """A process's own, which gives rows in their order; to open one takes longer than to hash a small table."""
     return duckdb.connect()
-
-
-def _go_on() -> None:
-    """Ends nothing."""

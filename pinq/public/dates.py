@@ -86,14 +86,9 @@ def moment_text(value: object) -> str | None:
 
 
 def write_moment(microseconds: float | Fraction | Decimal) -> str:
-    """Writes ``2024-02-29``, with ``08:30`` behind it where it is not midnight."""
-    moment = moment_at(microseconds)
+    """Writes ``2024-02-29``, with ``08:30`` behind it where it is not midnight; within what a calendar has."""
+    moment = _EPOCH + timedelta(microseconds=min(max(round(microseconds), _LEAST), _MOST))
     return str(moment.date()) if moment.time() == datetime.min.time() else moment.isoformat(" ").removesuffix(":00")
-
-
-def moment_at(microseconds: float | Fraction | Decimal) -> datetime:
-    """The time so many microseconds after 1970, within what a calendar has."""
-    return _EPOCH + timedelta(microseconds=min(max(round(microseconds), _LEAST), _MOST))
 
 
 Period = Literal["year", "quarter", "month", "weekday"]

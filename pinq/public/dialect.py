@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pinq.public.columns import Declared
 
-__all__ = ["Dialect", "is_delimited", "is_text", "is_workbook"]
+__all__ = ["Dialect", "is_text", "is_workbook"]
 
 # Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
 Encoding = Literal[
@@ -135,12 +135,7 @@ class Dialect(Declared):
 
 def is_text(name: str) -> bool:
     """Whether all that a file of this name holds is read as text, by a dialect."""
-    return is_delimited(name) or is_workbook(name)
-
-
-def is_delimited(name: str) -> bool:
-    """Whether a file of this name is delimited text, unless the policy says so anyway."""
-    return _suffix(name) in _SEPARATORS
+    return _suffix(name) in _SEPARATORS or is_workbook(name)
 
 
 def is_workbook(name: str) -> bool:

@@ -291,9 +291,6 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
         edges = _first_codes(column, middle, half, size)
         thresholds = (*edges[1:], *([column.cells] if column.nullable else []))
         codes = np.array(edges, dtype=np.int64)
-        if not thresholds:
-            thresholds = (1,)
-            codes = np.array([0, 1], dtype=np.int64)
         axis = Axis(name, len(codes) + column.nullable, (), thresholds)
     table = np.concatenate([entries(codes), np.zeros(int(column.nullable))])
     left_out = np.zeros(len(table), dtype=bool)

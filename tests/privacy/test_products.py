@@ -206,3 +206,17 @@ def test_the_noise_is_as_large_as_the_claim_needs(
 def test_entries_are_numbers_of_the_fields_size() -> None:
     """A unit is 2^-12 of an entry, and its square of a product."""
     assert (ENTRY, UNIT) == (2**12, 2**24)
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize(("span", "entry"), [((-9e9, -8e9), 1), ((0.5, 2**20 - 1.5), -1)])
+def test_a_fine_column_is_read_at_places_of_one_entry_each(
+    nullable: bool, span: tuple[float, float], entry: int
+) -> None:
+    """A range below all bounds has one place; the lowest number has the entry at its end of the range, none the middle."""
+    fine = Numeric(lower=0, upper=2**20 - 1, integer=True, nullable=nullable)
+    vectors = Products(("fine",), (span,), pairs="sums").vectors(Schema(columns={"fine": fine}, max_rows=9))
+    (axis,) = vectors.inputs
+    codes = np.array([0, *([fine.null_code] if nullable else [])])
+    assert vectors.of([axis.parts_of(codes)])[1].tolist() == [entry * UNIT, *([0] if nullable else [])]
+    assert axis.size <= 2 * ENTRY + 1 + nullable

@@ -81,7 +81,7 @@ class AnyCutScorer(Scorer[AnyCut]):
             last = np.append(first[start:end], high - 1)
             last[0], last[-1] = low, max(low, high - 1)
             np.clip(last, low, last[-1], out=last)
-            yield Runs(scores[start:end], np.diff(last), last[:-1], int(last[-1] - low), self._name_after)
+            yield Runs(scores[start:end], np.diff(last), last[:-1] + 1, int(last[-1] - low), self._name)
 
     def _gaps(self, own: Occupation, parts: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
         """Scores the gaps of all parts, the code before each beside them, and says where those of each part end."""
@@ -117,9 +117,6 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def _interval(self, part: Part) -> tuple[int, int]:
         return part.interval(self.candidate.column, self._column)
-
-    def _name_after(self, code: int) -> Spec:
-        return self._name(code + 1)
 
     def _name(self, threshold: int) -> Spec:
         return Cuts(self.candidate.column, (self._column.cut_before(threshold),))

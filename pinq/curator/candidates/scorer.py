@@ -66,6 +66,7 @@ class Frame:
 
     Attributes:
         tables: What the engine is to count, in the order in which it was asked for.
+        crowded: Columns whose splits share a table.
     """
 
     def __init__(self, schema: Schema, score: Score, splits: Iterable[Splitting] = (), listed: int = 1) -> None:
@@ -75,7 +76,7 @@ class Frame:
         # Where a column is split in many ways, one table of its codes serves them all: a level of a
         # forest has hundreds.
         count = Counter(column for split in splits if len(split.factors) == 1 for column in split.columns())
-        self._crowded = {column for column, splits_of_it in count.items() if splits_of_it > FEW_SPLITS}
+        self.crowded = {column for column, splits_of_it in count.items() if splits_of_it > FEW_SPLITS}
 
     @cached_property
     def classes(self) -> tuple[Axis, ...]:
@@ -96,10 +97,6 @@ class Frame:
         (target,) = self.score.columns()
         first, last, dropped = self.score.clamp(self.schema)
         return Moments(target, dropped, squares=True, first=first, last=last)
-
-    def is_crowded(self, column: str | None) -> bool:
-        """Whether the splits of this column share a table."""
-        return column in self._crowded
 
     def add(self, axes: tuple[Axis, ...], form: Form = "dense") -> int:
         """Asks for a table over some axes and the classes; returns its position."""
@@ -285,7 +282,7 @@ class SplitScorer(Scorer[Spec]):
         frame.score.check_cells(candidate, self.partition.axes)
         super().__init__(candidate, frame)
         self._column = self.partition.axes[0].column if len(self.partition.axes) == 1 else None
-        self._shares = frame.is_crowded(self._column)
+        self._shares = self._column in frame.crowded
         self.table = frame.add_codes(str(self._column)) if self._shares else frame.add(self.partition.axes)
         # Its cells, or the codes of its column where it shares their table.
         codes = frame.schema.column(self._column).codes if self._shares else 0
