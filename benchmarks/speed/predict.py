@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed of a fitted tree's ``predict``, beside that of a scikit-learn tree.
+"""Speed of ``predict`` of a fitted tree and of a forest, beside that of scikit-learn's.
 
-``make benchmark`` runs it: it makes up a binary tree of depth 10 over five numeric and five text
-columns, predicts a million rows with it and writes ``benchmarks/results/predict.md``. scikit-learn's
-tree of equal depth gets the rows as one array of floats, its text columns already encoded.
+``make benchmark`` runs it: it makes up a binary tree of depth 10, and 100 of depth 5, over five
+numeric and five text columns, predicts a million rows with them and writes
+``benchmarks/results/predict.md``. scikit-learn's tree and forest of equal depth get the rows as one
+array of floats, their text columns already encoded.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.harness.publish import single
 from benchmarks.harness.tables import markdown
 from benchmarks.harness.timing import quickest
 from miners.fitted.node import Node, Split
-from miners.fitted.tree import Tree
+from miners.fitted.tree import Forest, Tree
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups
 
@@ -29,7 +31,12 @@ WORDS = tuple(f"word-{number}" for number in range(14))
 NUMBERS, TEXTS = ("n0", "n1", "n2", "n3", "n4"), ("t0", "t1", "t2", "t3", "t4")
 ROWS, DEPTH = 1_000_000, 10
 REPEATS = 5
+TREES, FOREST_DEPTH = 100, 5
 PEER = "scikit-learn's `predict` on encoded floats"
+FOREST, FOREST_PEER = (
+    f"`predict` of {TREES} trees of depth {FOREST_DEPTH}, categories",
+    f"scikit-learn's of {TREES} trees",
+)
 
 
 def main() -> None:
@@ -46,8 +53,8 @@ def main() -> None:
     tree = random_tree(random, asked.depth)
     calls = _calls(tree, random_rows(random, asked.rows), asked.depth)
     seconds = {name: quickest(call, REPEATS) for name, call in calls.items()}
-    base = seconds[PEER]
-    lines = [(name, f"{taken:.2f}", f"{taken / base:.1f}") for name, taken in seconds.items()]
+    peers = {name: seconds[FOREST_PEER if name in (FOREST, FOREST_PEER) else PEER] for name in calls}
+    lines = [(name, f"{taken:.2f}", f"{taken / peers[name]:.1f}") for name, taken in seconds.items()]
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     versions = f"numpy {np.__version__}, pandas {pd.__version__}; the least of {REPEATS}."
     head = f"# Speed of predict\n\nWritten by `python -m benchmarks.speed.predict`. {machine}, {versions}\n\n"
@@ -61,7 +68,11 @@ def _calls(tree: Tree, frame: pd.DataFrame, depth: int) -> dict[str, Callable[[]
     """Returns what is timed, by name."""
     codes = [frame[name].astype("category").cat.codes for name in TEXTS]
     encoded = np.column_stack([*(frame[name] for name in NUMBERS), *codes])
-    peer = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(encoded[:50_000], tree.predict(frame[:50_000]))
+    some, classes = encoded[:50_000], tree.predict(frame[:50_000])
+    peer = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(some, classes)
+    peers = RandomForestClassifier(TREES, max_depth=FOREST_DEPTH, random_state=0).fit(some, classes)
+    random = np.random.default_rng(1)
+    forest = Forest([random_tree(random, FOREST_DEPTH) for _ in range(TREES)])
     arrow, categories = pa.Table.from_pandas(frame), frame.astype(dict.fromkeys(TEXTS, "category"))
     return {
         "`predict` on a pandas frame with text": lambda: tree.predict(frame),
@@ -69,6 +80,8 @@ def _calls(tree: Tree, frame: pd.DataFrame, depth: int) -> dict[str, Callable[[]
         "`predict` on a pandas frame with categories": lambda: tree.predict(categories),
         "`predict_proba` on a pandas frame with text": lambda: tree.predict_proba(frame),
         PEER: lambda: peer.predict(encoded),
+        FOREST: lambda: forest.predict(categories),
+        FOREST_PEER: lambda: peers.predict(encoded),
     }
 
 

@@ -245,7 +245,7 @@ FORMAT = "pinq-tree"
 VERSION = 1
 KINDS = ("classification", "regression")
 RULES = {"open": open_shares, "counted": counted_shares, "posterior": class_shares, "moments": moment_shares}
-ROWS_AT_ONCE = 2**16
+TREES_AT_ONCE = 16  # that one router sends rows down
 NAMED_COLUMNS = 5  # in a one-line text
 
 
@@ -438,14 +438,9 @@ class Tree:
 
         ``miners.fitted.route.encode`` makes the codes.
         """
-        router = self._router
-        # Row 0 is for leaves: all rows that stop there have bin 0, and stay.
-        bins = np.zeros((len(router.columns) + 1, length), dtype=np.int32)
-        for position, name in enumerate(router.columns):
-            bins[position + 1] = router.bins(name, codes[name])
         reached = np.empty(length, dtype=np.int64)
-        for start in range(0, length, ROWS_AT_ONCE):
-            reached[start : start + ROWS_AT_ONCE] = router.walk(bins[:, start : start + ROWS_AT_ONCE], self.depth)
+        for block, (nodes,) in self._router.reached(codes, length):
+            reached[block] = nodes
         return reached
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
@@ -685,7 +680,7 @@ class Tree:
     @cached_property
     def _router(self) -> Router:
         """Returns the router, which is built at the first prediction."""
-        return Router(self.schema, self.nodes)
+        return Router(self.schema, [self.nodes], [self.depth])
 
 
 FOREST_FORMAT = "pinq-forest"
@@ -786,12 +781,20 @@ class Forest:
     def _average(self, frame: Frame, answers: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the mean over the trees of the answer at each row's node."""
         rows = length(frame)
-        codes = encode_rows(self.schema, dict.fromkeys(name for tree in self.trees for name in tree.columns), frame)
+        codes = encode_rows(self.schema, dict.fromkeys(name for own in self._routers for name in own.columns), frame)
         # Two trees that give a row shares of .9 and .6: .75.
         result = np.zeros((rows, *answers[0].shape[1:]))
-        for tree, answer in zip(self.trees, answers, strict=True):
-            result += answer[tree.route(codes, rows)]
+        for router, first in zip(self._routers, range(0, len(answers), TREES_AT_ONCE), strict=True):
+            for block, reached in router.reached(codes, rows):
+                for nodes, answer in zip(reached, answers[first : first + TREES_AT_ONCE], strict=True):
+                    result[block] += answer.take(nodes, axis=0)
         return result / len(self.trees)
+
+    @cached_property
+    def _routers(self) -> list[Router]:
+        """Returns a router for some trees at a time: with each tree the tables of all the others grow."""
+        some = [self.trees[first : first + TREES_AT_ONCE] for first in range(0, len(self.trees), TREES_AT_ONCE)]
+        return [Router(self.schema, [tree.nodes for tree in own], [tree.depth for tree in own]) for own in some]
 
     def export_text(self, *, max_depth: int | None = None) -> str:
         """Returns all trees as indented text."""
