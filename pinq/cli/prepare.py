@@ -18,7 +18,7 @@ from pinq.provider.report.markup import print_table
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport
     from pinq.provider.policy_file import Waiting
-    from pinq.public.dialect import Dialect
+    from pinq.public.policy import Dialect
     from pinq.public.schema import Schema
 
 
@@ -99,7 +99,7 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
     """
     from pydantic import ValidationError
 
-    from pinq.public.dialect import Dialect
+    from pinq.public.policy import Dialect
 
     given = {name: _key(name, value) for name, value in stated.items() if value is not None}
     try:

@@ -51,8 +51,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pinq.errors import InternalError, PolicyError
-from pinq.public.dialect import Dialect
 from pinq.public.plugins import optional
+from pinq.public.policy import Dialect
 
 __all__ = ["MAX_LINE", "DelimitedFiles", "Lines", "TextFiles", "Workbooks"]
 

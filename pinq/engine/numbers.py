@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 
 from pinq.public.dates import CLOCK_FORM, DAY, MOMENT_FORM
-from pinq.public.dialect import Dialect
+from pinq.public.policy import Dialect
 
 __all__ = ["date_forms", "define_readings", "likely_spelling", "moment_number", "other_dates", "other_spelling"]
 

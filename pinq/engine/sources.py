@@ -42,8 +42,7 @@ from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.errors import PolicyError
 from pinq.public.checks import closest
-from pinq.public.dialect import Dialect, is_text, is_workbook
-from pinq.public.policy import AdbcRows, Policy
+from pinq.public.policy import AdbcRows, Dialect, Policy, is_text, is_workbook
 
 __all__ = [
     "SMALL_BYTES",

@@ -26,9 +26,8 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest, first_of, text_of
-from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Policy
+from pinq.public.policy import Dialect, Policy
 from pinq.public.schema import Column, unit_text
 
 NOTED_SHARE = 0.1  # from this share of rows on, what is lost of them is noted

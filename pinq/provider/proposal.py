@@ -27,9 +27,8 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest, text_of
 from pinq.public.columns import REAL_CELLS, round_up
 from pinq.public.dates import DAY, write_moment
-from pinq.public.dialect import Dialect, is_text
 from pinq.public.plain_yaml import plain_number, read_yaml, write_yaml
-from pinq.public.policy import Policy
+from pinq.public.policy import Dialect, Policy, is_text
 from pinq.public.schema import Categorical
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from pinq.cli.main import app
 from pinq.engine.sources import source_path
 from pinq.provider.local import open_ledger
 from pinq.public.columns import Lookup
-from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.policy import DatabaseTable, Dialect, Policy
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
 from pinq.public.wire import STATUSES
 from pinq.secure_computation import secure_computation

@@ -21,9 +21,8 @@ from miners.tables import grouped, histogram, quantiles, summary
 from pinq import Calendar, Cuts, PrivateQueryable, QueryError, Values
 from pinq.engine import encode, open_engine
 from pinq.engine.numbers import define_readings
-from pinq.public.dialect import Dialect
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
+from pinq.public.policy import Dialect, Policy
 from pinq.public.specs import bind
 from tests.commands import run
 

@@ -23,8 +23,7 @@ from pinq.provider.check import check
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose
-from pinq.public.dialect import Dialect
-from pinq.public.policy import Policy
+from pinq.public.policy import Dialect, Policy
 from pinq.server.datasets import Dataset
 from tests.handles import encoded_rows, engine_over
 

@@ -21,8 +21,7 @@ from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
 from pinq.provider.check import check
 from pinq.provider.proposal import propose
-from pinq.public.dialect import Dialect
-from pinq.public.policy import Policy
+from pinq.public.policy import Dialect, Policy
 from tests.commands import failed, run
 
 BOOKS = Path(__file__).parents[1] / "offices"

@@ -21,8 +21,7 @@ import pytest
 
 from pinq.engine import Lines, delimited, open_engine
 from pinq.engine.delimited import DelimitedFiles
-from pinq.public.dialect import Dialect
-from pinq.public.policy import Policy
+from pinq.public.policy import Dialect, Policy
 from tests.handles import encoded_rows
 
 pytestmark = pytest.mark.slow
