@@ -154,7 +154,6 @@ def selftest(
         Path | None,
         typer.Argument(metavar="POLICY", help="Test its columns on dummy rows, and check its source and ledger."),
     ] = None,
-    named: Annotated[Path | None, typer.Option("--policy", hidden=True)] = None,
     minutes: Annotated[
         float, typer.Option("--minutes", metavar="N", help="The approximate time; a shorter test notices less.")
     ] = 10.0,
@@ -177,7 +176,7 @@ def selftest(
     if report is not None and report.suffix not in (".json", ".html"):
         raise typer.BadParameter("must end in .json or .html", param_hint="--report")
     with _Bar(quiet=as_json) as bar:
-        seen = measure(policy or named, minutes=minutes, server=server, progress=bar.show)
+        seen = measure(policy, minutes=minutes, server=server, progress=bar.show)
     if report is not None:
         report.write_text(seen.to_html() if report.suffix == ".html" else seen.to_json() + "\n", encoding="utf-8")
         typer.echo(printable(f"Wrote {report}."), err=True)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -81,9 +82,19 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Grant a new analyst a budget, and print the token that opens it over the network."""
+    from pinq.ledger.events import FREE
     from pinq.provider.grants import grant as grant_budget
 
-    terms = _terms_of(policy, max_epsilon, columns, verbs, per_minute, work_per_minute, stored_bytes)
+    terms = _terms_of(
+        policy,
+        FREE,
+        max_epsilon_per_query=max_epsilon,
+        columns=columns,
+        verbs=verbs,
+        queries_per_minute=per_minute,
+        work_per_minute=work_per_minute,
+        stored_bytes=stored_bytes,
+    )
     account = grant_budget(policy, analyst, epsilon, expires, terms, sign_in=sign_in, by=_signed(because))
     _print_account(account, "granted", as_json)
 
@@ -198,9 +209,16 @@ def terms(
 
     account, done = _account(policy, analyst), "unchanged"
     change = str(account.terms)
-    given = (max_epsilon, columns, verbs, per_minute, work_per_minute, stored_bytes)
-    if no_limits or any(limit is not None for limit in given):
-        wanted = _terms_of(policy, *given, before=FREE if no_limits else account.terms)
+    given = {
+        "max_epsilon_per_query": max_epsilon,
+        "columns": columns,
+        "verbs": verbs,
+        "queries_per_minute": per_minute,
+        "work_per_minute": work_per_minute,
+        "stored_bytes": stored_bytes,
+    }
+    if no_limits or any(limit is not None for limit in given.values()):
+        wanted = _terms_of(policy, FREE if no_limits else account.terms, **given)
         account, done = set_terms(policy, analyst, wanted, by=_signed(because)), "terms changed"
         change += f" -> {wanted}"
     _print_account(account, done, as_json)
@@ -208,47 +226,23 @@ def terms(
         typer.echo(printable(f"Terms: {change}"))
 
 
-def _terms_of(
-    policy: Path,
-    max_epsilon: str | None,
-    columns: str | None,
-    verbs: str | None,
-    per_minute: int | None,
-    work_per_minute: int | None,
-    stored_bytes: int | None,
-    before: Terms | None = None,
-) -> Terms:
-    """Reads the terms that options say, checked.
-
-    What no option says stays as it was before, by default unlimited.
-    """
-    from pinq.ledger.events import FREE, Terms
+def _terms_of(policy: Path, before: Terms, **limits: str | int | None) -> Terms:
+    """Reads the terms that options say, checked; what no option says stays as it was before."""
     from pinq.provider.grants import make_terms
     from pinq.provider.policy_file import load_policy
 
-    loaded, kept = load_policy(policy), before or FREE
-    read = make_terms(
-        loaded,
-        max_epsilon_per_query=max_epsilon,
-        columns=_listed(columns, loaded.columns),
-        verbs=_listed(verbs),
-        queries_per_minute=per_minute,
-        work_per_minute=work_per_minute,
-        stored_bytes=stored_bytes,
-    )
-    return Terms(
-        kept.max_epsilon_per_query if max_epsilon is None else read.max_epsilon_per_query,
-        kept.columns if columns is None else read.columns,
-        kept.verbs if verbs is None else read.verbs,
-        kept.queries_per_minute if per_minute is None else read.queries_per_minute,
-        kept.work_per_minute if work_per_minute is None else read.work_per_minute,
-        kept.stored_bytes if stored_bytes is None else read.stored_bytes,
-    )
+    loaded = load_policy(policy)
+    said: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    for name, names in (("columns", loaded.columns), ("verbs", ())):
+        if name in said:
+            said[name] = _listed(said[name], names)
+    read = make_terms(loaded, **said)
+    return replace(before, **{name: getattr(read, name) for name in said})
 
 
-def _listed(text: str | None, names: Collection[str] = ()) -> list[str] | None:
+def _listed(text: str, names: Collection[str]) -> list[str] | None:
     """Reads names with commas between them; None for ``all``, unless that is a name."""
-    if text is None or (text.strip() == "all" and "all" not in names):
+    if text.strip() == "all" and "all" not in names:
         return None
     return [word.strip() for word in text.split(",") if word.strip()]
 

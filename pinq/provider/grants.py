@@ -8,7 +8,7 @@ the provider's eyes only. Order: the arguments of an act (an expiry, the terms o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -32,13 +32,16 @@ SHORT_VERBS = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "
 END_OF_DAY = time(23, 59, 59, 999_999)
 
 
-def parse_expiry(expires: str | date | None, *, parameter: str = "expires") -> datetime | None:
+def parse_expiry(
+    expires: str | date | None, *, parameter: str = "expires", of_day: time = END_OF_DAY
+) -> datetime | None:
     """Reads the moment from which a grant no longer counts.
 
     Args:
         expires: An ISO date, which means until the end of that day in UTC, or an ISO date and time,
             in UTC unless it says otherwise; or a ``date`` or ``datetime``. None for never.
         parameter: What errors call it.
+        of_day: Which moment of its day a date means.
 
     Raises:
         QueryError: Neither of these.
@@ -46,19 +49,18 @@ def parse_expiry(expires: str | date | None, *, parameter: str = "expires") -> d
     if expires is None:
         return None
     text = str(expires).strip()
-    readers: tuple[Callable[[str], datetime], ...] = (_end_of_day, datetime.fromisoformat)
-    for read in readers:
-        try:
-            moment = read(text)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-        except OverflowError:
-            raise QueryError(f"is {text[:40]!r}, which no calendar in UTC has.", parameter=parameter) from None
-        except ValueError:
-            continue
-    raise QueryError(
-        f"is {text[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z.",
-        parameter=parameter,
-    )
+    try:
+        moment = datetime.fromisoformat(text)
+        if len(text) <= len("2030-01-31"):
+            moment = datetime.combine(moment, of_day)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise QueryError(f"is {text[:40]!r}, which no calendar in UTC has.", parameter=parameter) from None
+    except ValueError:
+        raise QueryError(
+            f"is {text[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z.",
+            parameter=parameter,
+        ) from None
 
 
 def future(expires: str | date | None) -> datetime | None:
@@ -114,10 +116,6 @@ def make_terms(
     )
 
 
-def _end_of_day(text: str) -> datetime:
-    return datetime.combine(date.fromisoformat(text), END_OF_DAY)
-
-
 def _verbs(names: Iterable[str]) -> list[str]:
     """Returns verbs by their own names. ``QueryError`` where there is no such verb."""
     verbs = [SHORT_VERBS.get(name, name) for name in names]
@@ -137,8 +135,8 @@ def _whole(given: int | str, most: int, *, parameter: str) -> int:
     return number
 
 
-Where = str | os.PathLike[str] | Policy | Ledger
-"""Whose grants: a policy's, or those of a ledger that is open already, which stays open."""
+Where = str | os.PathLike[str] | Policy
+"""Whose grants."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,7 @@ def _opener(policy: Where, analyst: str, sign_in: bool) -> tuple[str, str]:
     if not sign_in:
         token = new_token()
         return token, digest(token)
-    declared = None if isinstance(policy, Ledger) else load_policy(policy).sign_in
+    declared = load_policy(policy).sign_in
     if declared is None:
         raise PolicyError("The policy names no identity provider: add `sign_in: {issuer: ..., client: ...}`.")
     return "", person_digest(declared.issuer.rstrip("/"), analyst)
@@ -341,19 +339,13 @@ def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None =
         LedgerError: There is no ledger, or it cannot be trusted.
         PolicyError: Wrong policy.
     """
-    if isinstance(policy, Ledger):
-        return _status(policy)
     loaded = None if policy is None else load_policy(policy)
     with closing(read_ledger(loaded, ledger)) as opened:
         if loaded is not None and not loaded.unreviewed_fields():
             opened.foresee(Epsilon(loaded.cap_nano), loaded.cap_rule)
-        return _status(opened)
-
-
-def _status(ledger: Ledger) -> Status:
-    together = ledger.together()
-    accounts = tuple(_report(account) for account in ledger.accounts().values() if account.granted)
-    return Status(ledger.dataset, together.cap, together.spent, together.remaining, together.rule, accounts)
+        together = opened.together()
+        accounts = tuple(_report(account) for account in opened.accounts().values() if account.granted)
+        return Status(opened.dataset, together.cap, together.spent, together.remaining, together.rule, accounts)
 
 
 def _require_source(policy: Policy) -> None:
@@ -370,16 +362,13 @@ def _require_source(policy: Policy) -> None:
 
 @contextmanager
 def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = None) -> Iterator[Ledger]:
-    """Opens the ledger of a policy, and closes it at the end; an open one stays as it is.
+    """Opens the ledger of a policy, and closes it at the end.
 
     Args:
         of: Whose.
         create: Make it where there is none, if the source exists.
         declared_by: Also log a changed policy, which must be reviewed, as this one's act.
     """
-    if isinstance(of, Ledger):
-        yield of
-        return
     policy = load_policy(of)
     if declared_by is not None:
         policy.require_reviewed()

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 FEW = 20  # so many different values are categories, whatever the column is called
 _IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$"
-_PERSON = r"(person|patient|user|customer|client|member|household|family)[\W_]?id$"
+_PERSON = (
+    r"(person|patient|user|customer|client|member|household|family)[\W_]?id$|"
+    r"^(person|patient|customer|client|member|household)([\W_]?(no|nr|number))?$"
+)
 _QUANTITY = (
     r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|"
     r"gain|loss|score|weight|height|size|total|sum|qty|quantity)([\W_]|$)"

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from typing import TYPE_CHECKING
 
 from pinq.errors import LedgerError, QueryError, printable
@@ -66,7 +66,7 @@ class Period:
 
         ``QueryError`` for what is no date.
         """
-        return cls(_begin(since), parse_expiry(until, parameter="until"))
+        return cls(parse_expiry(since, parameter="since", of_day=time()), parse_expiry(until, parameter="until"))
 
     def holds(self, at: str) -> bool:
         """Whether a moment, as the log writes it, lies within."""
@@ -77,14 +77,6 @@ class Period:
         since = f"since {when(self.since)}" if self.since else ""
         until = f"until {when(self.until)}" if self.until else ""
         return f"{since} {until}".strip()
-
-
-def _begin(day: str | date | None) -> datetime | None:
-    """Reads where a period begins: a day's first moment, not its last."""
-    moment = parse_expiry(day, parameter="since")
-    if moment is not None and len(str(day).strip()) == len("2030-01-31"):
-        return datetime.combine(moment.date(), time(), UTC)
-    return moment
 
 
 _SHOWN = Policy.going(Goes.LOGGED) - {"reviewed"}
