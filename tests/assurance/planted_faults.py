@@ -255,8 +255,8 @@ FAULTS = (
     Fault(
         "several choices for a part cost as much as one",
         "pinq/curator/candidates/selection.py",
-        "[runs[scorer][row] for scorer in listed], epsilon / self.choices)",
-        "[runs[scorer][row] for scorer in listed], epsilon)",
+        "self._choose_one(listed, scored, epsilon / self.choices)",
+        "self._choose_one(listed, scored, epsilon)",
         (SELECTIONS,),
     ),
     Fault(
