@@ -422,7 +422,7 @@ FAULTS = (
     ),
     Fault(
         "a crossing takes scores that count empty cells",
-        "pinq/curator/candidates/families.py",
+        "pinq/curator/candidates/scorer.py",
         "if frame.scores(np.zeros((1, frame.classes[0].size), dtype=np.int64)).any():",
         "if False:",
         (SCORES,),

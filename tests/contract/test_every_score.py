@@ -193,7 +193,7 @@ def test_every_way_to_a_score_gives_the_number_of_its_own_table(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a plain split, a cut or grouping of a family, and a crossing, with empty cells or without: one number."""
-    monkeypatch.setattr("pinq.curator.candidates.families.DENSE_CELLS", 1)  # empty cells are left out
+    monkeypatch.setattr("pinq.curator.candidates.scorer.DENSE_CELLS", 1)  # empty cells are left out
     schema, random = schema_of(), np.random.default_rng(5)
     codes: dict[Any, np.ndarray] = {
         name: random.integers(0, column.codes, 9).astype(np.uint8) for name, column in schema.columns.items()

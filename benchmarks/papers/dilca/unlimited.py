@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import pinq
-from pinq.curator.candidates.families import Crossing
+from pinq.curator.candidates.scorer import Crossing
 from pinq.curator.monitor import Curator
 from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.events import LoggedQuestion

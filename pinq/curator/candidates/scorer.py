@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all scorers share: the tables of a request, and runs of members of equal score.
+"""How each kind of candidate is scored: a plain split, every cut, every grouping, every crossing.
 
-``SplitScorer`` scores a plain candidate: one spec, one score for each part.
+``Frame`` has the tables that the candidates of a request share, ``Runs`` members of equal score. A plain
+split has one score for each part (``SplitScorer``); a family has many members:
+
+``AnyCut``: a column of few codes has a dense table, and each cut into two is a run of its own. On a
+fine grid only the occupied codes are listed: cuts between two neighbouring ones put the same rows on
+the same sides, so they score alike and are one run.
+
+``AnyGrouping``: bipartitions of the values of a categorical column that a part has left.
+
+``AnyCross``: 35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one
+candidate of a request however many they are, and all members are scored from one listing of the
+table, each from a small table of its own that is counted and forgotten: memory follows the rows.
 """
 
 from __future__ import annotations
@@ -11,19 +22,44 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from pinq.curator.work import MAX_MEMBERS, Counted
-from pinq.engine.tables import Form, Measure, Moments, Sparse, TableRequest
+from pinq.curator.work import MAX_MEMBERS, MEMBER, SCORING, Counted
+from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, TableRequest
 from pinq.errors import QueryError
+from pinq.public.parts import Part
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
-from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
+from pinq.public.specs import (
+    MAX_GROUPINGS,
+    AnyCross,
+    AnyCut,
+    AnyGrouping,
+    Axis,
+    Candidate,
+    Cuts,
+    Spec,
+    Splitting,
+    Values,
+    bind,
+)
 
-__all__ = ["Frame", "Occupation", "Runs", "Scorer", "SplitScorer", "occupied"]
+__all__ = [
+    "AnyCrossScorer",
+    "AnyCutScorer",
+    "AnyGroupingScorer",
+    "Crossing",
+    "Frame",
+    "Occupation",
+    "Runs",
+    "Scorer",
+    "SplitScorer",
+    "occupied",
+    "subset_sums",
+]
 
 DENSE_CODES = 1024
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
@@ -309,3 +345,286 @@ class SplitScorer(Scorer[Spec]):
         own = axis.parts_of(np.arange(tables.shape[1]))
         np.add.at(cells.swapaxes(0, 1), own[own >= 0], tables.swapaxes(0, 1)[own >= 0])
         return cells
+
+
+FLIP_CUTS = 256  # among more cuts of one column many score alike, and the two mechanisms have nearly the same law
+
+
+class AnyCutScorer(Scorer[AnyCut]):
+    """Scores all cuts at once, by sums of what is below each."""
+
+    most_flipped = FLIP_CUTS
+
+    def __init__(self, candidate: AnyCut, frame: Frame) -> None:
+        super().__init__(candidate, frame)
+        self._column = frame.schema.numeric(candidate.column)
+        self.table = frame.add_codes(candidate.column)
+        self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are listed
+        gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
+        self.members, self.member_cells = int(min(self._column.codes, gaps)), 4 * frame.width
+
+    def cells(self, parts: int) -> int:
+        """Of a fine grid: disjoint parts have no more rows together than the table, each between two cuts."""
+        most = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
+        return min(super().cells(parts), most) if self._is_fine else super().cells(parts)
+
+    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
+        """The cuts within the interval that a part's own splits leave to it."""
+        return self._every_gap(counted, rows) if self._is_fine else self._every_cut(counted, rows)
+
+    def _every_cut(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
+        """Every cut as a run, from a table (rows, codes, measure)."""
+        for some in self.frame.stretches(rows, self._column.codes * self.frame.width):
+            # Codes with 3, 0, 2 and 5 rows: 3, 3, 5 and 10 up to each, so the cuts before codes 1, 2
+            # and 3 have 3 and 7 rows on their sides, 3 and 7, 5 and 5. The score of the cut before code
+            # k is at k - 1.
+            table = self.frame.measured(counted.array(self.table)[some]).transpose(2, 0, 1)
+            below = np.cumsum(table[..., : self._column.cells], axis=2)
+            scores = self._scores(below[..., :-1], below[..., -1:], table[..., self._column.cells :])
+            for row, own in zip(some.tolist(), scores, strict=True):
+                low, high = self._interval(counted.part_list[row])
+                first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
+                yield Runs(own[first - 1], np.ones(len(first), dtype=np.int64), first, len(first), self._name)
+
+    def _every_gap(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
+        """Makes a run of each gap between occupied codes, and of both ends."""
+        own = occupied(self.frame, counted, self.table, self._column.codes, rows)
+        scores, first, ends = self._gaps(own, len(rows))
+        for row, start, end in zip(rows.tolist(), [0, *ends[:-1]], ends, strict=True):
+            # Codes 3 and 7 occupied, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7
+            # make three runs.
+            low, high = self._interval(counted.part_list[row])
+            last = np.append(first[start:end], high - 1)
+            last[0], last[-1] = low, max(low, high - 1)
+            np.clip(last, low, last[-1], out=last)
+            yield Runs(scores[start:end], np.diff(last), last[:-1] + 1, int(last[-1] - low), self._name)
+
+    def _gaps(self, own: Occupation, parts: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """Scores the gaps of all parts, the code before each beside them, and says where those of each part end."""
+        # What has a value in each part, and what has none, shape (measure, parts); how many codes have rows.
+        totals, codes = np.zeros((2 * parts, own.measures), dtype=np.int64), np.zeros(2 * parts, dtype=np.int64)
+        for part, code, table in own.pieces():
+            kind = 2 * part + (code >= self._column.cells)
+            begins = np.flatnonzero(np.diff(kind, prepend=-1))
+            totals[kind[begins]] += np.add.reduceat(table, begins, axis=1).T
+            codes += np.bincount(kind, minlength=len(codes))
+        total, missing, ends = totals[::2].T, totals[1::2].T, np.cumsum(codes[::2] + 1)
+        scores, first = np.zeros((2, ends[-1]), dtype=np.int64)
+        scores[ends - 1] = self._scores(total, total, missing)
+        before, above, end = total.cumsum(axis=1) - total, np.zeros((own.measures, 1), dtype=np.int64), 0
+        for part, code, table in own.pieces():
+            present = code < self._column.cells
+            part, table = part[present], table.compress(present, axis=1)
+            # 4 rows at code 3 and 6 at code 7: below the three cuts are 0, 4 and 10.
+            up_to = table.cumsum(axis=1) + above
+            gap = np.arange(end, end + len(part)) + part
+            below, every, none = (of_parts.take(part, axis=1) for of_parts in (before, total, missing))
+            scores[gap] = self._scores(up_to - table - below, every, none)
+            first[gap + 1] = code[present]
+            above, end = up_to[:, -1:] if len(part) else above, end + len(part)
+        return scores, first, ends.tolist()
+
+    def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        """Scores cuts from what is below each, beside what all codes have, shape (measure, ..., cuts)."""
+        sides = [left, total - left]
+        if self._column.nullable:
+            sides.append(np.broadcast_to(missing, left.shape))
+        return self.frame.scores(np.moveaxis(np.stack(sides), (0, 1), (-2, -1)))
+
+    def _interval(self, part: Part) -> tuple[int, int]:
+        return part.interval(self.candidate.column, self._column)
+
+    def _name(self, threshold: int) -> Spec:
+        return Cuts(self.candidate.column, (self._column.cut_before(threshold),))
+
+
+class AnyGroupingScorer(Scorer[AnyGrouping]):
+    """Scores all bipartitions at once, by the sums of what their values have."""
+
+    def __init__(self, candidate: AnyGrouping, frame: Frame) -> None:
+        super().__init__(candidate, frame)
+        self._column = frame.schema.categorical(candidate.column)
+        self.table = frame.add_codes(candidate.column)
+        self.members = min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
+        self.scratch = self.members * 2 * frame.width  # two sides of each
+        values = self._column.codes  # each bipartition is drawn, scored over them, and may be chosen
+        self.member_cells = MEMBER + values // 3 + (values // 16 + 2) * frame.width
+        self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
+
+    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
+        """Each bipartition as a run."""
+        for some in self.frame.stretches(rows, self.scratch):
+            yield from self._runs(counted, some)
+
+    def _runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """The same for a few parts; those that have as many values left are scored together."""
+        column, runs = self._column, {}
+        left = np.ones((len(rows), column.codes), dtype=bool)
+        for number, row in enumerate(rows.tolist()):
+            if counted.part_list[row].splits_by(self.candidate.column):
+                left[number] = counted.part_list[row].values_left(self.candidate.column, column.codes)
+        values_left = left.sum(axis=1)
+        # Shape (measure, parts, codes): a member's numbers lie beside each other for each measure.
+        counts = self.frame.measured(counted.array(self.table)[rows]).transpose(2, 0, 1)
+        for count in set(values_left.tolist()):
+            # Of three parts that have a b c, a c and b c left, the last two are scored as one array.
+            alike = np.flatnonzero(values_left == count)
+            codes = np.nonzero(left[alike])[1].reshape(len(alike), count)
+            here = counts[:, alike[:, None], codes]
+            # Of values a, b, c with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one
+            # the 7 of all values less those.
+            first = subset_sums(self.candidate.octets(count), here)
+            sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
+            scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
+            numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
+            for number, own, mine in zip(alike.tolist(), scores, codes, strict=True):
+                runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
+        return [runs[number] for number in range(len(rows))]
+
+    def _name(self, codes: np.ndarray, number: int) -> Spec:
+        labels = self._column.labels
+        return self.candidate.member([labels[code] for code in codes], number)
+
+
+def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """What the values of each subset add up to, exactly, shape (..., subsets).
+
+    Args:
+        octets: Which values are in each subset, as ``bipartitions`` has it.
+        table: What each value has, integers, shape (..., values).
+    """
+    sums = np.zeros((*table.shape[:-1], len(octets)), dtype=np.int64)
+    for number, octet in enumerate(octets.T):
+        values = table[..., 8 * number : 8 * number + 8]
+        if not values.any():
+            continue
+        # Values of 4, 1 and 2 rows: the subsets 0 to 7 have 0, 4, 1, 5, 2, 6, 3 and 7.
+        every = np.zeros((*table.shape[:-1], 1), dtype=np.int64)
+        for value in range(values.shape[-1]):
+            every = np.concatenate([every, every + values[..., value : value + 1]], axis=-1)
+        sums += every.take(octet, axis=-1)
+    return sums
+
+
+DENSE_CELLS = 2**22  # a larger table is counted by sorting
+AT_ONCE = 2**18  # rows, or cells, of members that are counted together
+
+
+class AnyCrossScorer(Scorer[AnyCross]):
+    """Scores every member from one listing of the occupied cells over all specs."""
+
+    def __init__(self, candidate: AnyCross, frame: Frame) -> None:
+        if not frame.classes:
+            raise QueryError(
+                f"{candidate!r} goes with scores of a table of classes, and {frame.score.kind} is not one."
+            )
+        if frame.scores(np.zeros((1, frame.classes[0].size), dtype=np.int64)).any():
+            raise QueryError(f"{frame.score.kind} counts empty cells, and AnyCross leaves them out.")
+        axes = tuple(bind(spec, frame.schema).axes[0] for spec in candidate.specs)
+        self._sizes = [axis.size for axis in axes]
+        candidate.require_room(self._sizes, frame.classes[0].size)
+        super().__init__(candidate, frame)
+        self.table = frame.add(axes, "listed")
+        self.members = self.options = len(candidate)
+        # For each member the rows are looked up in a table of its own, four in the time of a cell. Pairs
+        # of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells.
+        cells, rows = math.prod(sorted(self._sizes)[-candidate.size :]) * frame.width, frame.schema.max_rows
+        self.member_cells = SCORING + rows // 4 + min(cells, rows)
+
+    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
+        """Each member as a run."""
+        table = cast(Listed, counted.tables[self.table])
+        numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)
+        for row in rows:
+            mine = slice(None) if len(counted.parts) == 1 else table.parts == row
+            codes, counts = table.codes[:, mine], table.counts[mine]
+            cross = Crossing(codes[:-1], codes[-1], counts, tuple(self._sizes), self.frame.classes[0].size)
+            scores = cross.member_scores(self.candidate.size, self.frame.scores, counted.turn.check)
+            yield Runs(scores, single, numbers, self.members, self.candidate.member)
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """Listed rows, as the specs see them.
+
+    Attributes:
+        codes: The part of each row along each spec, shape (specs, rows).
+        target: Its class, shape (rows,).
+        counts: How often it occurs, shape (rows,).
+        sizes: Parts of each spec.
+        classes: Classes of the target.
+    """
+
+    codes: np.ndarray
+    target: np.ndarray
+    counts: np.ndarray
+    sizes: tuple[int, ...]
+    classes: int
+
+    def member_scores(
+        self, size: int, score: Callable[[np.ndarray], np.ndarray], check: Callable[[], None]
+    ) -> np.ndarray:
+        """The exact score of every ``size`` of the specs.
+
+        Args:
+            size: How many specs make a member.
+            score: Scores tables of shape (..., cells, classes).
+            check: Called now and then; what it raises ends the work.
+
+        Returns:
+            int64, shape (members,), in the order of ``itertools.combinations``.
+        """
+        weights = None if (self.counts == 1).all() else self.counts  # to weigh takes longer
+        scores: list[np.ndarray] = []
+        for first, prefix, cells in self._prefixes(size):
+            # Every member that continues this prefix by one more spec.
+            start = first
+            while start < len(self.sizes):
+                check()
+                stop = self._alike(start, cells)
+                joint, count = self._joined(prefix, cells, slice(start, stop))
+                # Two members of 8 cells and 2 classes: the second one's keys begin at 16.
+                member = np.arange(stop - start)[:, None]
+                keys = (member * count + joint) * self.classes + self.target
+                weighed = None if weights is None else np.broadcast_to(weights, keys.shape).ravel()
+                table = np.bincount(keys.ravel(), weighed, (stop - start) * count * self.classes)
+                counted = table.astype(np.int64, copy=False).reshape(stop - start, count, self.classes)
+                scores.append(score(counted))
+                start = stop
+        return np.concatenate(scores).astype(np.int64)
+
+    def _alike(self, start: int, cells: int) -> int:
+        """Where a stretch of specs of as many parts ends that are counted together; the call for each is dear."""
+        room = AT_ONCE // max(len(self.target), cells * self.sizes[start] * self.classes, 1)
+        stop = start + 1
+        while stop < min(len(self.sizes), start + room) and self.sizes[stop] == self.sizes[start]:
+            stop += 1
+        return stop
+
+    def _prefixes(
+        self, size: int, first: int = 0, cell: np.ndarray | None = None, cells: int = 1
+    ) -> Iterator[tuple[int, np.ndarray, int]]:
+        """All choices of ``size - 1`` specs, in lexicographic order.
+
+        Yields:
+            Where the next spec may start, each row's joint cell, and how many cells there are.
+        """
+        cell = np.zeros(self.codes.shape[1], dtype=np.int64) if cell is None else cell
+        if size == 1:
+            yield first, cell, cells
+            return
+        # Triples of four specs: 0 1 is continued by 2 and by 3, 0 2 by 3, and 1 2 by 3.
+        for spec in range(first, len(self.sizes) - size + 1):
+            joint, count = self._joined(cell, cells, slice(spec, spec + 1))
+            yield from self._prefixes(size - 1, spec + 1, joint[0], count)
+
+    def _joined(self, cell: np.ndarray, cells: int, specs: slice) -> tuple[np.ndarray, int]:
+        """Each row's cell with one more spec, for some specs of as many parts, and how many cells there are."""
+        # Parts 1, 2 and 3 of specs of 2, 3 and 4 parts: cell 1 * 3 + 2 = 5, and then 5 * 4 + 3 = 23.
+        size = self.sizes[specs.start]
+        joint, count = cell * size + self.codes[specs], cells * size
+        if count * self.classes > max(DENSE_CELLS, 2 * len(cell)):
+            # Most cells are empty, and an empty cell adds nothing to a score: number the others.
+            occupied, number = np.unique(joint, return_inverse=True)
+            joint, count = number.reshape(joint.shape), max(1, len(occupied))
+        return joint, count

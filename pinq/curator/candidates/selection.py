@@ -18,8 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from pinq.curator.candidates.families import AnyCrossScorer, AnyCutScorer, AnyGroupingScorer
-from pinq.curator.candidates.scorer import Frame, Runs, Scorer, SplitScorer
+from pinq.curator.candidates.scorer import (
+    AnyCrossScorer,
+    AnyCutScorer,
+    AnyGroupingScorer,
+    Frame,
+    Runs,
+    Scorer,
+    SplitScorer,
+)
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted
 from pinq.curator.work import MAX_MEMBERS, SCORING, Counted
 from pinq.errors import QueryError

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from pinq.curator.candidates import families, scorer
+from pinq.curator.candidates import scorer
 from pinq.curator.candidates.scorer import Frame, Occupation
 from pinq.curator.work import Counted
 from pinq.engine.tables import Sparse
@@ -47,7 +47,7 @@ def test_cuts_of_a_fine_grid_score_alike_in_pieces_of_any_size(monkeypatch: pyte
     classes = {"type": "categorical", "values": list(range(CLASSES))}
     schema = Policy(dataset="d", cap=1, max_rows=10**4, columns={"a": numeric, "y": classes}).schema_
     frame = Frame(schema, Gini("y"))
-    cuts = families.AnyCutScorer(AnyCut("a"), frame)
+    cuts = scorer.AnyCutScorer(AnyCut("a"), frame)
     random = np.random.default_rng(1)
     # The third part is empty; the first has rows at the last code, which are missing.
     part = random.choice([0, 1, 3], 2000)
@@ -75,7 +75,7 @@ def test_cuts_of_many_classes_take_memory_for_some_codes_at_a_time() -> None:
         "y": {"type": "categorical", "values": list(range(classes))},
     }
     schema = Policy(dataset="d", cap=1, max_rows=10**4, columns=columns).schema_
-    cuts = families.AnyCutScorer(AnyCut("a"), Frame(schema, Gini("y")))
+    cuts = scorer.AnyCutScorer(AnyCut("a"), Frame(schema, Gini("y")))
     places = np.arange(codes) * classes + np.arange(codes) % classes
     table = Sparse(places, np.ones(codes, dtype=np.int64))
     counted = Counted(PartSet([Block(Part())]), [table])

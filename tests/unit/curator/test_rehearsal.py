@@ -206,7 +206,7 @@ def test_an_answer_that_is_there_is_given_whatever_a_rehearsal_says(
 
 def test_every_list_of_candidates_is_rehearsed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parts that choose from lists of their own, each kind of candidate is among those rehearsed."""
-    monkeypatch.setattr("pinq.curator.candidates.families.AnyCutScorer.runs", None)
+    monkeypatch.setattr("pinq.curator.candidates.scorer.AnyCutScorer.runs", None)
     parts = opened(50).partition(Cuts("age", tuple(range(10, 90))))
     lists: list[list[Any]] = [[Cuts("age", (50,))] for _ in range(len(parts))]
     lists[17] = [AnyCut("admitted")]

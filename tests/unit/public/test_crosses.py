@@ -26,7 +26,7 @@ from pinq import (
     SquaredError,
     Values,
 )
-from pinq.curator.candidates.families import Crossing
+from pinq.curator.candidates.scorer import Crossing
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
 from tests.handles import simulated
@@ -73,7 +73,7 @@ def test_every_member_is_scored_by_its_own_table(
     score: Any, size: int, dense: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all cells or the occupied ones alone: the score is that of each member's own table."""
-    monkeypatch.setattr("pinq.curator.candidates.families.DENSE_CELLS", dense)
+    monkeypatch.setattr("pinq.curator.candidates.scorer.DENSE_CELLS", dense)
     codes, target = codes_of(rows_of(250))
     sizes = [bind(spec, SCHEMA).size for spec in SPECS]
     expected = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinq.curator.candidates.families import subset_sums
+from pinq.curator.candidates.scorer import subset_sums
 from pinq.errors import QueryError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
