@@ -224,7 +224,6 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
     grid; a categorical one, not again on the same path, is split into two random groups of its
     values.
     """
-    used = {axis.column for partition, _ in part.steps() for axis in partition.axes}
     for number in random.permutation(len(names)).tolist():
         name = names[number]
         if name in schema.numeric_columns:
@@ -232,7 +231,7 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
             low, high = part.interval(name, column)
             if high - low > 1:
                 return Cuts(name, (column.cut_before(int(random.integers(low + 1, high))),))
-        elif name not in used:
+        elif not part.splits_by(name):
             return _random_groups(name, schema.categorical(name), random)
     return None
 

@@ -114,8 +114,8 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np
     nth = np.empty(codes.rows, dtype=np.uint32)
     nth[order] = 1 + np.arange(codes.rows) - np.repeat(starts, np.diff(starts, append=codes.rows))
     # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
-    numbers = " || ',' || ".join(f"n{number}" for number in range(len(names)))
-    text = f"'{salt.hex()}:' || {numbers} || '#' || nth"
+    numbers = ", ".join(f"n{number}" for number in range(len(names)))
+    text = f"concat('{salt.hex()}:', concat_ws(',', {numbers}), '#', nth)"  # a chain of || copies each beginning again
     coins, end = [], 0
     for block in codes.blocks:
         check()
