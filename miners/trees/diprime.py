@@ -20,7 +20,7 @@ from miners.growth.candidates import (
     require_criterion,
 )
 from miners.growth.fitted_nodes import OpenNode, released_nodes
-from miners.growth.frontier import Level, Problem, SplitCandidate
+from miners.growth.frontier import Level, Problem
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
 from pinq.public.epsilon import Epsilon, EpsilonLike
@@ -38,7 +38,6 @@ class DiPriMeDefaults(NamedTuple):
         share: Of epsilon, for the splits.
         criterion: For regression.
         depth_follows_epsilon: Whether it does; else the depth is the paper's.
-        parts_of_share: Into how many questions a level's share goes.
     """
 
     features: int | None
@@ -46,12 +45,11 @@ class DiPriMeDefaults(NamedTuple):
     share: float
     criterion: str
     depth_follows_epsilon: bool
-    parts_of_share: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiPriMeStrategy(ForestStrategy):
-    """Splits in two by one of a few random attributes.
+class DiPriMeBest(ForestStrategy):
+    """The median of each of some attributes, then the attribute whose median splits best.
 
     Attributes:
         split_share: Share of epsilon for the splits; a tree without splits has all for its leaves.
@@ -59,57 +57,22 @@ class DiPriMeStrategy(ForestStrategy):
 
     split_share: Fraction
 
-    defaults: ClassVar[DiPriMeDefaults]
-
-    @property
-    def split_weight(self) -> int:
-        """What each question to a node weighs."""
-        return self.split_share.numerator
-
-    def leaf_weight(self) -> int:
-        """Returns the weight of all that a leaf is asked, beside all levels of splits."""
-        # Four fifths for splits, three levels of one question: each weighs 4 and the leaf 3, of 15.
-        rest = self.split_share.denominator - self.split_share.numerator
-        return max(1, self.depth) * self.defaults.parts_of_share * rest
-
-    def offered(self, level: Level) -> list[list[SplitCandidate]]:
-        """Draws the attributes that each node looks at; returns all their splits in two."""
-        drawn = self.drawn([self.names] * len(level.nodes))
-        return [list(families(self.schema, names)) for names in drawn]
-
-
-class DiPriMeBest(DiPriMeStrategy):
-    """Attribute and cut, or group of values, are chosen together, by one tree on all rows."""
-
-    defaults = DiPriMeDefaults(
-        features=None, trees=1, share=0.8, criterion="absolute_error", depth_follows_epsilon=True, parts_of_share=1
-    )
-
-    def node_questions(self, level: int) -> list[StepQuestion]:
-        """Returns one choice."""
-        asked = f"best split by {many(self.features, 'attribute')}, cuts and groups included"
-        return [self.choice_question(StepName.SPLIT, asked, self.split_weight)]
-
-    def choose(self, level: Level) -> Sequence[Split | None]:
-        """Chooses among all splits in two of the attributes that a node looks at."""
-        return self.ask_choices(level.parts, self.offered(level), self.recipe.step(StepName.SPLIT, level.number))
-
-
-class DiPriMePaper(DiPriMeStrategy):
-    """The median of each of a few attributes, then the attribute whose median splits best."""
-
-    textbook = True
-    defaults = DiPriMeDefaults(
-        features=5, trees=10, share=0.5, criterion="squared_error", depth_follows_epsilon=False, parts_of_share=2
+    defaults: ClassVar[DiPriMeDefaults] = DiPriMeDefaults(
+        features=None, trees=1, share=0.8, criterion="absolute_error", depth_follows_epsilon=True
     )
 
     def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns the medians, which share one loss, and the choice among them."""
-        medians = f"median of each of {many(self.features, 'attribute')}"
+        medians, weight = f"median of each of {many(self.features, 'attribute')}", self.split_share.numerator
         return [
-            StepQuestion(StepName.MEDIAN, "exp_mech", medians, self._imbalance, self.split_weight),
-            self.choice_question(StepName.SPLIT, f"best of {many(self.features, 'median')}", self.split_weight),
+            StepQuestion(StepName.MEDIAN, "exp_mech", medians, self._imbalance, weight),
+            self.choice_question(StepName.SPLIT, f"best of {many(self.features, 'median')}", weight),
         ]
+
+    def leaf_weight(self) -> int:
+        """Returns the weight of all that a leaf is asked, beside all levels of splits."""
+        # Four fifths for splits, three levels of two questions: each weighs 4 and the leaf 6, of 30.
+        return 2 * max(1, self.depth) * (self.split_share.denominator - self.split_share.numerator)
 
     def _imbalance(self, epsilon: Epsilon) -> tuple[float, str]:
         # One row moves the balance of two sides by 2; each of the medians has its part of the
@@ -117,9 +80,11 @@ class DiPriMePaper(DiPriMeStrategy):
         return float(2 * self.features / epsilon.per_row(self.schema.distance)), "rows of imbalance"
 
     def choose(self, level: Level) -> Sequence[Split | None]:
-        """Finds the medians of the attributes that a node looks at, then chooses among them."""
+        """Finds the medians of the attributes that each node looks at, then chooses among them."""
         step = self.recipe.step(StepName.MEDIAN, level.number)
-        answers = level.parts.exp_mech(self.offered(level), score=Balance(), epsilon=step.epsilon, each=True)
+        drawn = self.drawn([self.names] * len(level.nodes))
+        offered = [list(families(self.schema, names)) for names in drawn]
+        answers = level.parts.exp_mech(offered, score=Balance(), epsilon=step.epsilon, each=True)
         medians = [[cast(Split, median) for median in own if median is not None] for own in answers]
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
 
@@ -130,12 +95,19 @@ class DiPriMePaper(DiPriMeStrategy):
         """
         return [self.recipe.step(StepName.MEDIAN, level)]
 
+
+class DiPriMePaper(DiPriMeBest):
+    """The same by the textbook exponential mechanism, a few attributes a node, and answers as they came."""
+
+    textbook = True
+    defaults = DiPriMeDefaults(features=5, trees=10, share=0.5, criterion="squared_error", depth_follows_epsilon=False)
+
     def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
         """Returns the answers as they came."""
         return [released_nodes(nodes, self.problem.classes) for nodes in trees]
 
 
-VARIANTS: Mapping[str, type[DiPriMeBest] | type[DiPriMePaper]] = {"best": DiPriMeBest, "paper": DiPriMePaper}
+VARIANTS: Mapping[str, type[DiPriMeBest]] = {"best": DiPriMeBest, "paper": DiPriMePaper}
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -156,7 +128,7 @@ class DiPriMe(ForestMiner):
     def _finds_range(self) -> bool:
         return self.variant != "paper"
 
-    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> DiPriMeStrategy:
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> DiPriMeBest:
         require_word("variant", self.variant, tuple(VARIANTS))
         kind = VARIANTS[self.variant]
         criterion = self._criterion(kind)
@@ -179,12 +151,12 @@ class DiPriMe(ForestMiner):
             random=self._generator(),
         )
 
-    def _criterion(self, kind: type[DiPriMeStrategy]) -> str:
+    def _criterion(self, kind: type[DiPriMeBest]) -> str:
         criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
         default = kind.defaults.criterion if self._numeric_target else "gini"
         return require_criterion(default if self.criterion is None else self.criterion, criteria)
 
-    def _depth(self, kind: type[DiPriMeStrategy], problem: Problem, names: Sequence[str], trees: int) -> int:
+    def _depth(self, kind: type[DiPriMeBest], problem: Problem, names: Sequence[str], trees: int) -> int:
         """Levels: those asked for, the paper's, or as for ``DiffPC45``; fewer for regression."""
         if self.max_depth is not None:
             return whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
@@ -261,10 +233,10 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
     """A forest that predicts the values of a categorical column, grown level by level.
 
     Every node is split in two: a numeric column at a point of its public grid, a categorical column
-    into two groups of its values. "best" selects column and point together, by one noisy selection.
-    "paper" finds the noisy median of each of a few random columns, and then selects the column
-    whose median splits best. All nodes of a level, of all trees on shards, are one request and one
-    charge ("best"), or two ("paper").
+    into two groups of its values. The noisy median of each column is found first, and then the
+    column whose median splits best is selected. All nodes of a level, of all trees on shards, are
+    two requests and two charges. ``DiffPC45`` selects among all cuts instead, and is more accurate
+    where the cuts that matter are not near medians.
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
@@ -295,8 +267,8 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: in a tree of d levels each node is asked at rho epsilon / d: one choice, or half of
-        that for K medians together (each at rho epsilon / 2dK) and half for the choice among them;
+        Why: in a tree of d levels each node is asked at rho epsilon / d: half of that for K medians
+        together (each at rho epsilon / 2dK) and half for the choice among them;
         each leaf is asked for its classes at (1 - rho) epsilon, and one that is reached early at
         all that its path has left. ``stopping`` is one more question of each whole tree, at its
         share of the leaves' epsilon (privacy.md 3.4). Nodes of a level are disjoint, so each path
@@ -312,10 +284,11 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
         rows, stops where a node is exactly empty, deals the rows into shards of exactly equal size,
         and the code spends epsilon / 2 on each of K medians. "paper" is the same algorithm with
         each of these put right: two-bin averages, fixed depth, independent coins, a K-th each. What
-        "best" does otherwise: one choice in place of K + 1; no factor 2 in its exponent; estimates
-        of all nodes that agree; class probabilities that are shrunk towards the parent's according to the noise; a
-        depth that follows public facts. One tree is its default, for at the sizes and budgets that
-        it was tried on, more trees, each with fewer rows or less epsilon, were worse:
+        "best" does otherwise: the choice among medians is made without the factor 2 in its
+        exponent, at four fifths of epsilon for all splits, among all columns; estimates of all
+        nodes agree; class probabilities are shrunk towards the parent's according to the noise; the
+        depth follows public facts. One tree is its default, for at the sizes and budgets that it
+        was tried on, more trees, each with fewer rows or less epsilon, were not better:
         docs/forests.md has the figures.
 
     References:

@@ -22,7 +22,7 @@ from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
 from miners.scorecards.shares import rows_epsilon
 from miners.synthesizer.synthesizer import Synthesizer
 from miners.trees.diffp_c45 import DiffPC45
-from miners.trees.diprime import DiPriMeTreeClassifier, DiPriMeTreeRegressor
+from miners.trees.diprime import DiPriMeTreeRegressor
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         Scorecard
         | ScorecardRegressor
         | DiffPC45
-        | DiPriMeTreeClassifier
         | DiPriMeTreeRegressor
         | LinearDiscriminant
         | LinearRegression
@@ -203,7 +202,6 @@ def _considered(facts: Facts, epsilon: EpsilonLike) -> list[Alternative]:
             Scorecard: "where attributes add up, or shares will be used as such; a page to print",
             DiffPC45: "where attributes act together: rules, positions, sensors; numeric columns",
             LinearDiscriminant: "many numeric columns that correlate, and several classes: measurements, images",
-            DiPriMeTreeClassifier: "as DiffPC45, and as good; each node looks at a few random attributes",
         }
     uses[Synthesizer] = "where one fit is to serve several targets, or a model of another library"
     return [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]
