@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)  # a file's tests stay together, with what they share
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Noise is the same each time a test runs, but for tests of the noise itself."""
+    from tests.coins import COINS, seed_of, take_over
+
+    take_over()
+    COINS.seed(seed_of(item.nodeid))
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """What several tests share does not depend on which of them is the first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    from tests.coins import COINS, seed_of
+
+    name = f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]"
+    with COINS.apart(seed_of(name)):
+        return (yield)
+
+
 def pytest_collection_finish() -> None:
     """From here on garbage is looked for, and only among what the tests themselves make."""
     gc.freeze()
@@ -71,13 +95,6 @@ def figures_are_closed() -> Iterator[None]:
     yield
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close("all")
-
-
-@pytest.fixture(autouse=True)
-def nothing_was_rehearsed() -> None:
-    """A test that breaks what reads rows finds no kind of request that passed before it."""
-    if (rehearsal := sys.modules.get("pinq.curator.monitor")) is not None:
-        rehearsal.passed_under.cache_clear()
 
 
 @pytest.fixture

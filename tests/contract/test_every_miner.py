@@ -27,6 +27,7 @@ from pinq.provider.local import made_up
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
 from tests.catalogue import FORMS, MINERS, Form
+from tests.coins import COINS
 from tests.handles import ledger_of, simulated
 from tests.people import SCHEMA
 
@@ -56,7 +57,7 @@ def untouched() -> Iterator[Any]:
 
 @lru_cache(maxsize=len(FORMS))
 def _fitted(form: str) -> Any:
-    with handle() as h:
+    with COINS.apart(form), handle() as h:
         chosen = next(candidate for candidate in FORMS if str(candidate) == form)
         return chosen.built(epsilon=Fraction(1, 2)).fit(h, TARGETS[chosen.learns])
 
