@@ -519,7 +519,7 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
         ),
     )
     with (
-        pinq.connect(server.url(), token=token, timeout=2, **server.words()) as far,
+        pinq.connect(server.url(), token=token, timeout=5, **server.words()) as far,
         pinq.open(policy, analyst="terms") as near,
     ):
         for handle in (far, near):

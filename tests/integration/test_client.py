@@ -168,6 +168,28 @@ def test_patience_ends(connect: Callable[..., Any], monkeypatch: pytest.MonkeyPa
     assert len(bodies) == 1, "waiting could not have helped"
 
 
+def test_an_attempt_has_what_the_ones_before_it_left(
+    connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 3 s two 503 take one second each, and pauses a part: the third attempt may take the rest and no more."""
+    now, ends = 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def overloaded(request: httpx.Request) -> httpx.Response:
+        ends.append(now + request.extensions["timeout"]["read"])
+        sleep(1)
+        return httpx.Response(503)
+
+    monkeypatch.setattr("pinq.analyst.client.time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    handle, _ = connect([overloaded] * 9, timeout=3)
+    with pytest.raises(pinq.Unavailable):
+        handle.noisy_count(epsilon=0.1)
+    assert ends == pytest.approx([3, 3, 3])
+
+
 @pytest.mark.parametrize("text", ["", "hello", "{}", '{"code": 3}', '{"id": "x", "verb": "noisy_count"}'])
 def test_what_is_no_answer(text: str, connect: Callable[..., Any]) -> None:
     """A 200 that is no answer is not taken for one."""

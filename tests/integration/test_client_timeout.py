@@ -19,46 +19,6 @@ from pinq.analyst.client import RemoteSession
 from pinq.public.queries import Request
 
 
-def test_a_server_that_hangs_after_503s_is_given_up_in_time() -> None:
-    """Two 503 after a second each, then silence: the third attempt has only what is left of 3 s, or the end would come after 5."""
-    stop = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            held: list[socket.socket] = []
-            while not stop.is_set():
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                held.append(connection)
-                if len(held) <= 2:
-                    connection.recv(65536)
-                    time.sleep(1)
-                    connection.sendall(
-                        b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                    )
-                    connection.close()
-            for one in held:
-                one.close()
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        started = time.monotonic()
-        with pytest.raises(pinq.Unavailable):
-            pinq.connect(
-                f"http://127.0.0.1:{listener.getsockname()[1]}/people",
-                token="pinq_" + "a" * 43,
-                timeout=3,
-                insecure_http=True,
-            )
-        assert time.monotonic() - started < 5
-        stop.set()
-        with socket.create_connection(listener.getsockname()):
-            pass
-        thread.join(5)
-
-
 @contextmanager
 def listening(serve: Callable[[socket.socket], object]) -> Iterator[int]:
     """A port at which every connection is served so, and closed."""

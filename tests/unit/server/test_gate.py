@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a request's work lets in by memory, and whom only by the ledger."""
+"""Whom a request's work lets in by memory, and whom only by the ledger; and when its answer leaves."""
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from pinq.curator.work import Stopped
 from pinq.errors import BudgetExceeded, NotAuthorised, PinqError, QueryError
+from pinq.server.gate import REFUSAL_SECONDS, Gate
 from pinq.server.replies import Visit, begun, remembered
 
 REFUSED = BudgetExceeded("much", asked=2, remaining=1, scope="")  # type: ignore[arg-type]
@@ -50,3 +52,46 @@ def test_a_grant_that_has_ended_learns_nothing_but_that(error: Exception) -> Non
     with pytest.raises((PinqError, Stopped)) as raised:
         remembered(work, visit(known=True, valid=True), b"")
     assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("known", "took", "waits"),
+    [(True, 0.1, 0.4), (True, 0.7, 0.3), (True, 2.2, 0.3), (False, 0.1, 1.9), (False, 2.5, 1.5)],
+)
+def test_an_answer_leaves_at_the_end_of_a_time_bucket(
+    monkeypatch: pytest.MonkeyPatch, known: bool, took: float, waits: float
+) -> None:
+    """Of its dataset's buckets of half a second; of the longest, 2 s, where a token opened nothing. And only once."""
+    slept = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    datasets: Any = {
+        name: SimpleNamespace(policy=SimpleNamespace(padding_seconds=seconds))
+        for name, seconds in [("a", 0.5), ("b", 2.0)]
+    }
+    monkeypatch.setattr("pinq.server.gate.asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("pinq.server.gate.time", SimpleNamespace(monotonic=lambda: 100.0 + took))
+    gate, one = Gate.__new__(Gate), Visit("a", "digest", dataset=datasets["a"] if known else None, clock=100.0)
+    gate.datasets = datasets
+    for _ in range(2):
+        asyncio.run(gate._pad(one))
+    assert slept == pytest.approx([waits])
+
+
+def test_without_padding_a_refusal_alone_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as a look into a ledger takes at most, so that it does not tell whether there was one."""
+    monkeypatch.setattr("pinq.server.gate.time", SimpleNamespace(monotonic=lambda: 100.0))
+    bare: Any = SimpleNamespace(policy=SimpleNamespace(padding_seconds=0.0))
+    gate = Gate.__new__(Gate)
+    gate.datasets = {"a": bare}  # type: ignore[assignment]
+    slept = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("pinq.server.gate.asyncio", SimpleNamespace(sleep=sleep))
+    for dataset in (bare, None):
+        asyncio.run(gate._pad(Visit("a", "digest", dataset=dataset, clock=99.999)))
+    assert slept == pytest.approx([REFUSAL_SECONDS - 0.001])
