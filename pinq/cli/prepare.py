@@ -136,12 +136,6 @@ Like = Annotated[
 Output = Annotated[
     Path | None, option("-o", "--output", metavar="FILE", help="The file to write; by default it is printed.")
 ]
-Accepted = Annotated[
-    list[str] | None,
-    option("--accept", metavar="NAME", help="Confirm columns.age.upper, or columns.age for all of it. Repeatable."),
-]
-Because = Annotated[str | None, option("--because", metavar="TEXT", help="The public source of the value.")]
-NewValue = Annotated[str | None, option("--value", metavar="YAML", help="Replace the one named value by this.")]
 UriEnv = Annotated[
     str | None,
     option("--uri-env", metavar="NAME", help="DATA is a table of the database whose URI this variable holds."),
@@ -235,9 +229,12 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
 @guarded
 def review(
     policy: PolicyFile,
-    accept: Accepted = None,
-    because: Because = None,
-    value: NewValue = None,
+    accept: Annotated[
+        list[str] | None,
+        option("--accept", metavar="NAME", help="Confirm columns.age.upper, or columns.age for all of it. Repeatable."),
+    ] = None,
+    because: Annotated[str | None, option("--because", metavar="TEXT", help="The public source of the value.")] = None,
+    value: Annotated[str | None, option("--value", metavar="YAML", help="Replace the one named value by this.")] = None,
 ) -> None:
     """Review each value that waits for it, and record the reasons.
 

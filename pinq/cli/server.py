@@ -97,30 +97,24 @@ def serve(
     raise typer.Exit(start.run())
 
 
-Target = Annotated[
-    str, argument("FOLDER|URL|LEDGER", "A provider's folder, an analyst's dataset, or an auditor's ledger.")
-]
-TokenFile = Annotated[
-    Path | None, option("--token-file", metavar="FILE", help="For a URL: the file with the token, of mode 0600.")
-]
-LocalPort = Annotated[
-    int, typer.Option(metavar="PORT", min=0, max=65535, help="The port on this machine; 0 for any free one.")
-]
-Origin = Annotated[
-    str | None,
-    option("--origin", metavar="URL", help="The address at which a proxy shows it: https://bench.example.org."),
-]
-
-
 @commands.command(rich_help_panel="In a browser")
 @guarded
 def workbench(
-    target: Target,
-    token_file: TokenFile = None,
+    target: Annotated[
+        str, argument("FOLDER|URL|LEDGER", "A provider's folder, an analyst's dataset, or an auditor's ledger.")
+    ],
+    token_file: Annotated[
+        Path | None, option("--token-file", metavar="FILE", help="For a URL: the file with the token, of mode 0600.")
+    ] = None,
     verify: ask.Verify = None,
     insecure_http: ask.InsecureHttp = False,
-    port: LocalPort = 0,
-    origin: Origin = None,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="The port on this machine; 0 for any free one.")
+    ] = 0,
+    origin: Annotated[
+        str | None,
+        option("--origin", metavar="URL", help="The address at which a proxy shows it: https://bench.example.org."),
+    ] = None,
 ) -> None:
     """Review, grant, query and audit in a browser on this machine.
 

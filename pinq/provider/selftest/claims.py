@@ -16,7 +16,7 @@ on one copy. ``max_rows`` is declared for one copy: that is the table for which 
 from __future__ import annotations
 
 import math
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -194,14 +194,13 @@ def in_process(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryable]]:
 @contextmanager
 def through_a_server(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryable]]:
     """Serves all worlds by ``pinq serve`` on this machine, and connects to each."""
-    port = _free_port()
-    command = [sys.executable, "-c", MAIN, "serve", *(str(world.policy) for world in worlds)]
+    policies = (str(world.policy) for world in worlds)
+    command = [sys.executable, "-c", MAIN, "serve", *policies, "--port", "0", "--insecure-http"]
     log = worlds[0].policy.with_suffix(".log")
     with log.open("wb") as output:
-        server = subprocess.Popen([*command, "--port", str(port), "--insecure-http"], stdout=output, stderr=output)
+        server = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        _wait(port, server, log)
-        root = f"http://127.0.0.1:{port}"
+        root = _address(server, log)
         handles = [
             connect(f"{root}/{world.policy.stem}", token=world.token, insecure_http=True, timeout=600.0)
             for world in worlds
@@ -214,20 +213,14 @@ def through_a_server(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryabl
         server.wait(timeout=STARTING)
 
 
-def _wait(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+    """Waits until a server says where it listens. ``Unavailable`` where it does not."""
     end = time.monotonic() + STARTING
-    while time.monotonic() < end and server.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+    while (said := re.search(r"^Serving .* on (\S+)\. ", log.read_text(errors="replace"), re.MULTILINE)) is None:
+        if time.monotonic() > end or server.poll() is not None:
+            raise Unavailable(f"The server of the test did not start: {log.read_text(errors='replace')[-500:]}")
         time.sleep(0.05)
-    raise Unavailable(f"The server of the test did not start: {log.read_text(errors='replace')[-500:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return said[1]
 
 
 EPSILON = Fraction(3, 2)
