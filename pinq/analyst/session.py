@@ -18,6 +18,8 @@ from pinq.public.schema import Schema
 class Session(Protocol):
     """Answers one analyst's requests; the wall lies behind it.
 
+    Several threads may ask at once, as those of a ``Federation`` do.
+
     Attributes:
         name: What the provider calls the table.
         account: From which grant it spends: the same for two sessions of one analyst at one ledger.
