@@ -58,7 +58,7 @@ def laplace(
         likelihoods differ by at most a**(-sensitivity) = exp(epsilon). The scale is rounded up, so
         floats can only add noise. An answer that stops at 64 bits is computed from one that does not.
         Exact: sampled in integers and fractions (``noise.py``). Held by:
-        tests/privacy/test_mechanisms.py, tests/privacy/test_exact_noise.py.
+        tests/privacy/test_mechanisms.py, tests/privacy/test_noise_by_digits.py.
 
     References:
         Ghosh, Roughgarden & Sundararajan 2009.

@@ -21,7 +21,7 @@ Privacy:
     Nothing overflows. The last digit has a scale of at most 1, so its table ends by j = 45. With
     64**n < 64 scale <= 2^56, numbers that tables decide are below 46 * 2^56 < 2^62. Those that more
     bits decide, and all of larger scales, are Python's; an answer stops at 64 bits, noise and all.
-    Held by: tests/privacy/test_exact_noise.py.
+    Held by: tests/privacy/test_noise_by_digits.py.
 
 References:
     Ghosh, Roughgarden & Sundararajan 2009 (the law); Knuth & Yao 1976 (bits as they are needed).

@@ -67,6 +67,20 @@ def every_row() -> Any:
 EVERYTHING = Cross((Values("a"), Values("x"), Values("z"), Cuts("fine", (1, 2, 2**20 - 1))))
 
 
+@pytest.mark.parametrize("pairs", ["all", "squares"])
+def test_a_fixed_column_does_not_decide_how_far_its_row_is_shortened(pairs: Any) -> None:
+    """A regression's target in its own norm would weigh rows by it, and move the coefficients; without ``fixed`` it does."""
+
+    def entries_that_differ(**named: Any) -> int:
+        vectors = Products(NAMES, pairs=pairs, limit=0.9, **named).vectors(SCHEMA)
+        cells = [np.full(4, axis.size - 2) for axis in vectors.inputs]
+        cells[NAMES.index("x")] = np.arange(4)
+        return int((np.ptp(vectors.words(cells), axis=1) > 0).sum())
+
+    assert entries_that_differ(fixed="x") == 1
+    assert entries_that_differ() > 1
+
+
 @every_vector
 def test_no_row_moves_the_sums_further_than_their_noise_is_for(vector: Any, every_row: Any) -> None:
     """Over all rows the largest L1 change is at most the sensitivity, and nearly that; whole numbers all the way."""
