@@ -347,13 +347,13 @@ class SplitScorer(Scorer[Spec]):
         return cells
 
 
-FLIP_CUTS = 256  # among more cuts of one column many score alike, and the two mechanisms have nearly the same law
+MOST_FLIPPED = 256  # among more members of one family many score alike, and the two mechanisms have nearly the same law
 
 
 class AnyCutScorer(Scorer[AnyCut]):
     """Scores all cuts at once, by sums of what is below each."""
 
-    most_flipped = FLIP_CUTS
+    most_flipped = MOST_FLIPPED
 
     def __init__(self, candidate: AnyCut, frame: Frame) -> None:
         super().__init__(candidate, frame)
@@ -440,6 +440,8 @@ class AnyCutScorer(Scorer[AnyCut]):
 
 class AnyGroupingScorer(Scorer[AnyGrouping]):
     """Scores all bipartitions at once, by the sums of what their values have."""
+
+    most_flipped = MOST_FLIPPED
 
     def __init__(self, candidate: AnyGrouping, frame: Frame) -> None:
         super().__init__(candidate, frame)
