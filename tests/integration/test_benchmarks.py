@@ -275,7 +275,7 @@ def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None
 
 
 OF_ONE_RUN = ("growth.csv", "mapped.csv", "table-6.csv", "wire.csv", "runs.csv")  # times, bytes, a line for each run
-OTHERWISE = ("errors.csv",)  # its column `runs` says it
+OTHERWISE = ("errors.csv", "origins.csv")  # the column `runs` says it; which code made each figure
 LINES_OF_RUNS = ("coverage-", "miners-")  # a line for each run, too
 
 
