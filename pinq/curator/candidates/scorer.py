@@ -347,7 +347,7 @@ class SplitScorer(Scorer[Spec]):
         return cells
 
 
-MOST_FLIPPED = 256  # among more members of one family many score alike, and the two mechanisms have nearly the same law
+MOST_FLIPPED = 256  # of more, many score alike: the exponential mechanism falls short by at most two rows more
 
 
 class AnyCutScorer(Scorer[AnyCut]):
