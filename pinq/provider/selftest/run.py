@@ -11,7 +11,6 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import pyarrow as pa
@@ -390,7 +390,7 @@ def _in_turns(series: Sequence[_Series], limit: Time) -> int:
         for each in series:
             each.ask()
         drawn = min(len(each.outcomes) for each in series)
-        if drawn >= limit.draws or time.monotonic() >= limit.end:
+        if drawn >= limit.draws or monotonic() >= limit.end:
             return drawn
 
 
@@ -524,7 +524,7 @@ def selftest(
     """
     if not is_number(minutes, 0.05, 24 * 60):
         raise QueryError(f"is {minutes!r}", parameter="minutes", allowed="a number from 0.05 to 1440")
-    began, at = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    began, at = monotonic(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     left_out: list[str] = []
     loaded = None if policy is None else load_policy(policy)
     results: list[Result] = [] if loaded is None else _checked(loaded, left_out)
@@ -533,19 +533,19 @@ def selftest(
     steps = _steps(server, claims)
     for done, (name, seconds, measure) in enumerate(steps):
         progress(Progress(done, len(steps), name))
-        left = began + 60 * minutes - time.monotonic()
+        left = began + 60 * minutes - monotonic()
         if left <= 0:
             left_out.append(name)
             continue
         pace = min(1.0, left / sum(later for _, later, _ in steps[done:]))
-        limit = Time(max(FEWEST, round(DRAWS * pace)), time.monotonic() + 2 * pace * seconds)
+        limit = Time(max(FEWEST, round(DRAWS * pace)), monotonic() + 2 * pace * seconds)
         with tempfile.TemporaryDirectory(prefix="pinq-selftest-") as folder:
             results += measure(Path(folder), limit)
     progress(Progress(len(steps), len(steps), ""))
     return Report(
         __version__,
         at,
-        time.monotonic() - began,
+        monotonic() - began,
         "through a server" if server else "in this process",
         tuple(result for result in results if isinstance(result, Finding)),
         tuple(result for result in results if isinstance(result, Law)),

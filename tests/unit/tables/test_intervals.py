@@ -17,12 +17,22 @@ from miners.tables.statistics import spread_bounds, widening_edges
 from pinq.errors import QueryError
 
 SURE = 1000
-RANDOM = np.random.default_rng(3)
-SHAPES = {
-    "normal": RANDOM.normal(500, 60, 4000),
-    "skewed": RANDOM.exponential(300, 4000),
-    "two": np.where(RANDOM.random(4000) < 0.5, 3, 400) + RANDOM.random(4000) * 90,
-}
+
+
+def seeded() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def shapes() -> dict[str, np.ndarray]:
+    random = seeded()
+    return {
+        "normal": random.normal(500, 60, 4000),
+        "skewed": random.exponential(300, 4000),
+        "two": np.where(random.random(4000) < 0.5, 3, 400) + random.random(4000) * 90,
+    }
+
+
+SHAPES = shapes()
 
 
 def opened(values: Any, **column: Any) -> Any:
@@ -68,7 +78,8 @@ def test_a_spread_allows_for_rows_anywhere_in_their_bins(level: float) -> None:
 
 def test_a_pile_at_a_bound_is_in_the_interval_of_its_spread() -> None:
     """A count of 0 to 511 with two rows of five on 511."""
-    rows = np.where(RANDOM.random(5000) < 0.4, 511, RANDOM.integers(0, 20, 5000))
+    random = seeded()
+    rows = np.where(random.random(5000) < 0.4, 511, random.integers(0, 20, 5000))
     (row,) = std(opened(rows, lower=0, upper=511, integer=True), "x", epsilon=2).to_frame().to_dict("records")
     assert row["low"] <= rows.std() <= row["high"]
     assert row["high"] - row["low"] < 0.2 * rows.std()
@@ -76,7 +87,7 @@ def test_a_pile_at_a_bound_is_in_the_interval_of_its_spread() -> None:
 
 def test_a_coarse_grid_is_named_and_half_a_cell_is_added() -> None:
     """Numbers up to 3,000 on a range of 10^9, whose cells are 244,141 wide."""
-    rows = np.abs(RANDOM.normal(0, 1000, 2000))
+    rows = np.abs(seeded().normal(0, 1000, 2000))
     handle = opened(rows, lower=0, upper=1e9)
     table = quantiles(handle, "x", [0.25, 0.5], epsilon=SURE)
     exact = np.quantile(rows, [0.25, 0.5], method="inverted_cdf")
