@@ -34,6 +34,7 @@ from pinq.curator.work import (
     COIN,
     MAX_SHARDINGS,
     NAMED,
+    NOISE,
     SCORING,
     SHARD,
     UNIT,
@@ -41,6 +42,7 @@ from pinq.curator.work import (
     PreparedQuery,
     Stopped,
     checking_work,
+    units,
 )
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
@@ -227,12 +229,13 @@ def test_points_look_at_so_many_axes_and_no_more() -> None:
     ],
 )
 def test_every_number_that_gets_noise_is_paid_for(verb: Any, column: Any, numbers: int) -> None:
-    """About 20 microseconds each, measured."""
+    """Whatever the parts take beside them."""
     curator = _curator(_frame(10), 10**6)
     parts = WireParts(specs=(Values("age"),), asked=((0, 0),), shape=(100,))
     request = Request(id="n", verb=verb, epsilon="0.001", column=column, parts=parts)
     query = curator._validate(request, Deadline()).query
-    assert query.work(0) >= 2 * numbers
+    assert query.draws == numbers
+    assert query.work(0) >= units(100 * numbers * NOISE)
 
 
 def test_noise_looks_at_the_turn_between_draws() -> None:
