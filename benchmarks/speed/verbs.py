@@ -5,8 +5,8 @@
     python -m benchmarks.speed.verbs --beside /tmp/old
 
 Both run in processes of their own and are called in turn, so that a drift of the machine meets both
-alike. Prints medians and ratios, and writes ``benchmarks/results/verbs.md``; with fewer rounds than
-usual, below build. Ledgers are in memory here: ``benchmarks/speed/layer.py`` has durable ones.
+alike. Prints medians and ratios of processor time, and writes ``benchmarks/results/verbs.md``; with
+fewer rounds than usual, below build. Ledgers are in memory here: ``benchmarks/speed/layer.py`` has durable ones.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
 def _head(older: Path, rounds: int) -> str:
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     commits = f"This checkout is `{commit(ROOT)}`, the older one `{commit(older)}`"
-    about = f"medians of {rounds} calls of each in turn (of a fit, a tenth), ledgers in memory"
+    about = f"processor time, medians of {rounds} calls of each in turn (of a fit, a tenth), ledgers in memory"
     return f"# Speed of the verbs beside an older checkout\n\n{commits}; {about}. {machine}."
 
 
@@ -93,7 +93,7 @@ class Worker:
         self._process.communicate()
 
     def seconds(self, verb: str) -> float:
-        """Calls a verb once; returns the seconds."""
+        """Calls a verb once; returns the processor seconds, of all its threads."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{verb}\n")
         self._process.stdin.flush()
@@ -108,7 +108,7 @@ class Worker:
 
 
 def in_turn(workers: list[Worker], verb: str, rounds: int) -> list[list[float]]:
-    """Returns the seconds of each call by each worker, after one call of each that is not counted."""
+    """Returns the processor seconds of each call by each worker, after one call of each that is not counted."""
     for worker in workers:
         worker.seconds(verb)
     seconds: list[list[float]] = [[] for _ in workers]
