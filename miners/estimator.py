@@ -69,7 +69,7 @@ class State(Protocol):
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
 
 
 class Model(State, Protocol):
@@ -196,14 +196,14 @@ class Learned(Parameterised):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
+        """Reads what ``to_json`` wrote. Raises ``QueryError`` if it is something else."""
         stored, params, cost = read_stored(cls, text, VERSION)
         miner: Self = cls(**params)
         return miner._restored(stored, cost)
 
     @abstractmethod
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
-        """Takes what ``_stored`` wrote. ``QueryError`` where it is something else."""
+        """Takes what ``_stored`` wrote. Raises ``QueryError`` if it is something else."""
 
     def _note(self, schema: Schema, features: Iterable[str], cost: Fraction) -> None:
         """Keeps what every fit leaves behind."""
@@ -450,7 +450,7 @@ class TreeClassifier(Classifier, TreeFaces):
 
 
 def public_schema(handle: object) -> Schema:
-    """Returns the schema of a handle. ``QueryError`` where something else was passed.
+    """Returns the schema of a handle. Raises ``QueryError`` if something else was passed.
 
     scikit-learn's searches print the whole traceback of a fit that failed, after a head of their
     own. A cause stands first in a traceback, so for a table the cause says what to do.

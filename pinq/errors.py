@@ -70,9 +70,8 @@ class PinqError(Exception):
     """The root of the package's errors; ``code`` is stable across releases.
 
     Attributes:
-        charged: What the failed call has cost, exact; None where that is not known. The text ends
-            with it.
-        retry_after: Seconds after which it is worth trying again; None where nobody says.
+        charged: The cost of the failed call, exact; None if it is unknown. The text ends with it.
+        retry_after: Seconds to wait before a new attempt; None if unknown.
     """
 
     code = "pinq"
@@ -81,17 +80,17 @@ class PinqError(Exception):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What goes over the wire beside the code and the text, by the names of attributes."""
+        """The attributes that are sent beside the code and the text, by name."""
         return {}
 
     def __str__(self) -> str:
         return self.worded({})
 
     def worded(self, names: Mapping[str, str]) -> str:
-        """Returns the text in the words of a face.
+        """Returns the text with the parameter names of an interface.
 
         Args:
-            names: What the face calls Python's parameters. A name that is missing stays Python's.
+            names: The interface's name of each Python parameter; others keep Python's name.
         """
         text = self._text(names).replace(f" {UNSPENT}", "")  # what a text claims by itself nobody checked
         return text if self.charged is None else f"{text} {_bill(self.charged)}"
@@ -115,12 +114,12 @@ class QueryError(Refusal, ValueError):
     """The request names something that does not exist or is not allowed.
 
     Args:
-        problem: The text; with a parameter, what is wrong with it: "is 0".
-        parameter: The parameter that is wrong, by its name in Python.
-        allowed: What it must be: "a whole number from 1 to 9". Empty where the problem says it.
+        problem: The text; with a parameter, the fault in it, as "is 0".
+        parameter: The Python name of the wrong parameter.
+        allowed: The allowed values: "a whole number from 1 to 9". Empty if the problem names them.
 
     Attributes:
-        parameter, allowed: The same; ``parameter`` is None where no parameter is wrong.
+        parameter, allowed: The same; ``parameter`` is None if no parameter is wrong.
     """
 
     code = "query"
@@ -133,14 +132,14 @@ class QueryError(Refusal, ValueError):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """The message's parts, where a parameter is wrong."""
+        """The parts of the message, if a parameter is wrong."""
         if self.parameter is None:
             return {}
         return {"parameter": self.parameter, "problem": self.problem, "allowed": self.allowed or None}
 
     @property
     def problem(self) -> str:
-        """The text without the parameter's name and what is allowed."""
+        """The text without the parameter's name and its allowed values."""
         return str(self.args[0])
 
     def _text(self, names: Mapping[str, str]) -> str:
@@ -154,10 +153,9 @@ class BudgetExceeded(Refusal):
     """The request costs more than what remains; the refusal is in the log.
 
     Attributes:
-        asked: What the request would have cost, exact.
-        remaining: What is left, exact.
-        scope: ``"analyst"`` when the analyst's own limit refused, ``"cap"`` for the cap over all
-            analysts.
+        asked: The cost of the request, exact.
+        remaining: The remaining epsilon, exact.
+        scope: ``"analyst"`` for the analyst's own limit, ``"cap"`` for the cap over all analysts.
     """
 
     code = "budget"
@@ -173,7 +171,7 @@ class BudgetExceeded(Refusal):
 
 
 class NotAuthorised(PinqError):
-    """One text for a missing, an expired and a revoked grant."""
+    """The grant is missing, expired or revoked; the text is the same for all three."""
 
     code = "not-authorised"
 
@@ -188,7 +186,7 @@ class NotAllowed(Refusal):
 
 
 class TooManyRequests(Refusal):
-    """Asked faster than allowed; ``retry_after`` says when to come back."""
+    """The queries come faster than allowed; ``retry_after`` is the number of seconds to wait."""
 
     code = "too-many-requests"
     retry_after: float
@@ -199,7 +197,7 @@ class TooManyRequests(Refusal):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """When to come back."""
+        """The seconds to wait."""
         return {"retry_after": self.retry_after}
 
 
@@ -225,7 +223,7 @@ class Unavailable(PinqError):
 class LedgerError(PinqError):
     """The ledger cannot be trusted or reached; the dataset stays closed.
 
-    The provider decides what is to be done.
+    The provider decides how to continue.
     """
 
     code = "ledger"
@@ -243,8 +241,8 @@ class SessionError(PinqError):
 class EngineError(PinqError):
     """The engine failed after the charge.
 
-    There is one text for every cause, work that was stopped among them, because the cause may
-    depend on rows.
+    The text is the same for every cause, including stopped work, because the cause may depend on
+    rows.
     """
 
     code = "engine"

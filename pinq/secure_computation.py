@@ -219,7 +219,7 @@ class SecureSession(Protocol):
     def number(self, party: str) -> int:
         """Returns the number of a party that is given by number or name.
 
-        ``SessionError`` where there is none.
+        Raises ``SessionError`` if there is none.
         """
 
 
@@ -261,7 +261,7 @@ class SecureComputation(Protocol[AnySession]):
     """An implementation of the protocols, for the sessions that it makes itself."""
 
     def load_session(self, path: Path) -> AnySession:
-        """Reads a session file. ``SessionError`` where it cannot be read or cannot be a session."""
+        """Reads a session file. Raises ``SessionError`` if it cannot be read or cannot be a session."""
 
     def draft_session(self, fields: Mapping[str, Any]) -> AnySession:
         """Makes a session of its fields, ``reveals`` filled in.
@@ -282,7 +282,7 @@ class SecureComputation(Protocol[AnySession]):
         """
 
     def certificate(self, text: str) -> bytes:
-        """Returns the first certificate of a PEM file, DER. ``ValueError`` where there is none."""
+        """Returns the first certificate of a PEM file, DER. Raises ``ValueError`` if there is none."""
 
     def hold(self, session: AnySession, table: Any) -> Holding:
         """Encodes a pandas or Arrow table; rows with a missing or undeclared value are left out."""
@@ -290,7 +290,7 @@ class SecureComputation(Protocol[AnySession]):
     def lookup_codes(self, session: AnySession, table: Any) -> np.ndarray:
         """Encodes rows to look up, shape (rows, attributes).
 
-        ``QueryError`` where a value is missing or not declared.
+        Raises ``QueryError`` if a value is missing or not declared.
         """
 
     def run(
@@ -323,6 +323,6 @@ class SecureComputation(Protocol[AnySession]):
 
 
 def secure_computation() -> SecureComputation[SecureSession]:
-    """Loads the registered implementation. ``QueryError`` where there is none."""
+    """Loads the registered implementation. Raises ``QueryError`` if there is none."""
     computation: SecureComputation[SecureSession] = plugin("pinq.secure", "computation", MISSING)
     return computation

@@ -279,7 +279,7 @@ class Analyst:
 
 
 def _table_asked(draft: Draft, handle: PrivateQueryable) -> Question:
-    """Reads the form of a table. ``QueryError`` where something is missing or wrong."""
+    """Reads the form of a table. Raises ``QueryError`` if something is missing or wrong."""
     kind, column, by, schema = draft["kind"], draft.get("column"), draft.get("by"), handle.schema
     if not column and kind != "summary":
         raise QueryError("Choose a column.")
@@ -309,7 +309,7 @@ def _table_asked(draft: Draft, handle: PrivateQueryable) -> Question:
 
 
 def _model_asked(draft: Draft, handle: PrivateQueryable) -> Question:
-    """Reads the form of a model. ``QueryError`` where something is missing."""
+    """Reads the form of a model. Raises ``QueryError`` if something is missing."""
     kind, target = draft["kind"], draft.get("target")
     if not target and kind != "Synthesizer":
         raise QueryError("Choose a target: the column to predict.")

@@ -43,7 +43,7 @@ class Auditor:
     draft: Draft = field(default_factory=dict)
 
     def register(self) -> None:
-        """Declares the pages. ``LedgerError`` where the ledger cannot be trusted."""
+        """Declares the pages. Raises ``LedgerError`` if the ledger cannot be trusted."""
         audit(ledger=self.ledger)
         page("/")(self._home)
         declare_report("", lambda _: (None, self.ledger))

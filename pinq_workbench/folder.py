@@ -55,7 +55,7 @@ class Folder:
         return sorted(file.name for file in self.path.iterdir() if file.name.lower().endswith(TABLES))
 
     def file(self, name: str) -> Path:
-        """The policy file of a page. ``PolicyError`` where the folder has none of this name."""
+        """The policy file of a page. Raises ``PolicyError`` if the folder has none of this name."""
         if name not in self.policies():
             raise PolicyError(f"There is no policy {name} in {self.path}.")
         return self.path / name

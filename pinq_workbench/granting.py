@@ -183,7 +183,7 @@ def _grant(file: Path, draft: Draft) -> grants.GrantReport:
 
 
 def _changed(act: str, file: Path, draft: Draft) -> grants.GrantReport:
-    """Changes a grant as the form says. ``PolicyError`` where none was chosen; others as in ``grants``."""
+    """Changes a grant as the form says. Raises ``PolicyError`` if none was chosen; others as in ``grants``."""
     analyst, by = str(draft.get("whose") or ""), here(str(draft.get("because now", "")))
     if not analyst:
         raise PolicyError("Choose whose grant it is.")

@@ -81,7 +81,7 @@ class Serving:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Asks it to end, and waits until it has. ``PolicyError`` where it does not."""
+        """Asks it to end, and waits until it has. Raises ``PolicyError`` if it does not."""
         if not self.running():
             return
         os.kill(int(self._lock.read_text().partition("\n")[0]), signal.SIGTERM)

@@ -153,7 +153,7 @@ def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, 
 def _targets(
     schema: Schema, target: str | Sequence[str] | None, splits: Mapping[str, Values | Cuts]
 ) -> tuple[str, ...]:
-    """Returns the targets as a tuple. ``QueryError`` unless they are different attributes."""
+    """Returns the targets as a tuple. Raises ``QueryError`` unless they are different attributes."""
     targets: tuple[str, ...]
     if target is None:
         targets = tuple(splits)
@@ -689,7 +689,7 @@ class DPDilca(Learned):
         return tuple(name for name in task.schema.columns if name not in task.splits)
 
     def _frame(self, target: str | None) -> pd.DataFrame:
-        """Returns the distances of a target. ``QueryError`` where none were learned."""
+        """Returns the distances of a target. Raises ``QueryError`` if none were learned."""
         self._require_fitted("distances_")
         if target not in self.distances_:
             raise QueryError(

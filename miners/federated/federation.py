@@ -397,7 +397,7 @@ class FederatedParts:
 def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
     """Returns what is called with a line of text after each round.
 
-    ``QueryError`` where it cannot be called.
+    Raises ``QueryError`` if it cannot be called.
     """
     if say is None:
         return lambda text: None
@@ -512,7 +512,7 @@ class Federation(CountSource):
         return [name for name in self._handles if name not in gone]
 
     def handle(self, holder: str) -> PrivateQueryable:
-        """Returns a holder's handle, also a dropped one's. ``QueryError`` where there is none."""
+        """Returns a holder's handle, also a dropped one's. Raises ``QueryError`` if there is none."""
         self.require_holder(holder)
         return self._handles[holder]
 
@@ -528,7 +528,7 @@ class Federation(CountSource):
     def parts(self) -> FederatedParts:
         """Returns the whole of each table, as a collection of one part.
 
-        ``QueryError`` where all holders were dropped.
+        Raises ``QueryError`` if all holders were dropped.
         """
         if not self.holders:
             raise QueryError("all holders of this federation were dropped; make a new one with handles that answer.")

@@ -89,7 +89,7 @@ class Participants:
 
     @classmethod
     def from_dict(cls, stored: Any, *, model: str, of: str) -> Participants:
-        """Reads what ``to_dict`` made. ``QueryError`` where it is something else.
+        """Reads what ``to_dict`` made. Raises ``QueryError`` if it is something else.
 
         Args:
             stored: As JSON has it.
@@ -141,7 +141,7 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Part
 
 
 def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
-    """Returns whether answers that were paid for will do. ``QueryError`` where they cannot.
+    """Returns whether answers that were paid for will do. Raises ``QueryError`` if they cannot.
 
     Args:
         resume: The miner's own parameter.
@@ -214,7 +214,7 @@ class HoldersMiner(Miner[W], Generic[W]):
         """Returns what ``fit`` asks: several holders as they are, one handle as a federation of one.
 
         With ``reuse`` the first question to one handle says whether the fit was paid for before.
-        ``QueryError`` where it is neither.
+        Raises ``QueryError`` if it is neither.
         """
         if isinstance(handle, CountSource):
             return handle

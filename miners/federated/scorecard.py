@@ -384,7 +384,7 @@ class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
         its own policy's terms, whatever the coordinator and the other holders do.
         Why: as for ``FederatedScorecard``: the questions are of the same kinds, at shares that add up to
         ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of all
-        holders; it and the row's count are two bins that cost that bound together (privacy.md 8.5).
+        holders; it and the row's count are two bins that cost that bound together (privacy.md 8.4).
         Of parties that add up, units follow from that bound, so a row moves as many as
         ``miners.secure.sums.additions`` says.
         Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,

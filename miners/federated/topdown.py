@@ -759,7 +759,7 @@ class FederatedTopDown(HoldersTreeMiner):
 
 
 def _fraction(name: str, value: object) -> Fraction:
-    """Returns a parameter that is a share of a budget, exact. ``QueryError`` where it is none."""
+    """Returns a parameter that is a share of a budget, exact. Raises ``QueryError`` if it is none."""
     is_number = isinstance(value, (int, float, Decimal, Fraction)) and not isinstance(value, bool)
     if not is_number or not 0 < value < 1:  # type: ignore[operator]
         raise QueryError(f"is {value!r}", parameter=name, allowed="above 0 and below 1, or None")

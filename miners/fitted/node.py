@@ -120,7 +120,7 @@ Target = ClassTarget | MeanTarget
 
 
 def target_of(schema: Schema, name: str, within: Ends = None) -> Target:
-    """Returns the target of a name. ``QueryError`` where the schema has no such column, or that no such range."""
+    """Returns the target of a name. Raises ``QueryError`` if the schema has no such column, or that no such range."""
     schema.column(name)
     numeric = schema.numeric_columns.get(name)
     if numeric is None:
@@ -286,7 +286,7 @@ def summed(nodes: tuple[Node, ...], n_counts: int) -> tuple[Node, ...]:
 
 
 def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> tuple[int, ...]:
-    """Returns the depth of each node. ``QueryError`` unless the nodes are one tree."""
+    """Returns the depth of each node. Raises ``QueryError`` unless the nodes are one tree."""
     if not nodes:
         raise QueryError("a tree needs at least one node.")
     depths = [0] + [-1] * (len(nodes) - 1)  # -1 until a parent names the node as its child
@@ -342,7 +342,7 @@ SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values,
 
 
 def read_json(text: str | bytes) -> object:
-    """Parses JSON. ``QueryError`` where the text is not JSON."""
+    """Parses JSON. Raises ``QueryError`` if the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:

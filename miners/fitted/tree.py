@@ -609,12 +609,12 @@ class Tree:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tree:
-        """Reads what ``to_json`` wrote. ``QueryError`` unless it is a whole and valid tree."""
+        """Reads what ``to_json`` wrote. Raises ``QueryError`` unless it is a whole and valid tree."""
         return cls.from_dict(read_json(text))
 
     @classmethod
     def from_dict(cls, stored: object) -> Tree:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is a whole and valid tree."""
+        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is a whole and valid tree."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT:
             raise QueryError(f"this is not a stored tree: its `format` must be {FORMAT!r}.")
         version, kind = stored.get("version"), stored.get("kind")
@@ -755,7 +755,7 @@ class Forest:
         return stacked(tree.rules() for tree in self.trees)
 
     def tree(self, number: int) -> Tree:
-        """Returns one of its trees. ``QueryError`` where there is none of that number."""
+        """Returns one of its trees. Raises ``QueryError`` if there is none of that number."""
         if not is_whole(number, 0, len(self.trees) - 1):
             raise QueryError(
                 f"is {number!r}", parameter="tree", allowed=f"a whole number from 0 to {len(self.trees) - 1}"
@@ -821,12 +821,12 @@ class Forest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Forest:
-        """Reads what ``to_json`` wrote. ``QueryError`` unless it is a whole and valid forest."""
+        """Reads what ``to_json`` wrote. Raises ``QueryError`` unless it is a whole and valid forest."""
         return cls.from_dict(read_json(text))
 
     @classmethod
     def from_dict(cls, stored: object) -> Forest:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is a whole and valid forest."""
+        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is a whole and valid forest."""
         if not isinstance(stored, dict) or stored.get("format") != FOREST_FORMAT or stored.get("version") != VERSION:
             raise QueryError(
                 f"this is not a stored forest: its `format` must be {FOREST_FORMAT!r} and its `version` {VERSION}."

@@ -108,7 +108,7 @@ class Agent:
         handle: On a table, or on a part of it. The log has its questions as those of an agent.
         per_call: The most that one call may cost.
         per_session: The most that all calls may cost, from now on.
-        level: Of the intervals.
+        level: The confidence level of the intervals.
     """
 
     handle: PrivateQueryable
@@ -270,7 +270,7 @@ def _plain(value: object) -> object:
 
 
 def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
-    """Checks what an agent sent. ``QueryError`` where it is not what the tool takes."""
+    """Checks what an agent sent. Raises ``QueryError`` if it is not what the tool takes."""
     given = {} if arguments is None else arguments
     if not isinstance(given, dict) or given.keys() - tool.takes.keys() or set(tool.needs) - given.keys():
         takes = ", ".join(f"{name}{'' if name in tool.needs else ' (or not)'}" for name in tool.takes) or "nothing"

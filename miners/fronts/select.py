@@ -68,7 +68,7 @@ class Text:
         self._names = {name.casefold(): name for name in reversed(schema.columns)}
 
     def parsed(self, dialect: str) -> x.Expr:
-        """Reads the statement's grammar. ``QueryError`` where it is not one statement."""
+        """Reads the statement's grammar. Raises ``QueryError`` if it is not one statement."""
         first = re.match(r"\s*(\w+)", self.plain)
         if first is not None and first[1].upper() not in ("SELECT", "WITH"):
             raise self.error(f"{first[1][:SHOWN].upper()}: write SELECT", first.start(1))
@@ -333,7 +333,7 @@ class Key:
 
     @classmethod
     def read(cls, text: Text, node: x.Expr, name: str) -> Key:
-        """Reads what stands in GROUP BY. ``QueryError`` where it is no declared split."""
+        """Reads what stands in GROUP BY. Raises ``QueryError`` if it is no declared split."""
         named = name or text.sql(node)
         match node:
             case x.Column():

@@ -38,28 +38,29 @@ def sql(
 ) -> Table | Plan:
     """Answers a SELECT over the handle's table, with noise; needs sqlglot.
 
-    It knows COUNT, SUM, AVG, MEDIAN, quantiles, STDDEV and VARIANCE, WHERE with conditions on one
-    column each, GROUP BY of columns, CASE, WIDTH_BUCKET, FLOOR(x / w) * w and DATE_TRUNC, HAVING,
-    ORDER BY and LIMIT or TOP.
+    It supports COUNT, SUM, AVG, MEDIAN, quantiles, STDDEV and VARIANCE, WHERE with conditions on
+    one column each, GROUP BY of columns, CASE, WIDTH_BUCKET, FLOOR(x / w) * w and DATE_TRUNC,
+    HAVING, ORDER BY and LIMIT or TOP.
 
     Args:
         handle: On a table, or on a part of it.
-        query: The statement. ``EXPLAIN SELECT ...`` says what it would ask; that is free.
-        epsilon: The cost of the whole statement. Its numbers share it evenly, quantiles of one column
-            as one; groups are disjoint, so each gets it all.
-        level: Of the intervals.
-        reuse: Return the stored answers where this was asked before, at no cost.
-        dialect: Whose SQL it is, by sqlglot's names (``"bigquery"``, ``"tsql"``); by default
+        query: The statement. ``EXPLAIN SELECT ...`` returns the plan of its queries, for free.
+        epsilon: The cost of the whole statement. Its numbers divide it evenly; all quantiles of one
+            column count as one number. Groups are disjoint, so each group gets all of it.
+        level: The confidence level of the intervals.
+        reuse: Return the stored answers of an identical earlier call, at no cost.
+        dialect: The SQL dialect, by sqlglot's names (``"bigquery"``, ``"tsql"``); by default
             standard SQL with TOP.
 
     Returns:
         A row for each group and number: the groups' labels, ``answer``, ``value``, ``low``,
-        ``high``; ``table.wide()`` has a column for each number. Of an EXPLAIN the plan.
+        ``high``; ``table.wide()`` has a column for each number. For an EXPLAIN, the plan.
 
     Raises:
-        QueryError: What cannot be asked, by its name and place, and what to write instead.
-        BudgetExceeded: More than what remains; nothing was spent.
-        ImportError: sqlglot is not installed; tells how to.
+        QueryError: A part of the statement is not supported; names it, its place and an
+            alternative.
+        BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
+        ImportError: sqlglot is not installed; names the command.
 
     Examples:
         >>> import pinq

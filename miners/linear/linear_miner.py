@@ -123,7 +123,7 @@ class LinearState(ABC):
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
         try:
             coordinates = Coordinates.from_dict(stored["coordinates"])
             own = {field.name: stored[field.name] for field in fields(cls)} | {"coordinates": coordinates}
@@ -139,7 +139,7 @@ class LinearState(ABC):
     @classmethod
     @abstractmethod
     def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
-        """The shape of each array, () for a number. ``ValueError`` where the rest is not valid."""
+        """The shape of each array, () for a number. Raises ``ValueError`` if the rest is not valid."""
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:

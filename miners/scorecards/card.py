@@ -366,7 +366,7 @@ class Card:
 
     @classmethod
     def from_dict(cls, stored: Any) -> Card:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is a whole and valid card."""
+        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is a whole and valid card."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
             raise QueryError(f"this is not a stored card: its `format` must be {FORMAT!r}, its `version` {VERSION}.")
         try:

@@ -419,7 +419,7 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: as for ``Scorecard``. A residual is clamped to a bound that follows from an earlier
         answer; it and the row's count are summed as two bins that cost that bound together
-        (privacy.md 8.5).
+        (privacy.md 8.4).
         Exact: nano-epsilons. Held by: tests/unit/scorecards/test_shares.py,
         tests/contract/test_every_miner.py.
 

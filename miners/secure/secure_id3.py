@@ -189,7 +189,7 @@ class SecureID3(TreeClassifier):
         return Plan(f"SecureID3 for `{self._model.target}`", (), self.cost_, notes)
 
     def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
-        """Makes the session that the parameters describe. ``QueryError`` where it cannot be."""
+        """Makes the session that the parameters describe. Raises ``QueryError`` if it cannot be."""
         if self.protocol == "scorecard":
             raise QueryError("protocol 'scorecard' learns no tree; use FederatedScorecard(strategy='secure').")
         asked = list(lookups) or [0] * len(rows)

@@ -240,7 +240,7 @@ class SyntheticTable:
 
     @classmethod
     def from_dict(cls, stored: Any) -> SyntheticTable:
-        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
             raise QueryError(
                 f"this is no stored synthesizer: its `format` must be {FORMAT!r}, its `version` {VERSION}."
@@ -561,7 +561,7 @@ class Synthesizer(Kept):
 
     References:
         McKenna et al. 2022, "AIM: An adaptive and iterative mechanism for differentially private
-        synthetic data" (the loop; here at pure epsilon, on pairs); privacy.md 10.
+        synthetic data" (the loop; here at pure epsilon, on pairs); privacy.md 8.7 (the score).
 
     Examples:
         >>> import pandas as pd, pinq

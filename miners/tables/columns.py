@@ -41,7 +41,7 @@ def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
 
 
 def require_level(level: float) -> float:
-    """Returns the level. ``QueryError`` unless it lies above 0 and plainly below 1."""
+    """Returns the level. Raises ``QueryError`` unless it lies above 0 and plainly below 1."""
     if not is_number(level, 0, SUREST) or level == 0:
         allowed = "between 0 and 1, 0 excluded and at most 0.999999999, for example 0.95"
         raise QueryError(f"is {level!r}", parameter="level", allowed=allowed)

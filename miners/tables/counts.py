@@ -212,7 +212,7 @@ class CrossTable:
 
     Attributes:
         axes: What makes each axis.
-        level: Of the intervals.
+        level: The confidence level of the intervals.
         margins: Whether to add sums, or to ask for them.
         consistent: Whether margins that were asked are made to agree.
         nonnegative: Whether counts are made to be at least 0.
@@ -295,22 +295,22 @@ def crosstab(
             [...])`` cuts it elsewhere.
         columns: More of them: ``table.wide()`` puts the last one across.
         epsilon: The cost. All cells together cost it once, for they are disjoint.
-        level: Of the intervals.
+        level: The confidence level of the intervals.
         margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` asks for
             each margin by itself, at an equal share of epsilon: sums of many cells are then more
             exact, the cells less, and they do not agree.
         consistent: With ``margins="asked"``: whether to move cells and margins to the nearest ones
             that agree.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
-        reuse: Return the stored answer where this was asked before, at no cost.
+        reuse: Return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         A row for each cell: its labels, ``value``, ``low``, ``high``. Counts can be negative unless
         ``nonnegative``.
 
     Raises:
-        QueryError: Malformed.
-        BudgetExceeded: More than what remains; nothing was spent.
+        QueryError: The request is malformed.
+        BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
     """
     specs = [*specs_of(handle.schema, rows), *specs_of(handle.schema, columns)]
     factors = cast(tuple[Spec, ...], tuple(factor for spec in specs for factor in spec.factors))
@@ -343,7 +343,7 @@ def histogram(
             to cut; by default where the policy declares, else 10 bins. Bins never follow the rows.
         by: Groups to count apart.
         epsilon: The cost. All bins together cost it once.
-        level: Of the intervals.
+        level: The confidence level of the intervals.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
         reuse: As in ``crosstab``.
 

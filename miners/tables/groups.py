@@ -71,8 +71,8 @@ def quantiles(
         shares: One or several, between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
         by: Groups, each with quantiles of its own, at the price of one.
         epsilon: The cost. One half chooses, the other counts rows around what was chosen, twice.
-        level: Of the intervals.
-        reuse: Return the stored answers where this was asked before, at no cost.
+        level: The confidence level of the intervals.
+        reuse: Return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for each group and quantile: the groups' labels, ``column``, ``statistic``, ``value``,
@@ -136,8 +136,8 @@ def grouped(
         statistics: By column, a name or several: ``count``, ``missing``, ``mean``, ``sum``,
             ``variance``, ``std``, ``median``.
         epsilon: The cost. The statistics share it evenly. Groups are disjoint, so each gets it all.
-        level: Of the intervals.
-        reuse: Return the stored answers where this was asked before, at no cost.
+        level: The confidence level of the intervals.
+        reuse: Return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
@@ -178,8 +178,8 @@ def summary(
             and a numeric one eight.
             Of a numeric column's, three go to the mean, two to the standard deviation, and three, or
             two and one for missing values, to the quartiles.
-        level: Of the intervals.
-        reuse: Return the stored answers where this was asked before, at no cost.
+        level: The confidence level of the intervals.
+        reuse: Return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
@@ -205,7 +205,7 @@ def _described(schema: Schema, column: str) -> list[Kind]:
 
 
 def _named(name: object) -> type[Statistic]:
-    """Returns a kind of statistic. ``QueryError`` where there is none of this name."""
+    """Returns a kind of statistic. Raises ``QueryError`` if there is none of this name."""
     kind = STATISTICS.get(str(name))
     if kind is None:
         raise QueryError(f"there is no statistic {name!r}; there are {', '.join(STATISTICS)}.")
@@ -292,7 +292,7 @@ def correlation(
         level: With which probability each interval holds the number that noise hides. How far rows that
             count less move a correlation is not in it: on normal columns intervals hold the exact one as
             often, with heavy tails and little epsilon less often (docs/linear.md).
-        reuse: Return the stored answers where this was asked before, at no cost.
+        reuse: Return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for two terms, in either order: ``first``, ``second``, ``value``, ``low``, ``high``.

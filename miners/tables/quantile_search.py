@@ -402,7 +402,7 @@ class _Side:
 
 
 def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
-    """Reads and sorts shares of rows. ``QueryError`` unless they differ, between 0 and 1."""
+    """Reads and sorts shares of rows. Raises ``QueryError`` unless they differ, between 0 and 1."""
     weights = [Balance(str(share) if isinstance(share, Fraction) else share).weights for share in shares]
     listed = sorted({Fraction(above, below + above) for below, above in weights})
     if not 0 < len(listed) == len(shares) <= MAX_QUANTILES:

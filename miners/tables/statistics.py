@@ -211,7 +211,7 @@ class Statistic(ABC):
         schema: The public columns.
         column: Of which column.
         epsilon: The cost of all its questions.
-        level: Of the intervals.
+        level: The confidence level of the intervals.
         groups: How many groups there are.
         reuse: Whether stored answers will do.
     """

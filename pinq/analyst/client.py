@@ -170,17 +170,16 @@ def connect(
 
     Args:
         url: ``https://host:port/dataset``.
-        token: What ``pinq grant`` printed, or a ``Path`` to a file that holds it; by default
-            ``PINQ_TOKEN``, else a line of ``~/.config/pinq/tokens``. Token files must have mode
-            0600.
-        verify: True for the system's certificate authorities, or a file of the provider's own. It
-            cannot be switched off.
-        timeout: Seconds until an unanswered request is given up, retries included, and waits for a
-            server that is busy or asks for a slower pace (429). Opening gives up after five where
-            nobody listens at all.
-        insecure_http: Allow ``http://`` to a server on this very machine.
-        sign_in: Sign in at the house's identity provider, in the place of a token: it prints an address
-            and a code to enter there.
+        token: The token that ``pinq grant`` printed, or a ``Path`` to a file with it. By default
+            the variable ``PINQ_TOKEN``, else a line of ``~/.config/pinq/tokens``. Token files must
+            have mode 0600.
+        verify: True for the system's certificate authorities, or a file with the provider's
+            certificate. The check cannot be switched off.
+        timeout: Seconds for a request, including retries and waits for a busy server or a slower
+            pace (429). Opening fails after five seconds if no server listens.
+        insecure_http: Allow ``http://`` to a server on the same machine.
+        sign_in: Sign in at the organisation's identity provider instead of using a token. The call
+            prints an address and a code to enter there.
 
     Raises:
         QueryError: A malformed argument, or no token.
@@ -418,7 +417,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 @unspent()
 def _text(request: Request) -> str:
-    """A request as it is sent. ``QueryError`` where it names something that no schema can hold."""
+    """A request as it is sent. Raises ``QueryError`` if it names something that no schema can hold."""
     return request.to_json()
 
 

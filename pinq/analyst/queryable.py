@@ -85,7 +85,7 @@ class Verbs(Generic[Count, Number]):
 
     @property
     def depth(self) -> int:
-        """Splits above these parts; of parts at different depths the least."""
+        """The number of splits above these parts; the smallest number if they differ."""
         return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
 
     def noisy_count(self, *, epsilon: EpsilonLike, reuse: bool = False) -> Count:
@@ -95,16 +95,16 @@ class Verbs(Generic[Count, Number]):
 
         Args:
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Return the stored answer where you asked this very question before, at no cost.
+            reuse: Return the stored answer of an identical earlier query, at no cost.
 
         Returns:
             An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and
             ``interval(0.95)``, whose ends are whole numbers too.
 
         Raises:
-            QueryError: Malformed.
-            BudgetExceeded: More than what remains.
-            EngineError: The charge stands.
+            QueryError: The request is malformed.
+            BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
+            EngineError: The engine failed after the charge, which stands.
         """
         return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
 
@@ -129,18 +129,19 @@ class Verbs(Generic[Count, Number]):
         Values are clamped to the declared bounds, missing ones left out.
 
         Args:
-            column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``):
-                then the vectors of its derivatives are added up. Or ``Products`` of columns.
-            by: With a loss or products: specs, each of whose cells gets a sum of its own. They overlap, so
-                epsilon is shared among the specs.
+            column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``),
+                whose vectors of derivatives are added up. Or ``Products`` of columns.
+            by: With a loss or products: specs. Each cell of each spec gets a separate sum. The
+                specs overlap, so they divide epsilon.
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Return the stored answer where you asked this very question before, at no cost.
+            reuse: Return the stored answer of an identical earlier query, at no cost.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
-            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a loss or products an array whose last
-            axis are the vectors' entries, in rows (``Residuals``: in grid cells), and with ``by`` the axis
-            before it the cells of the first spec, of the second, ... Errors as in ``noisy_count``.
+            ``epsilon``, ``scale`` and ``interval(0.95)``. For a loss or products: an array whose
+            last axis has the entries of the vectors, in rows (``Residuals``: in grid cells). With
+            ``by`` the axis before it has the cells of all specs, one spec after the other. Errors
+            are those of ``noisy_count``.
         """
         return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
 
@@ -149,19 +150,19 @@ class Verbs(Generic[Count, Number]):
     ) -> Number:
         """Averages a column of numbers or dates over each part, within its declared bounds.
 
-        Of an empty part it is about their middle.
+        The average of an empty part is near the middle of the bounds.
 
         Args:
             column: A numeric column.
-            within: A range of your own, narrower than the bounds, to which values are clamped: the
-                noise shrinks as the range does, and values outside count as its ends.
+            within: A public range inside the bounds. Values outside count as its ends, and the
+                noise is proportional to its width.
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Return the stored answer where you asked this very question before, at no cost.
+            reuse: Return the stored answer of an identical earlier query, at no cost.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
-            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a column of dates a date, or an array
-            of datetime64, with the same. Errors as in ``noisy_count``.
+            ``epsilon``, ``scale`` and ``interval(0.95)``. For a column of dates: a date, or an
+            array of datetime64, with the same attributes. Errors are those of ``noisy_count``.
         """
         request = self._request("noisy_avg", epsilon, column=column, within=within, reuse=reuse)
         return self._numbers(request, np.float64, self.schema.numeric(column))
@@ -254,7 +255,7 @@ class Verbs(Generic[Count, Number]):
         each: bool = False,
         reuse: bool = False,
     ) -> object:
-        """Chooses a candidate for each part, better ones more likely.
+        """Chooses a candidate for each part at random; a better score makes it more likely.
 
         Args:
             candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and
@@ -264,19 +265,18 @@ class Verbs(Generic[Count, Number]):
                 ``SquaredError``, ``AbsoluteError``, ``MutualInformation``, ``Gradient`` or
                 ``EnoughRows``.
             epsilon: The cost of all choices together.
-            textbook: Select by the exponential mechanism with its general factor 2, as papers do;
-                for reproducing them. Costs the same and is never better.
-            each: Choose a member of every candidate (the median of each of several columns, say)
-                instead of one candidate. All these choices of a part share epsilon evenly.
+            textbook: Selects by the exponential mechanism with its general factor 2, to reproduce
+                papers. It costs the same and is never more accurate.
+            each: Chooses a member of every candidate instead of one candidate, for example the
+                median of each of several columns. The choices of a part divide epsilon evenly.
             reuse: As in ``noisy_count``.
 
         Returns:
-            The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts'
-            flat order; None for a part that its own splits leave nothing to choose from. With
-            ``each`` a list of choices where there would be one: in the order of the candidates, and
-            as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of
-            trees, and the answer is how many splits of its path are left above each. Errors as in
-            ``noisy_count``.
+            The chosen spec (with ``ClassCount`` the chosen value), or a list of them in the parts'
+            flat order. None for a part whose splits leave no candidate. With ``each`` every choice
+            is a list, in the order of the candidates and as long as the longest list of candidates.
+            With ``EnoughRows`` the parts are the leaves of trees, and the answer is the number of
+            splits that remain above each leaf. Errors are those of ``noisy_count``.
         """
         request = self._request(
             "exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse
@@ -296,9 +296,9 @@ class Verbs(Generic[Count, Number]):
 
     @unspent()
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
-        """Says what a call would cost and how exact it would be. Costs nothing.
+        """Returns the cost and the expected error of a call, for free.
 
-        With ``reuse=True`` a question that was paid for costs 0.
+        With ``reuse=True`` a query that was paid for before costs 0.
 
         Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
         """
@@ -403,7 +403,7 @@ def joined(specs: Sequence[object]) -> Spec:
 
 
 def divided(parts: PartSet, specs: Sequence[object], schema: Schema) -> PartSet:
-    """Cuts each part: all by the same spec(s), or, given one list, each by its own.
+    """Splits each part: all by the same specs, or each by its own entry of a list.
 
     None in the list leaves a part as it is.
     """
@@ -416,38 +416,38 @@ MOST_LINES = 10**12
 
 
 class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
-    """One part of a sensitive table: all of it, as ``pinq.open`` returns it, or less."""
+    """A handle on one part of a sensitive table; ``pinq.open`` returns one on the whole table."""
 
     def __init__(self, session: Session, part: Part | None = None) -> None:
         super().__init__(session, PartSet([Block(part or Part())], shape=()))
 
     @property
     def dataset(self) -> str:
-        """What the provider calls the table."""
+        """The provider's name of the table."""
         return self._session.name
 
     @property
     def account(self) -> str:
-        """From which grant it spends; the same for two handles of one analyst on one dataset."""
+        """The grant that pays; equal for two handles of one analyst on one dataset."""
         return self._session.account
 
     @property
     def budget(self) -> Budget:
-        """What was granted, spent, and remains. Follows the ledger."""
+        """The granted, spent and remaining epsilon, as the ledger has them now."""
         return self._session.budget()
 
     @property
     def terms(self) -> str:
-        """What the grant allows beside the budget, in words."""
+        """The terms of the grant beside the budget, in words."""
         return self._session.terms()
 
     def parts(self) -> Parts:
-        """This part as a collection of one: where a frontier starts."""
+        """This part as a collection of one part, from which a tree grows."""
         return Parts(self._session, PartSet(self._parts.blocks))
 
     @unspent()
     def partition(self, *specs: Spec | tuple[Spec, ...]) -> Parts:
-        """Cuts this part by one spec, or by every combination of several.
+        """Splits this part by one spec, or by every combination of several.
 
         Answers get one axis for each.
         """
@@ -458,13 +458,12 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         return self.partition(Shards(count, key))
 
     def history(self, start: int = 0) -> pd.DataFrame:
-        """Lists what was asked, what it cost and what came back, oldest first.
+        """Lists all queries with their costs and answers, oldest first.
 
         There is one row for each charge and refusal.
 
         Args:
-            start: How many rows to leave out, where the first ones are known: what was row n is row
-                n for ever.
+            start: The number of first rows to omit. A row never changes its number.
 
         Returns:
             Columns ``at`` (datetime64, UTC), ``asked``, ``epsilon`` (float64, missing for a
@@ -505,16 +504,16 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         return True
 
     def through(self, asking: Callable[[Session], Callable[[Request], Answer]]) -> PrivateQueryable:
-        """Returns a handle on this part whose questions are asked by a function that is made of the session."""
+        """Returns a handle on this part that sends its queries through a function of the session."""
         session = cast(Session, Through(self._session, asking(self._session)))
         return PrivateQueryable(session, self._parts.at(0))
 
     @unspent()
     def named(self, act: str) -> PrivateQueryable:
-        """Returns a handle on this part whose questions the log shows together, under a name.
+        """Returns a handle on this part whose queries the log shows together, under a name.
 
-        Tables, fits and SQL name themselves; a name given here stands before theirs. The log says
-        that it was told. It changes no answer, cost or refusal.
+        Tables, fits and SQL have names of their own; this name precedes theirs. The log marks it as
+        told by the analyst. It changes no answer, cost or refusal.
 
         Args:
             act: Any text, for people: ``"report of March"``. The log keeps its first 200 characters.
@@ -522,7 +521,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         return self.through(naming(act))
 
     def close(self) -> None:
-        """Lets go of what stands behind the handle; also at the end of a ``with`` block."""
+        """Closes the dataset behind the handle; the end of a ``with`` block does so, too."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -550,17 +549,17 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How answers are arranged: an axis for each spec, or flat."""
+        """The shape of answers: an axis for each spec, or flat."""
         return self._parts.shape
 
     @property
     def part_set(self) -> PartSet:
-        """The parts themselves: where they are in the tree of partitions, public."""
+        """The positions of the parts in the tree of partitions; public."""
         return self._parts
 
     @property
     def labels(self) -> list[str]:
-        """What each part is, in flat order."""
+        """The label of each part, in flat order."""
         return [str(part) for part in self._parts]
 
     def __len__(self) -> int:
@@ -596,7 +595,7 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
 
     @unspent()
     def partition(self, *specs: object) -> Parts:
-        """Cuts each part: all by the same spec(s), or, given one list, each by its own.
+        """Splits each part: all by the same specs, or each by its own entry of a list.
 
         None in the list leaves a part as it is.
         """
@@ -607,7 +606,7 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
     def union(*collections: Parts) -> Parts:
         """Joins several collections, in order, flat.
 
-        ``QueryError`` where a row could be in two of them.
+        Raises ``QueryError`` if a row could be in two of them.
         """
         if not collections:
             raise QueryError("union needs at least one collection.")
@@ -617,7 +616,7 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
         return Parts(session, PartSet.union([parts._parts for parts in collections]))
 
     def frame(self, values: ArrayLike) -> pd.DataFrame:
-        """An answer as a labelled table: a row for each part, a column for each spec and ``value``.
+        """Returns an answer as a labelled table: a row for each part, a column for each spec and ``value``.
 
         The label of missing values is None.
         """

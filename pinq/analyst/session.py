@@ -21,7 +21,7 @@ class Session(Protocol):
     Several threads may ask at once, as those of a ``Federation`` do.
 
     Attributes:
-        name: What the provider calls the table.
+        name: The provider's name of the table.
         account: From which grant it spends: the same for two sessions of one analyst at one ledger.
         schema: The public columns.
     """

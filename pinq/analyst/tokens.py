@@ -75,7 +75,7 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
 
 
 def require_private(opened: IO[str], file: Path, what: str) -> None:
-    """``QueryError`` where others than its owner may read a file of secrets."""
+    """Raises ``QueryError`` if others than its owner may read a file of secrets."""
     if os.name == "posix" and os.fstat(opened.fileno()).st_mode & 0o077:
         raise QueryError(f"{what} {file} is readable by others, so what it holds is not secret; run: chmod 600 {file}")
 

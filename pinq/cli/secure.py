@@ -264,7 +264,7 @@ def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, s
 
 
 def _drafted(fields: dict[str, object], members: list[Member], columns: object) -> dict[str, object]:
-    """Returns a session file's content. ``QueryError`` where the fields cannot be a session."""
+    """Returns a session file's content. Raises ``QueryError`` if the fields cannot be a session."""
     from pinq.secure_computation import secure_computation
 
     # Certificates may not be there yet, so the check is made as if all were on one machine.
@@ -278,7 +278,7 @@ def _drafted(fields: dict[str, object], members: list[Member], columns: object) 
 def _held(
     computation: SecureComputation[SecureSession], session: SecureSession, frames: list[pd.DataFrame]
 ) -> list[Holding]:
-    """Encodes each party's table. ``QueryError`` where one has too many rows."""
+    """Encodes each party's table. Raises ``QueryError`` if one has too many rows."""
     holdings = [computation.hold(session, frame) for frame in frames]
     for member, frame, holding in zip(session.parties, frames, holdings, strict=True):
         missing = len(frame) - holding.rows

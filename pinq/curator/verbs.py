@@ -65,7 +65,7 @@ EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
 def prepare(question: Question, parts: PartSet, schema: Schema) -> PreparedQuery:
     """Checks a question against the schema.
 
-    ``QueryError`` where it cannot be asked of these parts.
+    Raises ``QueryError`` if it cannot be asked of these parts.
     """
     return PREPARE[type(question)](question, parts, schema)
 

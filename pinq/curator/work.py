@@ -129,7 +129,7 @@ def checking_work(request: Request, schema: Schema) -> int:
 
 
 def require_work(price: int, limit: int) -> None:
-    """``QueryError`` where a request costs more units of work than one request may."""
+    """Raises ``QueryError`` if a request costs more units of work than one request may."""
     if price > limit:
         raise QueryError(
             f"this would take {price:,} units of work, each about a millisecond of one core; the policy allows "
@@ -182,7 +182,7 @@ class Deadline:
         self.end = min(self.end, moment)
 
     def admit(self, units: int) -> None:
-        """``TooHeavy`` where so many units of work are more than it may take."""
+        """Raises ``TooHeavy`` if so many units of work are more than it may take."""
         if units > self.most:
             raise TooHeavy(units)
 

@@ -651,7 +651,7 @@ def count_request(
 
 
 def _require_words(tables: Sequence[TableRequest], common: tuple[Axis, ...], parts: int) -> None:
-    """``InternalError`` where the cells of a table cannot be numbered in a word of 64 bits."""
+    """Raises ``InternalError`` if the cells of a table cannot be numbered in a word of 64 bits."""
     for table in tables:
         cells = parts * math.prod(axis.slots for axis in (*common, *table.axes))
         if table.form != "listed" and cells > MAX_CELLS:

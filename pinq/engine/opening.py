@@ -169,7 +169,7 @@ class _Source:
             return MappedCodes(file, schema)
 
     def _require_unchanged(self) -> None:
-        """``PolicyError`` where a file is not as it was listed: half of it may be new."""
+        """Raises ``PolicyError`` if a file is not as it was listed: half of it may be new."""
         if fingerprints(self.policy, self.salt, self.files) != self.fingerprints:
             raise PolicyError(f"The source of {self.policy.dataset!r} changed while it was read. Open it again.")
 
@@ -275,7 +275,7 @@ class _Gathering:
         self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable))
 
     def _require_one_kind_of_unit(self, kinds: set[str]) -> None:
-        """``PolicyError`` where files write a unit differently; it follows their types alone."""
+        """Raises ``PolicyError`` if files write a unit differently; it follows their types alone."""
         unit = self._policy.bounded_unit
         if unit is not None and len(kinds) > 1:
             raise PolicyError(

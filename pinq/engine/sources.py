@@ -502,7 +502,7 @@ def _delimited(policy: Policy, dialect: Dialect) -> TextFiles:
 
 
 def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles:
-    """What reads some files as text. ``PolicyError`` where they are of two kinds."""
+    """What reads some files as text. Raises ``PolicyError`` if they are of two kinds."""
     books = [is_workbook(file.name) for file in files]
     if any(books) and not all(books):
         raise PolicyError(f"The files of {policy.dataset!r} are workbooks and others; name files of one kind.")
@@ -526,7 +526,7 @@ def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, 
 
 
 def require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "") -> None:
-    """``PolicyError`` where a source lacks a column."""
+    """Raises ``PolicyError`` if a source lacks a column."""
     for name in wanted:
         if name not in known:
             raise PolicyError(
@@ -535,7 +535,7 @@ def require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "")
 
 
 def require_share(policy: Policy, lines: Lines) -> None:
-    """``PolicyError`` where more lines could not be read than the policy allows."""
+    """Raises ``PolicyError`` if more lines could not be read than the policy allows."""
     dialect = source_dialect(policy)
     if dialect is not None and lines.beyond(dialect.max_unreadable):
         raise PolicyError(

@@ -108,7 +108,7 @@ class Demand:
 
     @classmethod
     def load(cls, dumped: DumpedDemand) -> Demand:
-        """Reads a demand back. ``ValueError`` where a number names nothing before it."""
+        """Reads a demand back. Raises ``ValueError`` if a number names nothing before it."""
         partitions = [bytes.fromhex(key) for key in dumped[0]]
         nodes = tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1])
         asked = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])

@@ -234,7 +234,7 @@ class Database(ABC):
     # What it is
 
     def check(self) -> None:
-        """``LedgerError`` where the database finds itself damaged."""
+        """Raises ``LedgerError`` if the database finds itself damaged."""
         self.require_same()
         damage = self.damage()
         if damage:

@@ -208,7 +208,7 @@ class Terms(Stored):
         return "; ".join(said) or "no terms"
 
     def require(self, verb: str, columns: Collection[str], epsilon: Epsilon) -> None:
-        """``NotAllowed`` where the terms forbid a request, whatever the rows are."""
+        """Raises ``NotAllowed`` if the terms forbid a request, whatever the rows are."""
         if self.verbs is not None and verb not in self.verbs:
             raise NotAllowed(f"this grant does not allow {verb}; it allows {', '.join(self.verbs)}. {ASK}")
         wrong = sorted(set(columns) - set(self.columns)) if self.columns is not None else []

@@ -260,7 +260,7 @@ class Ledger:
         token: str = "",
         by: Signature | None = None,
     ) -> Account:
-        """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already.
+        """Grants a budget to a new analyst. Raises ``LedgerError`` if there is a grant already.
 
         Args:
             analyst: Who.

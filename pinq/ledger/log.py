@@ -397,7 +397,7 @@ class Log:
         return record
 
     def check_answers(self) -> None:
-        """``LedgerError`` where the text of an answer is not the one that was logged."""
+        """Raises ``LedgerError`` if the text of an answer is not the one that was logged."""
         logged = {event.seq: event.record.payload for event in self.events() if isinstance(event.record, Answered)}
         with self._reading():
             for row in self.database.answers(logged):
@@ -475,7 +475,7 @@ class Log:
     # Heads
 
     def check_head(self) -> None:
-        """``LedgerError`` where an event that a head names is not in the log, or for a copy without a head."""
+        """Raises ``LedgerError`` if an event that a head names is not in the log, or for a copy without a head."""
         for head in self._heads:
             self._check(head, head.read())
 

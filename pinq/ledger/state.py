@@ -128,7 +128,7 @@ class Account:
         return min(max(ZERO, self.limit - self.spent), self.together.remaining) if self.valid else ZERO
 
     def require_pace(self) -> None:
-        """``TooManyRequests`` while the last minute is full."""
+        """Raises ``TooManyRequests`` while the last minute is full."""
         most = self.terms.queries_per_minute
         if most is None or len(self.recent) < most:  # what is older than the last charge by a minute does not count
             return
@@ -147,7 +147,7 @@ class Account:
         return STORED_BYTES if self.terms.stored_bytes is None else self.terms.stored_bytes
 
     def require_room(self, size: int) -> None:
-        """``NotAllowed`` where a charge and its answer would take more bytes than are left."""
+        """Raises ``NotAllowed`` if a charge and its answer would take more bytes than are left."""
         if self.stored + size > self.most_stored:
             raise NotAllowed(
                 f"the ledger would have to keep {size:,} bytes of this; this grant allows "

@@ -117,7 +117,7 @@ def make_terms(
 
 
 def _verbs(names: Iterable[str]) -> list[str]:
-    """Returns verbs by their own names. ``QueryError`` where there is no such verb."""
+    """Returns verbs by their own names. Raises ``QueryError`` if there is no such verb."""
     verbs = [SHORT_VERBS.get(name, name) for name in names]
     for verb in verbs:
         if verb not in VERBS:

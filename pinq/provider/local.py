@@ -372,10 +372,10 @@ def simulate(
 
     Args:
         schema: A handle's ``schema``, a policy, or a policy file.
-        rows: How many rows to make up.
+        rows: The number of dummy rows.
         epsilon: The budget, enforced like a real one.
-        data: Rows of your own that fit the schema (public ones, say) instead of made-up ones.
-        seed: Steers the made-up rows, never the noise.
+        data: Rows that fit the schema, for example public rows, instead of dummy rows.
+        seed: Seed of the dummy rows. It never affects the noise.
 
     Returns:
         A handle named ``simulated``. Its answers say nothing about any real table.

@@ -30,8 +30,8 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     """Reads and checks a policy file.
 
     Raises:
-        PolicyError: Unreadable, not YAML, unknown keys, or a declaration that cannot be; the
-            message names each place.
+        PolicyError: The file is unreadable or not YAML, has unknown keys, or declares something
+            impossible; the message names each place.
     """
     policy = path if isinstance(path, Policy) else _read(path)
     check_formulas(policy)
@@ -50,7 +50,7 @@ def _read(path: str | os.PathLike[str]) -> Policy:
 
 
 def read_policy_text(file: Path) -> str:
-    """Reads a policy file's text. ``PolicyError`` where it cannot be read."""
+    """Reads a policy file's text. Raises ``PolicyError`` if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -295,7 +295,7 @@ def leave_out(path: str | os.PathLike[str], column: str) -> None:
 
 
 def replace_policy(file: Path, text: str) -> None:
-    """Writes another text in the place of a policy file's. ``PolicyError`` unless it is a valid one."""
+    """Writes another text in the place of a policy file's. Raises ``PolicyError`` unless it is a valid one."""
     parse_policy(text, file)
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(text, encoding="utf-8")
@@ -369,7 +369,7 @@ def _put(pair: tuple[yaml.Node, yaml.Node], value: str) -> Edit:
 def _with_reasons(
     text: str, root: yaml.Node, edits: list[Edit], policy: Policy, names: Sequence[str], because: str
 ) -> str:
-    """Applies edits, and writes all reasons at the end. ``PolicyError`` where this one is empty."""
+    """Applies edits, and writes all reasons at the end. Raises ``PolicyError`` if this one is empty."""
     if not because.strip():
         raise PolicyError("A reason is needed: where the value is publicly known from, such as a code book.")
     pair = _pair(root, "reviewed")

@@ -248,26 +248,24 @@ def propose(
 ) -> str:
     """Proposes a policy for a table, as YAML with comments.
 
-    Nothing in it counts before the provider reviewed it.
+    No value in it is valid before the provider has reviewed it.
 
     Args:
         data: A Parquet or CSV file or a workbook (or pattern), or ``file.duckdb::table``
             (``file.duckdb::schema::table``). Or a table of pandas, polars, Arrow, DuckDB or another
             that has ``__arrow_c_stream__``; then the policy names no source, and the table is passed
             to ``pinq.open(..., data=...)``.
-        target: The column that models will predict; it must be fit for it.
-        dataset: The name under which analysts will know it; the file's or table's by default, and
-            ``table`` for one that is passed.
-        folder: Where the policy will be kept; ``source`` is written relative to it. Absolute by
-            default.
-        csv: How a file of delimited text, or a sheet, is written, where that is not as usual; it goes
-            into the policy.
+        target: The column that models will predict; it must be suitable.
+        dataset: The dataset's name for analysts. By default the name of the file or table, and
+            ``table`` for a table that is passed.
+        folder: The folder of the policy; ``source`` is relative to it. By default it is absolute.
+        csv: The dialect of a text file or a sheet, if it is unusual; it becomes part of the policy.
         uri_env: The environment variable that holds the URI of a database server; ``data`` is a table
             there, as SQL names it. The driver is the one of the URI's scheme.
 
     Raises:
-        PolicyError: The source cannot be read, looks as if it were written otherwise, or nothing in
-            it, or not the target, can be a column.
+        PolicyError: The source cannot be read, seems to have another dialect, or has no usable
+            column; or the target is not usable.
     """
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)
@@ -359,7 +357,7 @@ def _bare(
 
 
 def _read(bare: Policy, target: str | None, data: object) -> tuple[Proposed, Lines]:
-    """Looks at every column of a source. ``PolicyError`` where the target is none of them."""
+    """Looks at every column of a source. Raises ``PolicyError`` if the target is none of them."""
     with closing(read_columns(bare, data)) as raw:
         connection, table, types = raw.connection, raw.name, raw.types
         if target is not None and target not in types:

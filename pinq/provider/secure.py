@@ -223,7 +223,7 @@ def _lookup_codes(
 ) -> np.ndarray:
     """Encodes the rows that this party looks up.
 
-    ``QueryError`` where they are more than the session allows it.
+    Raises ``QueryError`` if they are more than the session allows it.
     """
     codes, allowed = computation.lookup_codes(session, lookups), session.parties[party].lookups
     if len(codes) > allowed:
@@ -325,7 +325,7 @@ class _Booking:
     def noise_key(self, rounds: int) -> bytes:
         """Reads what the noise of this run follows from; draws it where there is none.
 
-        ``SessionError`` where the round after so many was charged with another one: others may have seen it.
+        Raises ``SessionError`` if the round after so many was charged with another one: others may have seen it.
         """
         if not self._session.nano:
             return b""
@@ -409,7 +409,7 @@ class _Booking:
 
 
 def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: Any) -> Holding:
-    """Reads this party's rows. ``PolicyError`` where there are more than the policy admits."""
+    """Reads this party's rows. Raises ``PolicyError`` if there are more than the policy admits."""
     engine, _ = open_engine(policy, data=data, salt=ledger.salt)
     with closing(engine):
         holding = _holding(engine, policy.schema_, session)

@@ -128,7 +128,7 @@ TupleOf = Annotated[tuple[T, ...], Field(fail_fast=True)]
 
 
 def require_bounded(text: str | bytes) -> None:
-    """``QueryError`` where a text has more arrays or fields than a request, or a field twice.
+    """Raises ``QueryError`` if a text has more arrays or fields than a request, or a field twice.
 
     A text that is no JSON passes: whoever reads it says what is wrong.
     """
@@ -146,7 +146,7 @@ def require_bounded(text: str | bytes) -> None:
 
 
 def _require_fields(pairs: list[tuple[str, object]]) -> None:
-    """``QueryError`` where an object has a key twice, or far more keys than any of ours.
+    """Raises ``QueryError`` if an object has a key twice, or far more keys than any of ours.
 
     Readers differ in which of the two counts.
     """

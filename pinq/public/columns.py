@@ -175,17 +175,17 @@ class DerivedFrom(Declared):
 
     @property
     def is_derived(self) -> bool:
-        """Whether the source does not have it as it is."""
+        """Whether the provider derives the column."""
         return bool(self.sources)
 
     @property
     def as_given(self) -> Self:
-        """The same domain, as a column that the source has."""
+        """The same column without its derivation, as if the source had it."""
         return self.model_copy(update={"sources": (), "formula": None, "lookup": None})
 
     @property
     def made_of(self) -> str:
-        """What it is made of, as the end of a line."""
+        """The derivation, as the end of a line."""
         return f", from {', '.join(self.sources)}" if self.sources else ""
 
 
@@ -238,7 +238,7 @@ class _Column(DerivedFrom):
         """Says what the domain is, in one line."""
 
     def require_one_type(self, name: str) -> None:
-        """``ValueError`` where a list mixes types: then a value was read as something else."""
+        """Raises ``ValueError`` if a list mixes types, because then a value was read as another type."""
 
     @property
     def _missing(self) -> str:
@@ -315,7 +315,7 @@ class Categorical(_Column):
         return f"{len(self.values):,} values: {listed}{more}{self._missing}"
 
     def require_one_type(self, name: str) -> None:
-        """``ValueError`` where the values mix types: then a value was read as something else."""
+        """Raises ``ValueError`` if the values mix types, because then one was read as another type."""
         first = {type(value): value for value in reversed(self.values)}
         if len(first) > 1:
             examples = " and ".join(
@@ -328,7 +328,7 @@ class Categorical(_Column):
             )
 
     def code_of(self, value: Value | None, name: str) -> int:
-        """The code of one value. ``QueryError`` when it is not declared."""
+        """The code of one value. Raises ``QueryError`` if it is not declared."""
         if value is None and self.nullable:
             return self.cells
         code = None if value is None else self.texts.get(text_of(value))
@@ -341,7 +341,7 @@ class Categorical(_Column):
         return code
 
     def codes_of_values(self, values: Sequence[Value | None], name: str) -> list[int]:
-        """The code of each value. ``QueryError`` where one is not declared."""
+        """The code of each value. Raises ``QueryError`` if one is not declared."""
         texts = self.texts
         codes = [None if value is None else texts.get(text_of(value)) for value in values]
         return [self.code_of(value, name) if code is None else code for value, code in zip(values, codes, strict=True)]
@@ -453,7 +453,7 @@ class Numeric(_Column):
         return float((self.width - self.integer) / 2)
 
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
-        """Returns the number of each cell, whole numbers as such; none where they are too many."""
+        """Returns the number of each cell, as an int if it is whole; nothing if there are too many cells."""
         labels = tuple(self._label(code) for code in range(self.cells)) if self.cells <= count else ()
         return (*labels, None) if self.nullable else labels
 
@@ -462,7 +462,7 @@ class Numeric(_Column):
         return int(number) if number == int(number) else number
 
     def describe(self) -> str:
-        """Says the bounds, and how many cells there are."""
+        """Describes the bounds and the number of cells."""
         kind = "whole numbers" if self.integer else "numbers"
         return f"{kind} {self.lower} to {self.upper} in {self.cells:,} cells{self._missing}"
 
@@ -475,11 +475,11 @@ class Numeric(_Column):
         return float(self.low + self.width * cell)
 
     def text(self, number: float | Fraction | Decimal) -> str:
-        """How a number is written for people."""
+        """Returns a number as text for people."""
         return f"{float(number):.10g}"
 
     def point(self, number: float | Fraction | Decimal) -> CutPoint:
-        """How ``Cuts`` writes a number."""
+        """Returns a number as ``Cuts`` writes it."""
         return float(number)
 
     @property
@@ -492,11 +492,11 @@ class Numeric(_Column):
         return self.point(self.low + self.width * cell)
 
     def shown(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers as they are shown."""
+        """Returns numbers as they are shown."""
         return numbers
 
     def require_addable(self, name: str) -> None:
-        """``QueryError`` where a sum of the column means nothing."""
+        """Raises ``QueryError`` if a sum of the column has no meaning."""
 
     def threshold(self, cut: CutPoint | Decimal, name: str) -> int:
         """The first cell at or above a cut point: ``x < cut`` is ``code < threshold``.
@@ -518,7 +518,7 @@ class Numeric(_Column):
         return min(max(1, math.ceil((point - self.low) / self.width - Fraction(self.tolerance))), self.cells - 1)
 
     def cells_within(self, within: tuple[CutPoint, CutPoint] | None, name: str) -> tuple[int, int]:
-        """The first and the last cell of a range; of all for None.
+        """Returns the first and the last cell of a range, or of the column for None.
 
         Raises:
             QueryError: Not two numbers within the bounds, in different cells.
@@ -547,7 +547,7 @@ class Numeric(_Column):
         return str(number)
 
     def number_of(self, cut: object, name: str) -> Fraction:
-        """The number of a cut point, exact. ``QueryError`` where it is none."""
+        """Returns the number of a cut point, exact. Raises ``QueryError`` if it is not one."""
         try:
             plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(float(cut)))  # type: ignore[arg-type]
             return Fraction(*plain.as_integer_ratio())
@@ -559,7 +559,7 @@ class Numeric(_Column):
         return self.codes_of(self.numbers_of(values))
 
     def numbers_of(self, values: Any) -> np.ndarray:
-        """The number of each value, float64, shape (n,); nan where it is missing or none."""
+        """The number of each value, float64, shape (n,); nan if it is missing or not a number."""
         import pandas as pd
 
         return pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

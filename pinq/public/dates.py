@@ -131,7 +131,7 @@ def _months_of(text: str) -> int:
 
 
 class Date(Numeric):
-    """A column of dates, days apart."""
+    """A column of dates on a grid of days."""
 
     type: Literal["date"] = "date"  # type: ignore[assignment]
     lower: _Day = Field(description="earlier dates count as this one")
@@ -153,12 +153,12 @@ class Date(Numeric):
         return self.text(number)
 
     def describe(self) -> str:
-        """Says the bounds, and how many cells there are."""
+        """Describes the bounds and the number of cells."""
         between = f"{self.text(self.lower)} to {self.text(self.upper)}"
         return f"{self.type}s {between} in {self.cells:,} cells{self._missing}"
 
     def require_addable(self, name: str) -> None:
-        """``QueryError``: dates have no sum."""
+        """Raises ``QueryError``, because dates have no sum."""
         raise QueryError(f"`{name}` has dates, which cannot be added up; ask noisy_avg for their average.")
 
     def shown(self, numbers: np.ndarray) -> np.ndarray:
@@ -166,10 +166,10 @@ class Date(Numeric):
         return np.rint(numbers).astype(np.int64).astype(self.dtype)
 
     def periods(self, period: Period) -> tuple[tuple[Value, ...], tuple[str, ...]]:
-        """Years, quarters or months that the bounds reach: what each is called, and their limits.
+        """Returns the names and limits of the years, quarters or months that overlap the bounds.
 
         Args:
-            period: Which of them; no weekdays.
+            period: Years, quarters or months.
 
         Returns:
             The names, and the first days of all but the first.
@@ -227,7 +227,7 @@ class Date(Numeric):
 
 
 class DateTime(Date):
-    """A column of times, minutes apart; in UTC where the source names a zone."""
+    """A column of times on a grid of minutes, in UTC if the source has a time zone."""
 
     type: Literal["datetime"] = "datetime"  # type: ignore[assignment]
     lower: _Minute = Field(description="earlier times count as this one")

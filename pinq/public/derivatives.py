@@ -440,10 +440,10 @@ class RowFunction(Expression, Generic[V]):
 
     @abstractmethod
     def bind(self, schema: Schema) -> V:
-        """Binds the function to a schema. ``QueryError`` where it means nothing there."""
+        """Binds the function to a schema. Raises ``QueryError`` if it means nothing there."""
 
     def vectors(self, schema: Schema) -> V:
-        """Binds as ``bind``, or recalls: a schema keeps those of its last requests."""
+        """Binds as ``bind`` does; a schema remembers the vectors of its last requests."""
         vectors: V | None = schema.kept.get(self.identity)
         if vectors is None:
             vectors = self.bind(schema)
@@ -451,7 +451,7 @@ class RowFunction(Expression, Generic[V]):
         return vectors
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless it means something under this schema."""
+        """Raises ``QueryError`` unless it means something under this schema."""
         self.vectors(schema)
 
 
@@ -507,10 +507,10 @@ class Logistic(Derivatives):
     Privacy:
         For y = 1 the norm is 1 - p + p (1 - p) = 1 - p², for y = 0 it is 1 - (1 - p)²: at most 1
         row, the price of a count (privacy.md 8.1). In units of 2^-16 rows it is the largest norm in
-        the table of all (F, y), rounded as it is.
+        the rounded table of all (F, y).
 
     Attributes:
-        positive: The values that are the class; None is the missing one.
+        positive: The values of the positive class; None is the missing value.
         points: The score.
         limit: Vectors of a larger L1 norm, in rows, are shortened to it: less noise, and a bias
             towards 0.
@@ -561,18 +561,17 @@ class Softmax(Derivatives):
     On demand also each p_c (1 - p_c).
 
     Privacy:
-        The gradient's norm is 2 (1 - p_y), at most 2 rows; the second derivatives add at most
-        1 - Σ p_c². Which p a row has depends on as many scores as there are classes, so there is no
-        table of all vectors to look at: each one is clipped to ``limit`` in whole numbers. All of
-        the way from scores to vectors is whole numbers and a table of odds, so a row's vector is
-        the same wherever the row stands; doubles, computed many at a time, need not be
-        (privacy.md 8.2).
+        The gradient's norm is 2 (1 - p_y), at most 2 rows; the second derivatives add at most 1 - Σ
+        p_c². p depends on as many scores as there are classes, so no table can hold all vectors;
+        each vector is clipped to ``limit`` in whole numbers. Vectors follow from scores by whole
+        numbers and a table of odds, so a row's vector does not depend on its place in the table.
+        Floats, computed many at a time, could depend on it (privacy.md 8.2).
 
     Attributes:
         points: A score for each value of the target, in their order, the missing one last.
         hessian: Whether the second derivatives are summed too.
         limit: Vectors of a larger L1 norm, in rows, are shortened to it; without second derivatives
-            to 2 at most, which none passes.
+            to at most 2, which no vector exceeds.
     """
 
     target: str
@@ -622,7 +621,7 @@ class Softmax(Derivatives):
 class Residuals(Derivatives):
     """The derivatives of the squared error of a numeric target: its residual.
 
-    It is a row's grid cell less F / 256, clamped to ``limit``.
+    It is a row's grid cell minus F / 256, clamped to ``limit``.
 
     Rows whose target is missing add nothing. The second derivative is 1, so its sum is the number
     of rows: with ``rows`` two bins are summed, (limit + residual) / 2 and (limit - residual) / 2,
@@ -636,7 +635,7 @@ class Residuals(Derivatives):
     Attributes:
         points: The score.
         limit: Largest residual, in grid cells of the target.
-        rows: Whether the rows are summed too.
+        rows: Whether the answer also has the number of rows.
     """
 
     target: str
@@ -683,7 +682,7 @@ LOSSES: Mapping[str, type[AnyDerivatives]] = {kind.kind: kind for kind in get_ar
 
 
 def _limit(limit: float, most: float) -> float:
-    """``QueryError`` unless a norm's limit is above 0 and at most so large."""
+    """Raises ``QueryError`` unless a norm's limit is above 0 and at most so large."""
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 1 / POINTS <= limit <= most:
         allowed = f"a number from {1 / POINTS:.4f} to {most:,.10g}"
         raise QueryError(f"is {limit!r}", parameter="limit", allowed=allowed)

@@ -192,13 +192,13 @@ class PartSet:
 
     @staticmethod
     def union(sets: Sequence[PartSet]) -> PartSet:
-        """Joins several collections, in order, flat. ``QueryError`` unless provably disjoint."""
+        """Joins several collections, in order, flat. Raises ``QueryError`` unless provably disjoint."""
         joined = PartSet([block for parts in sets for block in parts.blocks])
         joined.check_disjoint()
         return joined
 
     def check_disjoint(self) -> None:
-        """``QueryError`` unless the parts are provably disjoint.
+        """Raises ``QueryError`` unless the parts are provably disjoint.
 
         They are where every two are different parts of one partition, somewhere above them.
 

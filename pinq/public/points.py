@@ -44,10 +44,10 @@ class Points(Expression):
     grouping without a part for the row adds nothing.
 
     Attributes:
-        specs: What is looked at. A column may stand in several of them.
+        specs: The groupings. A column may be in several of them.
         tables: A whole number for each part of each spec, parts in flat order, missing values last;
             256 are one logit, or one grid cell of a numeric target.
-        base: What every row has.
+        base: The score from which every row starts.
     """
 
     specs: TupleOf[Spec] = ()
@@ -65,7 +65,7 @@ class Points(Expression):
 
     @property
     def largest(self) -> int:
-        """No row has a score of a larger size."""
+        """A bound of the size of every row's score."""
         return abs(self.base) + sum(max(max(table), -min(table)) for table in self.tables if table)
 
     def columns(self) -> set[str]:
@@ -73,7 +73,7 @@ class Points(Expression):
         return set().union(*(spec.columns() for spec in self.specs))
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless each table has a number for each part of its spec."""
+        """Raises ``QueryError`` unless each table has a number for each part of its spec."""
         for _ in self.bind(schema):
             pass
 
@@ -162,7 +162,7 @@ class RowScores:
 
     @classmethod
     def bind(cls, scores: Sequence[Points], schema: Schema) -> RowScores:
-        """Binds scores to a schema. ``QueryError`` where one does not fit, or they are too many."""
+        """Binds scores to a schema. Raises ``QueryError`` if one does not fit, or they are too many."""
         if sum(len(points.specs) for points in scores) > MAX_TABLES:
             raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
         if any(points.largest >= MAX_SCORE for points in scores):
@@ -263,7 +263,7 @@ def _joined(terms: Iterable[_Term]) -> Iterator[_Term]:
 
 
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Numbers as plain integers. ``QueryError`` where one is not whole, or too large.
+    """Numbers as plain integers. Raises ``QueryError`` if one is not whole, or too large.
 
     What is checked is what is kept: an iterable may give other numbers when it is read again, and
     a number of another class may compare as it likes.

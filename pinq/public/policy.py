@@ -247,7 +247,7 @@ class Goes(Enum):
 
 
 class Policy(Declared):
-    """One dataset: what is public about it, where it is, and how much may be learned of it."""
+    """The policy of one dataset: its public facts, its source, and the limits of its queries."""
 
     version: Annotated[Literal[1], Goes.PRIVATE] = 1
     dataset: Annotated[str, Goes.PRIVATE] = Field(
@@ -369,22 +369,22 @@ class Policy(Declared):
 
     @property
     def database(self) -> DatabaseTable | None:
-        """The source where it is a table of a database file."""
+        """The source, if it is a table of a database file; else None."""
         return self.source if isinstance(self.source, DatabaseTable) else None
 
     @property
     def spark(self) -> SparkTable | None:
-        """The source where it is a table that Spark knows."""
+        """The source, if it is a Spark table; else None."""
         return self.source if isinstance(self.source, SparkTable) else None
 
     @property
     def adbc(self) -> AdbcRows | None:
-        """The source where it is rows that an ADBC driver streams."""
+        """The source, if an ADBC driver streams its rows; else None."""
         return self.source.adbc if isinstance(self.source, AdbcTable) else None
 
     @property
     def served_by(self) -> str | None:
-        """What names a table that has no file here, for one ledger to guard it; else None."""
+        """The name of a table without a local file, which gives it one ledger; else None."""
         if self.spark is not None:
             return f"spark {self.spark.spark.lower()}"
         if self.adbc is not None:
@@ -393,7 +393,7 @@ class Policy(Declared):
 
     @property
     def bounded_unit(self) -> PrivacyUnit | None:
-        """The privacy unit where it is more than a row."""
+        """The privacy unit, if it is more than a row; else None."""
         return None if self.privacy_unit == "row" else self.privacy_unit
 
     def __repr__(self) -> str:
@@ -412,12 +412,12 @@ class Policy(Declared):
 
     @classmethod
     def going(cls, where: Goes) -> set[str]:
-        """The keys that go there."""
+        """The keys with this mark."""
         return {name for name, field in cls.model_fields.items() if where in field.metadata}
 
     @property
     def logged(self) -> dict[str, JsonValue]:
-        """What the ledger keeps of it beside the cap and its rule: what is not a default."""
+        """The keys that the ledger records beside the cap and its rule: all that differ from defaults."""
         public = self.schema_.model_dump(mode="json", exclude_defaults=True)
         beside = self.going(Goes.LOGGED) - {"cap", "cap_rule"}
         return public | self.model_dump(mode="json", exclude_defaults=True, include=beside)
@@ -434,12 +434,12 @@ class Policy(Declared):
         return int(written.rstrip("ms")) / (1000 if written.endswith("ms") else 1)
 
     def unreviewed_fields(self) -> list[str]:
-        """What still waits for the provider's word, e.g. ``columns.age.upper``."""
+        """The fields that the provider has not reviewed yet, for example ``columns.age.upper``."""
         own = list(self.unreviewed)
         return own + [f"columns.{name}.{field}" for name, column in self.columns.items() for field in column.unreviewed]
 
     def require_reviewed(self) -> None:
-        """Raises ``PolicyError`` while anything is unreviewed."""
+        """Raises ``PolicyError`` if a field is unreviewed."""
         waiting = self.unreviewed_fields()
         if waiting:
             raise PolicyError(

@@ -172,23 +172,24 @@ class Products(RowFunction[ProductVectors]):
     the missing one last.
 
     Privacy:
-        See above: one row moves all sums together by at most ``limit``, whatever the number of
-        columns, for rows of a larger norm are shortened to it.
+        One row changes all sums together by at most ``limit``, for any number of columns, because a
+        row with a larger norm is shortened to it (see the module).
 
     Attributes:
         names: The columns.
-        ranges: For each column the numbers that become -1 and 1, those beyond them count as they do;
-            None for its bounds, and for a categorical column. Empty for all bounds.
-        sizes: What 1 becomes for each column, above 0 and at most 1; empty for 1. Large entries get
-            a larger part of the norm, and so sums with less noise.
-        constant: The same of the constant.
-        fixed: A numeric column that counts in the norm with its full size, so that how far a row is
-            shortened does not depend on it: the target of a regression. A row where it is missing
-            adds nothing.
+        ranges: For each column, the numbers that become -1 and 1; numbers outside count as these
+            ends. None for its bounds, and for a categorical column. Empty if all columns use their
+            bounds.
+        sizes: The largest entry of each column, above 0 and at most 1; empty for 1. A column with
+            large entries gets a larger part of the norm, so its sums have less noise.
+        constant: The entry of the constant, likewise.
+        fixed: The target of a regression: a numeric column that enters the norm with its full size,
+            so it does not influence the factor that shortens a row. A row without this value adds
+            nothing.
         pairs: "all" for the upper triangle, row by row; "squares" for the products with the
             constant, followed by the squares; "sums" for the products with the constant.
         limit: Rows whose products have a larger L1 norm are shortened to it; None for the largest
-            that there can be.
+            possible norm.
     """
 
     names: TupleOf[str]
@@ -240,7 +241,7 @@ class Products(RowFunction[ProductVectors]):
         return set(self.names)
 
     def entries(self, schema: Schema) -> tuple[Entry, ...]:
-        """What the entries of x are: the constant first, then those of each column."""
+        """The entries of x: the constant first, then the entries of each column."""
         entries = [Entry()]
         for name in self.names:
             if name in schema.numeric_columns:
@@ -251,7 +252,7 @@ class Products(RowFunction[ProductVectors]):
         return tuple(entries)
 
     def width(self, schema: Schema) -> int:
-        """How many products there are."""
+        """The number of products."""
         entries = len(self.entries(schema))
         return {"all": entries * (entries + 1) // 2, "squares": 2 * entries - 1, "sums": entries}[self.pairs]
 
@@ -311,7 +312,7 @@ def _units(size: float) -> int:
 
 
 def _size(size: object, *, parameter: str) -> float:
-    """``QueryError`` unless a size is above 0 and at most 1."""
+    """Raises ``QueryError`` unless a size is above 0 and at most 1."""
     if not is_number(size, 1e-9, 1):
         raise QueryError(f"is {size!r}", parameter=parameter, allowed="above 0 and at most 1")
     return float(size)

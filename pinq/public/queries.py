@@ -86,7 +86,7 @@ class Question(ABC):
         return {}
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` where what it adds up is not there. The curator checks candidates."""
+        """Raises ``QueryError`` if what it adds up is not there. The curator checks candidates."""
         return
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ class _NumberQuestion(Question):
         return {self.column}
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the column is numeric."""
+        """Raises ``QueryError`` unless the column is numeric."""
         schema.numeric(self.column)
 
 
@@ -147,7 +147,7 @@ class Sum(_NumberQuestion):
     task = "`noisy_sum` adds up a column"
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the column's numbers have a sum."""
+        """Raises ``QueryError`` unless the column's numbers have a sum."""
         schema.addable(self.column)
 
 
@@ -182,7 +182,7 @@ class SumDerivatives(Question):
         return self.column.columns().union(*(spec.columns() for spec in self.by or ()))
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the loss fits the schema."""
+        """Raises ``QueryError`` unless the loss fits the schema."""
         self.column.check(schema)
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
@@ -207,7 +207,7 @@ class Average(_NumberQuestion):
         object.__setattr__(self, "within", two_ends(self.within))
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the column is numeric and has the range."""
+        """Raises ``QueryError`` unless the column is numeric and has the range."""
         self.cells(schema)
 
     def cells(self, schema: Schema) -> tuple[int, int]:
@@ -312,7 +312,7 @@ class Stop(ChoiceQuestion):
     score: EnoughRows
 
     def columns(self) -> set[str]:
-        """None: it counts rows."""
+        """None, because it counts rows."""
         return self.score.columns()
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
@@ -398,7 +398,7 @@ class WireParts(_Frozen):
 
     @classmethod
     def of(cls, parts: PartSet) -> WireParts:
-        """Writes a collection down. ``QueryError`` where it names too much."""
+        """Writes a collection down. Raises ``QueryError`` if it names too much."""
         ancestors = parts.ancestors
         if max(len(ancestors), len(parts.blocks)) > MAX_NODES:
             raise QueryError(
@@ -529,7 +529,7 @@ class Request(_Frozen):
     def question(self) -> Question:
         """What is asked.
 
-        ``QueryError`` where a field is given that the question does not read, or one is missing
+        Raises ``QueryError`` if a field is given that the question does not read, or one is missing
         that it needs.
         """
         return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
@@ -556,7 +556,7 @@ class Request(_Frozen):
         return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:
-        """Canonical text. ``QueryError`` where it names something that no schema can hold."""
+        """Canonical text. Raises ``QueryError`` if it names something that no schema can hold."""
         try:
             return _request.dump_json(self, exclude_none=True, warnings="none").decode()
         except ValueError:
@@ -569,7 +569,7 @@ class Request(_Frozen):
     def received(cls, text: str | bytes) -> Request:
         """Reads what somebody sent: every value in it is of a plain class, and a checked one.
 
-        ``QueryError`` where it is no request.
+        Raises ``QueryError`` if it is no request.
         """
         try:
             return cls.from_json(text)
@@ -626,8 +626,8 @@ class Budget:
     Attributes:
         epsilon: The limit that was granted.
         spent: The cost of everything answered so far.
-        remaining: What can still be asked; also 0 when the cap over all analysts is reached, or the
-            grant has ended.
+        remaining: The epsilon that can still be spent. It is 0 if the cap over all analysts is
+            reached or the grant has ended.
     """
 
     epsilon: Fraction
@@ -649,15 +649,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a request would cost now and how exact its answer would be.
+    """The cost of a request now, and the expected error of its answer.
 
-    It is free: it follows public facts and the ledger alone.
+    It is free, because it follows from public facts and the ledger.
 
     Attributes:
-        cost: By how much ``spent`` would grow.
-        remaining: What would be left; negative where the request would be refused.
+        cost: The amount by which ``spent`` would grow.
+        remaining: The budget after the request; negative if the request would be refused.
         error: The expected accuracy, for people.
-        scale: Scale of the noise in the answer's units, None where there is no single one.
+        scale: Scale of the noise in the answer's units; None if there are several.
     """
 
     cost: Fraction
@@ -785,7 +785,7 @@ class Certificate(_Frozen):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """Reads a certificate. ``QueryError`` where the text is none."""
+        """Reads a certificate. Raises ``QueryError`` if the text is none."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:

@@ -85,7 +85,7 @@ KEPT_BYTES = 2**25  # of bound specs and losses
 
 
 class PrivacyUnit(Declared):
-    """Whose presence is hidden: at most ``max_rows`` rows that share one value of a column."""
+    """The unit whose presence is hidden: at most ``max_rows`` rows with one value of a column."""
 
     column: str
     max_rows: int = Field(ge=1, le=10**6)
@@ -143,7 +143,7 @@ class Schema(Declared):
 
     @property
     def bounded_unit(self) -> PrivacyUnit | None:
-        """The privacy unit where it is more than a row."""
+        """The privacy unit, if it is more than a row; else None."""
         return None if self.privacy_unit == "row" else self.privacy_unit
 
     @cached_property
@@ -201,7 +201,7 @@ class Schema(Declared):
         return column
 
     def with_sources(self, columns: Iterable[str]) -> set[str]:
-        """Adds the declared columns that these are derived from, for terms count them too."""
+        """Adds the declared columns from which these are derived, because terms count them, too."""
         named = set(columns)
         made_of = (self.columns[name].sources for name in named & self.columns.keys())
         return named.union(*(self.columns.keys() & set(sources) for sources in made_of))

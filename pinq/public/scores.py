@@ -78,7 +78,7 @@ class Score(Expression):
 
     @property
     def unit(self) -> int | Fraction:
-        """How many of the score's integer units make one of its natural ones."""
+        """The number of integer units in one natural unit of the score."""
         return 1
 
     @abstractmethod
@@ -103,11 +103,11 @@ class Score(Expression):
         return None
 
     def clamp(self, schema: Schema) -> tuple[int, int, int]:
-        """Of moments: the first and the last code that count as themselves, and how many low bits are dropped."""
+        """For moments: the first and the last code that are not clamped, and the number of dropped low bits."""
         return 0, 0, 0
 
     def vectors(self, schema: Schema) -> RowVectors | None:
-        """What each row adds to a table, for a score of vectors."""
+        """The vectors that rows add to a table, for a score of vectors."""
         return None
 
     def targets(self) -> set[str]:
@@ -115,10 +115,10 @@ class Score(Expression):
         return self.columns()
 
     def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
-        """``QueryError`` where the score is not defined for the cells of a candidate."""
+        """Raises ``QueryError`` if the score is not defined for the cells of a candidate."""
 
     def of_candidate(self, candidate: Expression) -> Score:
-        """The score of one candidate: itself, unless candidates are judged by numbers of their own."""
+        """The score for one candidate: this score, or the part of it for this candidate."""
         return self
 
 
@@ -196,11 +196,12 @@ class Balance(Score):
     Privacy:
         Adjacency: add or remove one row. Claim: sensitivity max(a, b - a), that is b max(q, 1 - q);
         not monotone, so the span is twice that.
-        Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down by a,
-        and an absolute value moves by no more than what is inside. A row can bring one cut closer
-        to balance and take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 - q) is
-        attained. Where one row is substituted the inside moves by 0 or b, at most twice max(a, b -
-        a): so much as two rows (the schema's distance, by which epsilon is divided) are allowed.
+        Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down by
+        a, and an absolute value moves by no more than what is inside. A row can bring one cut
+        closer to balance and take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 -
+        q) is attained. Where one row is substituted the inside moves by 0 or b, at most twice
+        max(a, b - a): which is as much as two rows may move it (the schema's distance, by which
+        epsilon is divided).
         Exact: integers. Held by: tests/contract/test_every_score.py,
         tests/privacy/test_sensitivity.py, tests/privacy/test_selections.py.
 
@@ -221,7 +222,7 @@ class Balance(Score):
 
     @property
     def weights(self) -> tuple[int, int]:
-        """By which integers the rows of the two cells are multiplied: b - a and a."""
+        """The integer factors of the rows of the two cells: b - a and a."""
         share = _share_of(self.share)
         return share.denominator - share.numerator, share.numerator
 
@@ -231,14 +232,14 @@ class Balance(Score):
         return Fraction(sum(self.weights), 2)
 
     def columns(self) -> set[str]:
-        """None: it counts rows."""
+        """None, because it counts rows."""
         return set()
 
     def check(self, schema: Schema) -> None:
         """Needs nothing of the schema."""
 
     def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
-        """``QueryError`` unless there are two cells, a third for missing values aside."""
+        """Raises ``QueryError`` unless there are two cells, a third for missing values aside."""
         if len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2:
             raise QueryError(f"Balance compares two parts, and {candidate!r} does not have two.")
 
@@ -254,7 +255,7 @@ class Balance(Score):
 
 
 def _share_of(share: object) -> Fraction:
-    """Reads the share of ``Balance``: None is a half. ``QueryError`` unless it is in (0, 1)."""
+    """Reads the share of ``Balance``: None is a half. Raises ``QueryError`` unless it is in (0, 1)."""
     text = "1/2" if share is None else str(share)
     try:
         exact = Fraction(text if SHARE.fullmatch(text) else 0)
@@ -276,14 +277,14 @@ class Gradient(Score):
     G_j is the sum of the loss's gradients in a cell, and the sum is over cells and classes.
 
     Privacy:
-        A row adds its gradient to one cell of a candidate, and each summand follows G_j at most one
-        to one; so the sensitivity is the largest L1 norm of a row's gradient. A candidate's score
-        may rise or fall, so the span is twice that (privacy.md 8.3).
+        A row adds its gradient to one cell of a candidate, and each summand changes at most as much
+        as its G_j. So the sensitivity is the largest L1 norm of a row's gradient. A candidate's
+        score may rise or fall, so the span is twice that (privacy.md 8.3).
 
     Attributes:
         derivatives: The loss: ``Logistic``, ``Softmax`` or ``Residuals``.
-        threshold: What noise will hide, public: the scale of the noise of the sums that follow, in
-            rows (in grid cells of the target for ``Residuals``).
+        threshold: A public size below which noise will hide a gradient: the scale of the noise of
+            the later sums, in rows (in grid cells of the target for ``Residuals``).
     """
 
     derivatives: Logistic | Softmax | Residuals
@@ -303,32 +304,32 @@ class Gradient(Score):
 
     @property
     def unit(self) -> int:
-        """That of the derivatives."""
+        """The unit of the derivatives."""
         return self.derivatives.unit
 
     @property
     def target(self) -> str:
-        """What the model predicts."""
+        """The column that the model predicts."""
         return self.derivatives.target
 
     def columns(self) -> set[str]:
-        """The target, and what the model's points look at."""
+        """The target, and the columns of the model's points."""
         return self.derivatives.columns()
 
     def inner(self) -> tuple[Expression, ...]:
-        """Those of the model's points."""
+        """The specs of the model's points."""
         return self.derivatives.inner()
 
     def targets(self) -> set[str]:
-        """The target: a model may look again at what its points know."""
+        """The target; a candidate may use the columns of the points again."""
         return {self.target}
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the derivatives mean something."""
+        """Raises ``QueryError`` unless the derivatives mean something."""
         self.derivatives.check(schema)
 
     def vectors(self, schema: Schema) -> RowVectors | None:
-        """Those of the derivatives."""
+        """The vectors of the derivatives."""
         return self.derivatives.vectors(schema)
 
     def sensitivity(self, schema: Schema) -> int:
@@ -364,7 +365,7 @@ class _OfCategories(Expression):
         return {self.target}
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the target is a declared categorical column."""
+        """Raises ``QueryError`` unless the target is a declared categorical column."""
         schema.categorical(self.target)
 
     def classes(self, schema: Schema) -> Values | Cuts | None:
@@ -476,7 +477,7 @@ class MutualInformation(InfoGain):
         return self._split.columns()
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the target's classes exist."""
+        """Raises ``QueryError`` unless the target's classes exist."""
         if self._split is self.target:
             self._split.check(schema)
         else:
@@ -510,7 +511,7 @@ class _OfNumbers(Score):
         return {self.target}
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the target is a declared numeric column that has the range."""
+        """Raises ``QueryError`` unless the target is a declared numeric column that has the range."""
         schema.numeric(self.target).cells_within(self.within, self.target)
 
     def clamp(self, schema: Schema) -> tuple[int, int, int]:
@@ -519,7 +520,7 @@ class _OfNumbers(Score):
         return first, last, max(0, (last - first).bit_length() - self.most_levels.bit_length() + 1)
 
     def levels(self, schema: Schema) -> int:
-        """How many levels the target has."""
+        """The number of levels of the target."""
         first, last, dropped = self.clamp(schema)
         return ((last - first) >> dropped) + 1
 
@@ -531,8 +532,8 @@ class SquaredError(_OfNumbers):
     The score is -Σ_j Σ (y - mean_j)^2, with y on at most 1,024 public levels, floored for each cell.
 
     In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
-    2.4): a row is on one of the levels, whatever range they are of, for to clamp is a function of
-    the row alone. Rows whose target is missing are left out.
+    2.4): a row is on one of the levels for any range, because the clamp is a function of the row
+    alone. Rows whose target is missing are left out.
     """
 
     kind: Literal["squared_error"] = field(default="squared_error", repr=False)
@@ -564,9 +565,9 @@ class AbsoluteError(_OfNumbers):
     A few extreme values weigh less than in ``SquaredError``.
 
     With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly.
-    One row raises each of these levels - 1 terms by 0 or 1; so the sensitivity, in units of one
-    level, is levels - 1, monotone (-SAE in privacy.md 2.4). Values outside the levels' range are on
-    the first or the last of them. Rows whose target is missing are left out.
+    One row raises each of these (levels - 1) terms by 0 or 1. The sensitivity is therefore levels -
+    1, in units of one level, and the score is monotone (-SAE in privacy.md 2.4). Values outside the
+    levels' range are on the first or the last of them. Rows whose target is missing are left out.
     """
 
     kind: Literal["absolute_error"] = field(default="absolute_error", repr=False)
@@ -600,20 +601,20 @@ class AbsoluteError(_OfNumbers):
 class Misfit(Score):
     """Scores a candidate by the rows that a public model's table misplaces: w (Σ_v |n_v - m_v| - a k).
 
-    n_v are the rows in part v of the candidate, m_v what the model expects there, a an allowance for
-    the noise that a table of k parts would have, and w a weight.
+    n_v is the number of rows in part v of the candidate, and m_v the model's estimate of it. a is
+    an allowance for the noise of a table of k parts, and w is a weight.
 
     Attributes:
-        specs: The candidates that can be judged.
-        expected: For each of them what the model expects in each part, in sixteenths of a row.
+        specs: The candidates that can be scored.
+        expected: For each spec, the model's estimate for each part, in sixteenths of a row.
         allowance: a, in sixteenths of a row.
         weights: w of each candidate in percent, 1 to 100; none for 100 each.
 
     Privacy:
         Adjacency: add or remove one row. Claim: sensitivity 1 row; not monotone, so the span is 2.
-        Why: a row moves one n_v by 1, and | |n + 1 - m| - |n - m| | <= 1; all else is public, and w is
-        at most 1. In sixteenths the change is at most 16 w, and the floor of a number that moves by at
-        most 16 moves by at most 16 (privacy.md 10).
+        Why: a row moves one n_v by 1, and | |n + 1 - m| - |n - m| | <= 1; all else is public, and w
+        is at most 1. In sixteenths the change is at most 16 w, and the floor of a number that moves
+        by at most 16 moves by at most 16 (privacy.md 8.7).
         Exact: integers, which the public bound ``MOST_OFF`` keeps within 64 bits. Held by:
         tests/contract/test_every_score.py, tests/privacy/test_sensitivity.py.
 
@@ -650,7 +651,7 @@ class Misfit(Score):
             )
 
     def columns(self) -> set[str]:
-        """Those of its specs."""
+        """The columns of its specs."""
         return set().union(*(spec.columns() for spec in self.specs))
 
     def inner(self) -> tuple[Expression, ...]:
@@ -658,11 +659,11 @@ class Misfit(Score):
         return self.specs
 
     def targets(self) -> set[str]:
-        """None: a candidate splits by the columns that are judged."""
+        """None, because candidates split by the scored columns."""
         return set()
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless each table has a number for each part of its spec."""
+        """Raises ``QueryError`` unless each table has a number for each part of its spec."""
         for spec, table in zip(self.specs, self.expected, strict=True):
             if (parts := bind(spec, schema).size) != len(table):
                 raise QueryError(f"{spec!r} has {parts:,} parts, and Misfit expects rows in {len(table):,}.")
@@ -721,10 +722,9 @@ class EnoughRows(Expression):
     It is one charge for trees of any depth (``splits_kept``, pinq/curator/verbs.py).
 
     Attributes:
-        least: Rows from which a tree's first part is more likely to stay split than not; further
-            down a public penalty for each split above is added.
-        above: How many splits of each path lie above its tree: the trees' first parts have ``depth``
-            ``above``.
+        least: The number of rows from which the first part of a tree more probably stays split.
+            Each split above a node adds a public penalty to this number.
+        above: The number of splits above each tree, which is the ``depth`` of its first part.
     """
 
     least: int
@@ -732,11 +732,11 @@ class EnoughRows(Expression):
     kind: Literal["enough_rows"] = field(default="enough_rows", repr=False)
 
     def columns(self) -> set[str]:
-        """None: it counts rows."""
+        """None, because it counts rows."""
         return set()
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless both are whole numbers in their ranges."""
+        """Raises ``QueryError`` unless both are whole numbers in their ranges."""
         for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
             value = getattr(self, name)
             if type(value) is not int or not is_whole(value, 0, most):
@@ -787,7 +787,7 @@ def _squares_over(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def require_score(score: object, schema: Schema) -> AnyScore:
-    """``QueryError`` unless this is one of the scores and its target exists."""
+    """Raises ``QueryError`` unless this is one of the scores and its target exists."""
     kinds = list(SCORES.values())
     if isinstance(score, type) and score in kinds:
         needed = next((field.name for field in fields(score) if field.default is MISSING), "")

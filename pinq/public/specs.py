@@ -87,19 +87,19 @@ class Expression(ABC):
 
     @abstractmethod
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless it means something under this schema."""
+        """Raises ``QueryError`` unless it means something under this schema."""
 
     @property
     def as_spec(self) -> Splitting | None:
-        """Itself where it is a spec, which splits parts; None for a family and for a score."""
+        """The spec itself; None for a family and for a score."""
         return None
 
     def named(self) -> int:
-        """How many cut points and values it lists: what to check it takes grows with them."""
+        """The number of listed cut points and values; the work of a check grows with it."""
         return 0
 
     def inner(self) -> tuple[Expression, ...]:
-        """The specs that it looks at rows through, beside those that it is asked with."""
+        """Further specs that a request reads, beside its candidates."""
         return ()
 
     @cached_property
@@ -233,7 +233,7 @@ class Axis:
     def find(self, label: object) -> int:
         """Finds the part with this label, or of this number where no label is a whole number.
 
-        ``QueryError`` where there is none.
+        Raises ``QueryError`` if there is none.
         """
         # Of labels 10, 20 and 30 the part 10 is found by its label, and 0 is no part. Of labels "a"
         # and "b", 0 is the first part.
@@ -304,7 +304,7 @@ class Partition:
         return ", ".join(axis.describe(part) for axis, part in self.positions(index))
 
     def find(self, label: object) -> int:
-        """Finds the part of a label, or of its number. ``QueryError`` where there is none."""
+        """Finds the part of a label, or of its number. Raises ``QueryError`` if there is none."""
         labels = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
         if len(labels) != len(self.axes):
             raise QueryError(
@@ -332,7 +332,7 @@ class Splitting(Expression):
         """The specs whose joint parts these are."""
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless it binds."""
+        """Raises ``QueryError`` unless it binds."""
         bind(self, schema)
 
     def max_parts(self, schema: Schema) -> int:
@@ -432,7 +432,7 @@ class Cuts(OfColumn, Factor):
 class Groups(OfColumn, Factor):
     """One part for each listed group of values; ``None`` names the missing value.
 
-    Rows in no group go nowhere.
+    Rows in no group are in no part.
     """
 
     groups: TupleOf[TupleOf[Value | None]]
@@ -473,7 +473,7 @@ class Groups(OfColumn, Factor):
 class Calendar(OfColumn, Factor):
     """One part for each year, quarter, month or weekday of a column of dates; missing last.
 
-    Years, quarters and months are those that the declared bounds reach, one after the other. A date
+    All years, quarters and months that overlap the declared bounds are parts, in order. A date
     belongs to the period in which its grid cell begins.
     """
 
@@ -506,9 +506,9 @@ class Calendar(OfColumn, Factor):
 
 @dataclass(frozen=True)
 class Shards(Factor):
-    """``count`` random disjoint parts: one keyed coin for each row, steady across sessions.
+    """``count`` random disjoint parts: one keyed draw for each row, equal in all sessions.
 
-    Another ``key``, other coins.
+    Another ``key`` gives other parts.
     """
 
     count: int
@@ -524,11 +524,11 @@ class Shards(Factor):
             object.__setattr__(self, name, int(value))
 
     def columns(self) -> set[str]:
-        """None: the coins are drawn beside the columns."""
+        """None, because shards use no column."""
         return set()
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """A part for each face of the coin."""
+        """A part for each outcome of the draw."""
         return Axis(None, self.count, tuple(range(self.count)), shard_key=self.key), [self.kind, self.count, self.key]
 
 
@@ -571,7 +571,7 @@ def _point(value: object) -> CutPoint:
 
 
 def two_ends(within: object) -> tuple[CutPoint, CutPoint] | None:
-    """Reads a range of numbers or dates; None for none. ``QueryError`` unless it has two ends."""
+    """Reads a range of numbers or dates; None for none. Raises ``QueryError`` unless it has two ends."""
     if within is None:
         return None
     if isinstance(within, (tuple, list)) and len(within) == 2:
@@ -659,7 +659,7 @@ class OfSpecs(Expression):
         return set().union(*(spec.columns() for spec in self.specs))
 
     def named(self) -> int:
-        """What its specs list."""
+        """The number of values that its specs list."""
         return sum(spec.named() for spec in self.specs)
 
 
@@ -682,25 +682,26 @@ class Cross(OfSpecs, Splitting):
 
 @dataclass(frozen=True)
 class AnyCut(OfColumn, Expression):
-    """A family for ``exp_mech``: every cut of a numeric column at a grid point, mass one in all."""
+    """A family for ``exp_mech``: every cut of a numeric column at a grid point, with mass one together."""
 
     kind: Literal["any_cut"] = field(default="any_cut", repr=False)
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the column is numeric."""
+        """Raises ``QueryError`` unless the column is numeric."""
         schema.numeric(self.column)
 
     def max_parts(self, schema: Schema) -> int:
-        """How many parts a member makes: missing values are a part of their own."""
+        """The number of parts of a member; missing values are a separate part."""
         return 2 + schema.numeric(self.column).nullable
 
 
 @dataclass(frozen=True)
 class AnyGrouping(OfColumn, Expression):
-    """A family for ``exp_mech``: bipartitions of a column's values, mass one in all.
+    """A family for ``exp_mech``: bipartitions of a column's values, with mass one together.
 
-    Of the values that the splits above leave to a part: all bipartitions while there are at most
-    ``MAX_GROUPINGS``; otherwise as many distinct ones, drawn by ``seed`` (public randomness).
+    The splits above leave some of the values to a part. The family has all bipartitions of these
+    values if there are at most ``MAX_GROUPINGS``. Otherwise it has that many distinct ones, drawn
+    by ``seed`` (public randomness).
     """
 
     seed: int = 0
@@ -713,16 +714,16 @@ class AnyGrouping(OfColumn, Expression):
         object.__setattr__(self, "seed", int(self.seed))
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the column is categorical and has two values to tell apart."""
+        """Raises ``QueryError`` unless the column is categorical and has at least two values."""
         if schema.categorical(self.column).codes < 2:
             raise QueryError(f"`{self.column}` has a single value, so it cannot be grouped.")
 
     def max_parts(self, schema: Schema) -> int:
-        """How many parts a member makes: missing values are in one of the groups."""
+        """The number of parts of a member; missing values are in one of the groups."""
         return 2
 
     def octets(self, count: int) -> np.ndarray:
-        """Which of ``count`` values are in the first group, as ``bipartitions`` has it. Public."""
+        """The values in the first group, out of ``count``, as ``bipartitions`` encodes them. Public."""
         return bipartitions(self.column, self.seed, count)
 
     def member(self, labels: Sequence[Value | None], number: int) -> Groups:
@@ -735,14 +736,14 @@ class AnyGrouping(OfColumn, Expression):
 
 @dataclass(frozen=True)
 class AnyCross(OfSpecs):
-    """A family for ``exp_mech``: joint parts of every ``size`` of the specs, mass one in all.
+    """A family for ``exp_mech``: the cross of every ``size`` of the specs, with mass one together.
 
     ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x
     sex, job x age and sex x age.
 
     Attributes:
         specs: ``Values`` and ``Cuts`` of different columns.
-        size: How many of them make a candidate.
+        size: The number of specs in a candidate.
     """
 
     specs: TupleOf[Values | Cuts]
@@ -769,7 +770,7 @@ class AnyCross(OfSpecs):
         return math.comb(len(self.specs), self.size)
 
     def check(self, schema: Schema) -> None:
-        """``QueryError`` unless its specs bind."""
+        """Raises ``QueryError`` unless its specs bind."""
         for spec in self.specs:
             spec.check(schema)
 
@@ -779,7 +780,7 @@ class AnyCross(OfSpecs):
         return Cross(specs) if len(specs) > 1 else specs[0]
 
     def require_room(self, sizes: Sequence[int], classes: int) -> None:
-        """``QueryError`` where the cells of some member cannot be numbered.
+        """Raises ``QueryError`` if a member has too many cells to number them.
 
         ``sizes`` are the parts of each spec.
         """

@@ -250,7 +250,7 @@ class Gate:
 
 
 def _people(datasets: Datasets) -> People | None:
-    """Who signs in; None where no policy says by whom. ``PolicyError`` where two name two providers."""
+    """Who signs in; None where no policy says by whom. Raises ``PolicyError`` if two name two providers."""
     declared = [one.policy.sign_in for one in datasets.values() if one.policy.sign_in is not None]
     if len({(own.issuer, own.client, own.claim) for own in declared}) > 1:
         raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
@@ -258,7 +258,7 @@ def _people(datasets: Datasets) -> People | None:
 
 
 async def read_body(http: Request, most: int, seconds: float) -> bytes:
-    """Reads a body. ``QueryError`` where it has more than ``most`` bytes, or comes too late."""
+    """Reads a body. Raises ``QueryError`` if it has more than ``most`` bytes, or comes too late."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(seconds):

@@ -118,7 +118,7 @@ def remembered(work: Work, visit: Visit, body: bytes) -> str:
 def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
     """Says what a token's holder may know of a dataset.
 
-    ``QueryError`` where a client of an older revision could not read it.
+    Raises ``QueryError`` if a client of an older revision could not read it.
     """
     dataset, grant = visit.opened
     schema = dataset.curator.schema

@@ -361,6 +361,18 @@ def test_every_promise_names_a_test() -> None:
         assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), test
 
 
+def test_every_cited_section_of_the_privacy_argument_exists() -> None:
+    """Docstrings, tests and pages cite it by numbers."""
+    argument = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^(?:\*\*|## )(\d+(?:\.\d+)?)", argument, re.MULTILINE))
+    for place in ("pinq", "miners", "tests", "docs"):
+        for file in [*(ROOT / place).rglob("*.py"), *(ROOT / place).rglob("*.md")]:
+            for cited in re.findall(
+                r"privacy\.md[\])]*[ ,]\s*((?:\d+(?:\.\d+)?(?:, | and )?)+)", file.read_text(encoding="utf-8")
+            ):
+                assert set(re.findall(r"\d+(?:\.\d+)?", cited)) <= sections, (file, cited)
+
+
 def test_every_status_is_documented() -> None:
     """The page about servers has every error that can cross the wire, with its status."""
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")

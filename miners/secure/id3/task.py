@@ -102,7 +102,7 @@ class Task:
     def lookup_codes(self, table: Frame) -> np.ndarray:
         """Encodes rows to look up, shape (rows, attributes).
 
-        ``QueryError`` where a value is not declared.
+        Raises ``QueryError`` if a value is not declared.
         """
         codes = self.codes(table)
         if (codes < 0).any():

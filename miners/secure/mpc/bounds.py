@@ -99,7 +99,7 @@ def noise_bound(epsilon: Fraction) -> int:
 
 
 def require_bits(bits: int) -> int:
-    """Returns the bits. ``QueryError`` where the field would be too large to compute in."""
+    """Returns the bits. Raises ``QueryError`` if the field would be too large to compute in."""
     if bits > MAX_BITS:
         raise QueryError(
             f"numbers of {bits:,} bits would be compared; at most {MAX_BITS:,} are possible. "

@@ -63,7 +63,7 @@ class Connection(Protocol):
 def mpyc() -> MPyC:
     """Returns the module ``mpyc.runtime``, imported without its side effects.
 
-    ``QueryError`` where it is not installed.
+    Raises ``QueryError`` if it is not installed.
     """
     with _LOADING:
         return _loaded()
@@ -239,7 +239,7 @@ def simulate(work: Callable[[MPyC], Awaitable[T]], bits: int) -> T:
 def alone() -> Iterator[None]:
     """Keeps other computations out of this process, which has one runtime of MPyC's.
 
-    ``SessionError`` where there is one.
+    Raises ``SessionError`` if there is one.
     """
     if not _ONE_AT_A_TIME.acquire(blocking=False):
         raise SessionError("another session computes in this process; join each from a process of its own.")

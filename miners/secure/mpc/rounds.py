@@ -52,7 +52,7 @@ class Company(Protocol):
     """The other parties and this party's ledger, as a round needs them."""
 
     async def meet(self, number: int, place: str) -> None:
-        """Waits for all others at a round. ``SessionError`` where one is at another place."""
+        """Waits for all others at a round. Raises ``SessionError`` if one is at another place."""
 
     def pay(self, number: int, nano: int, cells: int) -> None:
         """Charges a round, once; so many values are going to be kept for it."""

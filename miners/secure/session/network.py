@@ -116,7 +116,7 @@ class Peer:
 
 
 async def _frame(reader: asyncio.StreamReader, most: int) -> tuple[int, bytes]:
-    """Reads one message and its label. ``ValueError`` where it is announced to be larger than ``most``."""
+    """Reads one message and its label. Raises ``ValueError`` if it is announced to be larger than ``most``."""
     label, size = HEADER.unpack(await reader.readexactly(HEADER.size))
     if size > most:
         raise ValueError(f"a message of {size:,} bytes")
@@ -227,7 +227,7 @@ class Network:
         return None, b""
 
     def heard(self, number: int, payload: bytes) -> None:
-        """Notes a message about the session. ``ValueError`` where it is none."""
+        """Notes a message about the session. Raises ``ValueError`` if it is none."""
         message = json_object(payload)
         if "word" in message:
             self._words[number].append(message["word"])
@@ -299,7 +299,7 @@ class Network:
             raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
 
     def _compared(self, number: int, hello: object) -> list[str]:
-        """Returns a party's kept rounds. ``SessionError`` where its session or a version is another."""
+        """Returns a party's kept rounds. Raises ``SessionError`` if its session or a version is another."""
         name, theirs = self.name(number), hello if isinstance(hello, dict) else {}
         if theirs.get("text") != self.session.text:
             raise SessionError(

@@ -73,7 +73,7 @@ class Member(Declared):
 
 
 def first_certificate(text: str) -> bytes:
-    """Returns the first certificate of a PEM file, DER. ``ValueError`` where there is none."""
+    """Returns the first certificate of a PEM file, DER. Raises ``ValueError`` if there is none."""
     start, end = text.index(ssl.PEM_HEADER), text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
     return ssl.PEM_cert_to_DER_cert(text[start:end])
 
@@ -281,7 +281,7 @@ class Session(Declared):
     def bits(self) -> int:
         """The longest numbers that are compared or added up, so that none wraps around.
 
-        ``QueryError`` where the protocol cannot be.
+        Raises ``QueryError`` if the protocol cannot be.
         """
         if self.protocol in ("sid3", "sid3t", "sid3s"):
             require_records(self.task)
@@ -350,7 +350,7 @@ class Session(Declared):
     def number(self, party: str) -> int:
         """Returns the number of a party that is given by number or name.
 
-        ``SessionError`` where there is none.
+        Raises ``SessionError`` if there is none.
         """
         names = [member.name for member in self.parties]
         if party in names:
@@ -410,7 +410,7 @@ def _short(value: object) -> str:
 
 
 def json_object(text: str | bytes) -> dict[str, object]:
-    """Reads a JSON object. ``ValueError`` where the text is something else."""
+    """Reads a JSON object. Raises ``ValueError`` if the text is something else."""
     content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError("not an object")

@@ -209,7 +209,7 @@ class Addition:
 
 
 def addition_of(question: HolderQuestion, parts: PartSet, schema: Schema) -> Addition:
-    """Returns what a question adds up. ``QueryError`` where parties cannot answer it."""
+    """Returns what a question adds up. Raises ``QueryError`` if parties cannot answer it."""
     require_sums(question.verb)
     if question.sums is not None:
         if len(parts) != 1:

@@ -47,7 +47,7 @@ M = TypeVar("M", bound=Miner)
 def sum_bits(miner: Miner, task: Task) -> int:
     """Returns the bits of every sum, from the smallest losses at which a miner asks.
 
-    ``QueryError`` where its noise would be too large, or the miner refuses.
+    Raises ``QueryError`` if its noise would be too large, or the miner refuses.
     """
 
     def bits(epsilon: Epsilon, units: int) -> int:

@@ -371,7 +371,7 @@ class Audit:
         ]
 
     def of(self, analyst: str) -> Audit:
-        """Narrows the audit to one analyst. ``QueryError`` where the log does not know the name."""
+        """Narrows the audit to one analyst. Raises ``QueryError`` if the log does not know the name."""
         if analyst not in self.accounts:
             names = [name for name in self.accounts if name]
             known = ", ".join(names[:12]) or "none"
@@ -384,7 +384,7 @@ class Audit:
         return replace(self, lines=[line for line in self.lines if period.holds(line.at)], period=str(period))
 
     def require(self, seq: int, hashed: str) -> None:
-        """``LedgerError`` unless the event of this number has a hash that begins like this."""
+        """Raises ``LedgerError`` unless the event of this number has a hash that begins like this."""
         if not (0 < seq <= len(self.lines) and self.lines[seq - 1].hash.startswith(hashed)):
             raise LedgerError(
                 f"The ledger {self.ledger} has no event {seq} with the hash {hashed[:16]}, which was expected: it was "

@@ -268,7 +268,7 @@ class Claim:
 
 
 Fits = Callable[[str], object]
-"""``QueryError`` where a column cannot play a part."""
+"""Raises ``QueryError`` if a column cannot play a part."""
 ALL = (0, 1, 2)  # all senses of a line
 
 
