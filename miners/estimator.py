@@ -103,8 +103,8 @@ class Learned(Parameterised):
 
     Attributes:
         schema_: The public schema under which it learned.
-        cost_: What the last ``fit`` spent, exact. ``set_params`` changes what is shown and what the
-            next ``fit`` costs; what was learned, and at what cost, stays as it was.
+        cost_: The cost of the last ``fit``, exact. ``set_params`` changes what is shown and what
+            the next ``fit`` costs; what was learned, and at what cost, stays as it was.
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
             tree asks for those that it splits by, by name.
         n_features_in_: How many they are.
@@ -122,22 +122,22 @@ class Learned(Parameterised):
 
     @property
     def unspent_(self) -> Fraction:
-        """What of ``epsilon`` the fit did not spend.
+        """The part of ``epsilon`` that the fit did not spend.
 
-        A "paper" tree leaves some where all leaves come early; so do questions that had been paid
-        for before.
+        Some remains if all leaves of a "paper" tree are early, or if answers were reused.
         """
         self._require_fitted("cost_")
         return Exact(Epsilon.of(self._fit_params["epsilon"]).exact - self.cost_)
 
     def certificate(self) -> Certificate:
-        """Under which ids the model's answers were charged, for the owner of the ledger; free.
+        """Returns the ids of the model's charged answers, for the owner of the ledger; free.
 
-        ``pinq audit POLICY --certificate FILE --model FILE`` makes the model from those answers again.
+        ``pinq audit POLICY --certificate FILE --model FILE`` computes the model from these answers
+        again.
 
         Raises:
-            QueryError: It was not fitted in this process, or on several holders, each with a ledger
-                of its own; or it drew public randomness that nobody can draw again.
+            QueryError: The model was not fitted in this process, was fitted on several data owners,
+                or used public randomness without a seed.
         """
         if self._certificate is None:
             raise QueryError(
@@ -149,7 +149,7 @@ class Learned(Parameterised):
         return self._certificate
 
     def card(self) -> ModelCard:
-        """A page about the model: data, policy, epsilon, plan, bill, known limits.
+        """Returns the model card: data, policy, epsilon, plan, bill, known limits.
 
         It prints as Markdown, shows as HTML, and ``to_markdown`` and ``to_html`` give either.
         """
@@ -184,7 +184,7 @@ class Learned(Parameterised):
         """The plan of a miner with the parameters of the fit."""
 
     def to_json(self) -> str:
-        """The fitted miner as text: its parameters, what it cost, what it learned."""
+        """Returns the fitted miner as text: its parameters, its cost and its model."""
         stored = self._stored()
         params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
         head = {"format": f"pinq-{self.kept_name()}", "version": VERSION, "params": params}
@@ -227,7 +227,7 @@ class Kept(Learned):
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
-        """What was learned as a table: a row for each node of a tree or forest."""
+        """Returns the model as a table: a row for each node of a tree or forest."""
 
     def _told(self) -> Mapping[str, str]:
         return {"learned": self._in_a_line()}
@@ -270,10 +270,10 @@ class Fitted(Kept):
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """How much each column tells, as shares of 1, shape (n_features_in_,); free.
+        """The importance of each column, shape (n_features_in_,), with sum 1; free.
 
-        The order is that of ``feature_names_in_``. All are 0 where nothing was learned. Of trees:
-        the decrease of impurity by a column's splits, of scorecards: the spread of its points.
+        The order is that of ``feature_names_in_``. All are 0 if nothing was learned. For trees it
+        is the decrease of impurity by a column's splits, for scorecards the spread of its points.
         """
         shares = self._model.importances
         return np.array([shares.get(name, 0.0) for name in self.feature_names_in_], dtype=np.float64)
@@ -295,7 +295,7 @@ class Classifier(Fitted):
         return self._model.predict_proba(X)[:, _sorted(self._model.classes)]
 
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Share of rows whose class is predicted.
+        """Returns the accuracy: the proportion of rows whose class is predicted.
 
         Args:
             X: A pandas or Arrow table.
@@ -316,17 +316,17 @@ class Classifier(Fitted):
     def reliability(
         self, X: Frame, y: ArrayLike | None = None, *, label: Value | None = None, bins: int = 10
     ) -> Reliability:
-        """Compares predicted shares of a class with what happened; ``.plot()`` draws it.
+        """Compares predicted probabilities of a class with observed ones; ``.plot()`` draws them.
 
         Args:
             X: A pandas or Arrow table of rows that are public or the caller's own.
             y: The true classes; by default the target's column of ``X``. Rows without a declared
                 class do not count.
-            label: Of which class; by default the last declared one.
-            bins: Of predicted shares, 2 to 100.
+            label: The class; by default the last declared one.
+            bins: The number of bins of predicted probabilities, 2 to 100.
 
         Raises:
-            QueryError: No row, or no such class.
+            QueryError: There is no row, or no such class.
         """
         model, number = self._model, whole_number("bins", bins, 2, 100)
         classes = list(model.classes)
@@ -356,7 +356,7 @@ class Regressor(Fitted):
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Returns the coefficient of determination.
 
-        It is 1 for predictions without error, 0 for those no better than one mean for all.
+        1 means predictions without error, and 0 predictions no better than the mean.
 
         Args:
             X: A pandas or Arrow table.
@@ -389,7 +389,7 @@ class GrownFaces(Fitted):
         return self._model._repr_html_()
 
     def rules(self) -> pd.DataFrame:
-        """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""
+        """Returns a rule for each leaf, in descending order of rows; see ``Tree.rules``."""
         return self._model.rules()
 
     def export_text(self, *, max_depth: int | None = None) -> str:
@@ -578,8 +578,8 @@ class HandleMiner(Miner[W], Generic[W]):
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
             target: The column to predict.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost: for
-                notebooks, whose cells run twice. Forests need a ``random_state``.
+            reuse: Use the stored answers of an identical earlier fit, at no cost, for example if a
+                cell of a notebook runs again. Forests need a ``random_state``.
 
         Raises:
             QueryError: A parameter or the target is wrong.
@@ -599,17 +599,17 @@ class HandleMiner(Miner[W], Generic[W]):
         return self._fitted(model, bill.total)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits another with the parameters and the target of this one."""
+        """Fits a copy with the same parameters and the same target."""
         return type(self)(**self._fit_params).fit(handle, self._model.target or "")
 
     def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
+        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
 
         Args:
             schema: The public schema, ``handle.schema``.
             target: The column to predict.
-            rows: How many rows the table has, if that is known; by default the schema's
-                ``max_rows``. For the warning only.
+            rows: The number of rows of the table, if it is known; by default the schema's
+                ``max_rows``. It serves the warning only.
         """
         return self._planned(self._checked(schema, target), rows)
 

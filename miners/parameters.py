@@ -64,18 +64,17 @@ class Parameterised:
         """Returns each parameter by its name.
 
         Args:
-            deep: Whether those of a parameter that has parameters come too, as ``outer__inner``.
+            deep: Whether to include the parameters of a parameter, as ``outer__inner``.
         """
         params = {name: getattr(self, name) for name in self.param_names()}
         inner = [(name, value.get_params()) for name, value in params.items() if deep and _has_params(value)]
         return {f"{name}__{key}": value for name, values in inner for key, value in values.items()} | params
 
     def set_params(self, **params: object) -> Self:
-        """Sets parameters, ``outer__inner`` for one of a parameter's own, and returns the object.
+        """Sets parameters and returns the miner; ``outer__inner`` names a parameter's parameter.
 
         Raises:
-            QueryError: There is no such parameter, or it has none of its own; it is a ValueError
-                too.
+            QueryError: The parameter does not exist. The error is a ValueError, too.
         """
         known, inner = self.param_names(), defaultdict[str, dict[str, object]](dict)
         for name in params:

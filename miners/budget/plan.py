@@ -147,7 +147,7 @@ class Plan:
 
 
 class FitWarning(UserWarning):
-    """Warns before ``fit`` charges anything: little accuracy can be expected, or the fit is paid for again."""
+    """The warning before ``fit`` charges: little accuracy can be expected, or the fit is paid for again."""
 
 
 # Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither

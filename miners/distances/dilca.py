@@ -414,33 +414,33 @@ class DPDilca(Learned):
         distances_: For each target a frame of distances in [0, 1], labelled by its values on both
             sides; a missing value is a separate value.
         context_: For each target the names of its context.
-        splits_: How each attribute was cut into values.
-        left_out_: Columns that nobody named and that have a single declared value, so there is no
-            distance to learn.
+        splits_: The split of each attribute into values.
+        left_out_: Columns with a single declared value, which have no distances, unless they were
+            named.
         schema_: The public schema.
         feature_names_in_: The attributes that were learned from, shape (n_features_in_,).
-        cost_: What the last ``fit`` spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: choices and tables are answers of the handle, each at a share of ``epsilon``; the
-        shares are whole nano-epsilons that add up to it (``miners.distances.dilca``). Everything
-        else is computed from the answers. With T targets max relevance spends h epsilon / (T k) on
-        each choice, max dependency h epsilon / T on each, and (1 - h) epsilon goes evenly to the
-        pairs of attributes of all contexts together.
+        Why: choices and tables are answers of the handle, each at a fraction of ``epsilon``. The
+        fractions are whole nano-epsilons that add up to it (``miners.distances.dilca``). Everything
+        else is computed from the answers. With T targets a choice costs h epsilon / (T k) in max
+        relevance and h epsilon / T in max dependency. The pairs of attributes of all contexts
+        divide (1 - h) epsilon evenly.
         Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py,
         tests/privacy/test_dilca_releases.py.
 
     Notes:
-        Where this differs from the paper, at equal epsilon (privacy.md 2.4, 2.8, 5, 6): a choice's
-        exponent is at least twice as large (the tight sensitivity of I', and no factor 2 where
-        neighbours differ by a row more or less) and made by permute-and-flip. The paper's MeanSU
-        adds noise to entropies per row, which is private only where the number of rows is public,
-        and its released code divides by exact entropies, which is not private at all; here the
-        uncertainties come from noisy tables, corrected for what noise does to them, and the same
-        tables are used again for the distances. One table of two attributes serves both as targets.
-        Counts are shrunk by how noisy they are (``miners.distances.arithmetic``). Nothing about the
-        number of rows is needed: choices use the policy's ``max_rows``.
+        Differences from the paper, at equal epsilon (privacy.md 2.4, 2.8, 5, 6): choices use
+        permute-and-flip with an exponent at least twice as large. The reasons are the tight
+        sensitivity of I', and no factor 2 under add/remove. The paper's MeanSU adds noise to
+        entropies per row, which is private only if the number of rows is public; its released code
+        divides by exact entropies, which is not private. Here the uncertainties come from noisy
+        tables and are corrected for the noise, and the distances use the same tables again. One
+        table of two attributes serves both as targets. Counts are shrunk according to their noise
+        (``miners.distances.arithmetic``). Choices use the policy's ``max_rows`` and need no number
+        of rows.
 
     References:
         Battaglia, Celano & Pensa 2021, "Differentially Private Distance Learning in Categorical
@@ -489,7 +489,7 @@ class DPDilca(Learned):
             handle: A private handle; see ``pinq.open``, ``pinq.simulate``.
             target: An attribute or a list of them; None for all. Records can be compared by the
                 attributes that were targets.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost.
+            reuse: Use the stored answers of an identical earlier fit, at no cost.
 
         Raises:
             QueryError: A parameter or the target is wrong.
@@ -509,17 +509,17 @@ class DPDilca(Learned):
         return self._fitted(task, contexts, distances, bill.total)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits another with the parameters and the targets of this one."""
+        """Fits a copy with the same parameters and the same targets."""
         return type(self)(**self._fit_params).fit(handle, list(self.distances_))
 
     def plan(self, schema: Schema, target: str | Sequence[str] | None = None, *, rows: int | None = None) -> Plan:
-        """Returns what ``fit`` will ask and what it costs. Free: it looks at the schema only.
+        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
 
         Args:
             schema: The public schema, ``handle.schema``.
             target: As in ``fit``.
-            rows: How many rows the table has, if that is known; by default the schema's
-                ``max_rows``. For the warning only.
+            rows: The number of rows of the table, if it is known; by default the schema's
+                ``max_rows``. It serves the warning only.
         """
         task = self._task(schema, target)
         max_rows = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
@@ -529,8 +529,8 @@ class DPDilca(Learned):
         """Returns distances between the records of two tables, for ``metric="precomputed"``.
 
         Args:
-            X: A pandas or Arrow table that has the learned attributes; the analyst's own or public,
-                or new cases.
+            X: A pandas or Arrow table with the learned attributes: public rows, own rows or new
+                cases.
             Y: Another; by default ``X`` itself.
 
         Returns:
@@ -547,7 +547,7 @@ class DPDilca(Learned):
     def transform(self, X: Frame) -> np.ndarray:
         """Returns points whose Euclidean distances are ``pairwise``, shape (rows, dimensions).
 
-        They serve k-means and everything else that needs coordinates.
+        They serve k-means and other methods that need coordinates.
         """
         self._require_fitted("distances_")
         return np.concatenate(

@@ -179,7 +179,7 @@ class CountSource(Protocol):
         schema: The public columns of all holders; ``max_rows`` is what they may have together.
         dropped: Who was left behind.
         rounds: How often somebody waited for answers.
-        requests: How many requests each holder was sent.
+        requests: The number of requests to each owner.
         naming: What lets holders' logs have the questions under a name; None for nothing.
     """
 
@@ -192,13 +192,13 @@ class CountSource(Protocol):
 
     @property
     def holders(self) -> list[str]:
-        """The names of the holders that were not dropped, in order."""
+        """The names of the owners that were not dropped, in order."""
 
     def require_holder(self, holder: str) -> None:
         """Raises ``QueryError`` where there is no holder of this name; dropped ones count."""
 
     def distance(self, holder: str) -> int:
-        """Returns by how many rows two neighbouring tables of a holder may differ."""
+        """Returns the number of rows by which two neighbouring tables of an owner may differ."""
 
     def parts(self) -> FederatedParts:
         """Returns the whole of each table, as a collection of one part."""
@@ -211,7 +211,7 @@ class CountSource(Protocol):
         """
 
     def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, HolderTally]]:
-        """Asks questions for numbers; returns the answers with the variance of their noise."""
+        """Sends queries for numbers; returns the answers with the variance of their noise."""
         return [
             {
                 name: HolderTally(np.asarray(counts, dtype=np.float64), question.variance(self, name))
@@ -445,28 +445,29 @@ class HolderFailed(PinqError):
 
 
 class Federation(CountSource):
-    """Private handles of several data holders, asked together.
+    """The private handles of several data owners, queried together; code says *holders*.
 
     Args:
-        handles: The handles, by the names of their holders; or a list, whose holders are called
+        handles: The handles by the names of their owners; or a list, whose owners are called
             ``"holder 1"`` and so on.
-        on_failure: What to do when a holder cannot answer. ``"fail"`` gives up and says what was
-            spent where. ``"wait"`` asks again for ``patience`` seconds, then gives up. ``"drop"``
-            goes on without it. A request that is malformed is an error in any case. How slow a
-            holder may be before it has failed, its handle says: ``timeout`` of ``pinq.connect``.
-        patience: Seconds to wait for a holder that is out of reach.
-        say: Called with a line of text after each round, and when a holder is waited for or
-            dropped; ``print``, for example.
+        on_failure: The reaction if an owner does not answer. ``"fail"`` gives up and reports the
+            costs at each owner. ``"wait"`` repeats the request for ``patience`` seconds, then gives
+            up. ``"drop"`` continues without the owner. A malformed request is always an error.
+            ``timeout`` of ``pinq.connect`` limits the time of an answer.
+        patience: Seconds to wait for an owner without connection.
+        say: A function of a line of text, such as ``print``. It is called after each round, and if
+            an owner is late or dropped.
 
     Attributes:
-        schema: The public columns that all of them declare; ``max_rows`` is the sum, adjacency and
-            privacy unit are the first holder's.
-        dropped: Who was left behind, when and why; they stay so in this federation.
-        rounds: How often the coordinator has waited for answers.
-        requests: How many requests each holder was sent.
+        schema: The public columns that all owners declare; ``max_rows`` is the sum, adjacency and
+            privacy unit are the first owner's.
+        dropped: The dropped owners, with time and reason; they stay dropped in this federation.
+        rounds: The number of times that the coordinator has waited for answers.
+        requests: The number of requests to each owner.
 
     Raises:
-        QueryError: No handle, the same handle twice, or schemas that differ; says where.
+        QueryError: There is no handle, a handle is there twice, or schemas differ; names the
+            differences.
 
     Examples:
         >>> import pinq
@@ -507,7 +508,7 @@ class Federation(CountSource):
 
     @property
     def holders(self) -> list[str]:
-        """The names of the holders that were not dropped, in order."""
+        """The names of the owners that were not dropped, in order."""
         gone = {dropped.holder for dropped in self.dropped}
         return [name for name in self._handles if name not in gone]
 
@@ -522,7 +523,7 @@ class Federation(CountSource):
             raise unknown_holder(holder, list(self._handles))
 
     def distance(self, holder: str) -> int:
-        """Returns by how many rows two neighbouring tables of a holder may differ."""
+        """Returns the number of rows by which two neighbouring tables of an owner may differ."""
         return self._handles[holder].schema.distance
 
     def parts(self) -> FederatedParts:
@@ -538,7 +539,7 @@ class Federation(CountSource):
         return FederatedParts(self, {name: handle.parts() for name, handle in asked.items()})
 
     def budgets(self) -> dict[str, Budget | None]:
-        """Each holder's budget, dropped ones included; None where the holder does not say."""
+        """The budget of each owner, also of dropped ones; None if an owner does not report it."""
 
         def look(handle: PrivateQueryable) -> Budget | None:
             try:
@@ -550,7 +551,7 @@ class Federation(CountSource):
         return dict(zip(self._handles, budgets, strict=True))
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns what each ledger charged since the federation was made; None of a silent one."""
+        """Returns the charges of each ledger since the federation was made; None if it is silent."""
         spent: dict[str, Fraction | None] = {}
         for name, budget in self.budgets().items():
             before = self._before[name]
@@ -558,7 +559,7 @@ class Federation(CountSource):
         return spent
 
     def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
-        """Does the same with each handle, all at once; failures by the rule."""
+        """Applies a function to each handle, all at once; ``on_failure`` rules failures."""
         asked = self.holders
         calls = [(name, partial(lambda handle, _: act(handle), self._handles[name])) for name in asked]
         outcomes = self._together(calls)
@@ -568,11 +569,11 @@ class Federation(CountSource):
     each_handle = each
 
     def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
-        """Asks several questions of several holders, all at once: one round.
+        """Sends several queries to several owners, all at once: one round.
 
         Returns:
-            For each question the answers by holder; of a holder that was dropped meanwhile there is
-            none.
+            For each query the answers by owner; there is none of an owner that was dropped in the
+            meantime.
         """
         began = time.monotonic()
         jobs = [

@@ -58,7 +58,7 @@ class Participants:
         dropped: Who was left behind, after how many rounds, and why. The counts of the tree are
             those of the others.
         rounds: How often the coordinator waited for answers.
-        requests: How many requests each holder was sent.
+        requests: The number of requests to each owner.
         model: What was made.
     """
 
@@ -178,8 +178,8 @@ class HoldersMiner(Miner[W], Generic[W]):
             handle: The holders' handles, as a ``Federation``; parties that add up, as a
                 ``miners.secure.SecureFederation``; or one handle.
             target: The column to predict.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost; of
-                several holders as ``resume=True``.
+            reuse: Use the stored answers of an identical earlier fit, at no cost; for several data
+                owners the same as ``resume=True``.
 
         Raises:
             QueryError: A parameter or the target is wrong.

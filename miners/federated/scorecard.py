@@ -227,14 +227,14 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         return (*super()._notes(work), *self._holder_notes(work.holders))
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """Returns what a fit asks of parties that add up. Free.
+        """Returns the sums that a fit needs from parties that add up. Free.
 
         Args:
             schema: The public schema.
             target: The column to predict.
 
         Raises:
-            QueryError: A parameter or the target is wrong, or the strategy asks for choices too.
+            QueryError: A parameter or the target is wrong, or the strategy needs choices, too.
         """
         if self.strategy == "turns":
             raise QueryError("strategy 'turns' asks for choices too; 'secure' and 'noisy_counts' ask for sums alone.")
@@ -296,18 +296,18 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
 class FederatedScorecard(HoldersCardMiner, Scorecard):
     """A scorecard for classes from the tables of several data owners.
 
-    A coordinator learns it, whom no data owner has to trust. ``fit`` takes a ``Federation`` of
-    handles, parties of a secure computation, or one handle. The owners have different people, so
-    the fit costs ``epsilon`` at each of them, in the terms of its own policy.
+    A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a
+    ``Federation`` of handles, parties of a secure computation, or one handle. The owners have
+    different people, so the fit costs ``epsilon`` at each of them, in the terms of its own policy.
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: How attributes are chosen. ``"turns"``: each step's attribute is chosen by one
-            holder, in turns, and all holders sum the gradients of its cells, each with noise of its
-            own. The others ask for counts and sums alone, and take attributes in the order that
-            noisy tables of classes give: ``"noisy_counts"`` of handles; ``"secure"``, with one
-            noise for all, of parties that add up under secret sharing, a
-            ``miners.secure.SecureFederation``.
+        strategy: How attributes are chosen. ``"turns"``: one owner chooses the attribute of each
+            step, in turns. All owners add up the gradients of its cells, each with separate noise.
+            The other strategies query counts and sums only, and take attributes in the order of
+            noisy class tables: ``"noisy_counts"`` with handles; ``"secure"``, with one noise for
+            all, with a ``miners.secure.SecureFederation``, whose parties add up under secret
+            sharing.
         steps: The number of steps, each of which improves one attribute, 0 to 200; None for a number that follows from
             public facts.
         attributes: The columns to use. None for all but the target.
@@ -325,12 +325,11 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
             paid for before. An owner that does not report counts as ``epsilon``.
 
     Privacy:
-        Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
-        its own policy's terms, whatever the coordinator and the other holders do.
-        Why: what a holder is asked adds up to ``epsilon`` (``miners.federated.scorecard``); its
-        ledger charges and enforces just that. A person is one holder's only, so nothing adds up
-        over holders. Of parties that add up, only noisy sums are opened
-        (``miners.secure.sums.together``).
+        Adjacency: each owner's policy. Claim: ``fit`` is ``epsilon``-DP at each data owner, in its
+        own policy's terms, for any behaviour of the coordinator and the other owners.
+        Why: the queries to an owner add up to ``epsilon`` (``miners.federated.scorecard``), and its
+        ledger charges and enforces this. A person is at one owner only, so costs do not add up over
+        owners. A secure computation opens noisy sums only (``miners.secure.sums.together``).
         Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
         tests/contract/test_every_miner.py.
 
@@ -360,33 +359,33 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
 class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
     """A scorecard for the mean of a numeric column, from the tables of several data owners.
 
-    ``fit`` asks whom ``FederatedScorecard`` asks, for sums of clamped residuals in place of gradients.
+    ``fit`` queries the same data owners as ``FederatedScorecard``, for sums of clamped residuals.
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: How attributes are chosen; see ``FederatedScorecard``. Where nobody chooses, the order
+        strategy: How attributes are chosen; see ``FederatedScorecard``. Without choices, the order
             follows from noisy tables of the target's two halves.
-        steps: How many attributes are mended, 0 to 200; None for a number that follows from
-            public facts.
+        steps: The number of steps, each of which improves one attribute, 0 to 200; None for a
+            number that follows from public facts.
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
-        resume: Take answers to the same questions that were paid for before.
+        resume: Use the stored answers of identical earlier queries.
 
     Attributes:
         card_: The fitted scorecard.
         holders_: The participants, their costs, and who was dropped.
         feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
-        cost_: The largest of what the holders charged, exact; see ``FederatedScorecard``.
+        cost_: The largest charge of a data owner, exact; see ``FederatedScorecard``.
 
     Privacy:
-        Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
-        its own policy's terms, whatever the coordinator and the other holders do.
-        Why: as for ``FederatedScorecard``: the questions are of the same kinds, at shares that add up to
-        ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of all
-        holders; it and the row's count are two bins that cost that bound together (privacy.md 8.4).
-        Of parties that add up, units follow from that bound, so a row moves as many as
-        ``miners.secure.sums.additions`` says.
+        Adjacency: each owner's policy. Claim: ``fit`` is ``epsilon``-DP at each data owner, in its
+        own policy's terms, for any behaviour of the coordinator and the other owners.
+        Why: as for ``FederatedScorecard``: the queries are of the same kinds, at fractions that add
+        up to ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of
+        all owners. The residual and the row's count are two bins that together cost this bound
+        (privacy.md 8.4). In a secure computation the units follow from the bound, so a row moves as
+        many units as ``miners.secure.sums.additions`` says.
         Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
         tests/unit/secure/test_secure_scorecard.py, tests/contract/test_every_miner.py.
 

@@ -491,32 +491,33 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
 class FederatedTopDown(HoldersTreeMiner):
     """A decision tree from the tables of several data owners.
 
-    A coordinator learns it, whom no data owner has to trust. ``fit`` takes a ``Federation`` of
-    handles, or one handle. The owners have different people, so the fit costs ``epsilon`` at each
-    of them, in the terms of its own policy.
+    A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a
+    ``Federation`` of handles, or one handle. The owners have different people, so the fit costs
+    ``epsilon`` at each of them, in the terms of its own policy.
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: How splits are found. ``"turns"``, the most accurate: each level's splits are
-            chosen by one holder alone, in turns, and all holders count the leaves. The others grow
-            best-first, like the paper: ``"noisy_counts"`` (histograms of all splitting functions
-            from all holders), ``"secure"`` (as noisy_counts, with one noise for all: of parties
-            that add up under secret sharing, a ``miners.secure.SecureFederation``).
+        strategy: How splits are found. ``"turns"``, the most accurate: one owner chooses all splits
+            of a level, in turns, and all owners count the leaves. The other strategies grow
+            best-first, as in the paper: ``"noisy_counts"`` queries histograms of all splitting
+            functions from all owners; ``"secure"`` does so with one noise for all, with a
+            ``miners.secure.SecureFederation``, whose parties add up under secret sharing.
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (correctly classified rows).
-        max_nodes: The most nodes that are split.
-        leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and
+        max_nodes: The largest number of nodes that are split.
+        leaf_fraction: The smallest fraction of ``epsilon`` for the leaves' classes, above 0 and
             below 1. None for a sixth ("turns") or a quarter; the paper has a half.
-        budget: ``"uniform"``, every depth as much. None for that too, but where growth is
-            best-first and at most six levels deep each depth gets half of the one above.
-        max_depth: The most splits on a path, 0 to 60. None for a number that follows from
-            public facts.
+        budget: ``"uniform"`` gives every depth the same epsilon. None does so, too, except if
+            growth is best-first and at most six levels deep: then each depth gets half of the one
+            above.
+        max_depth: The largest number of splits on a path, 0 to 60. None for a number that follows
+            from public facts.
         attributes: The columns to split by. None for all but the target.
-        splits: The splitting functions, by column, where the default is not wanted: thresholds of a
-            numeric column or how many evenly spaced ones, values or lists of values of a
-            categorical one, each against the rest. By default "turns" lets the mechanism find
-            thresholds and groups, the others choose among ten thresholds and single values.
-        at_once: How many nodes best-first growth splits before it judges their children together; 1
-            is the paper's algorithm to the letter and takes as many more round trips.
+        splits: The splitting functions by column, instead of the default: thresholds of a numeric
+            column, or a number of evenly spaced ones; values or lists of values of a categorical
+            column, each against the rest. By default the mechanism of "turns" finds thresholds and
+            groups, and the other strategies choose among ten thresholds and single values.
+        at_once: The number of nodes that best-first growth splits before it evaluates their
+            children together. 1 is exactly the paper's algorithm and needs more round trips.
         resume: Use the stored answers of identical earlier queries. An interrupted fit continues
             with it and pays only for the missing answers.
 
@@ -529,23 +530,23 @@ class FederatedTopDown(HoldersTreeMiner):
             paid for before. An owner that does not report counts as ``epsilon``.
 
     Privacy:
-        Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
-        its own policy's terms, whatever the coordinator and the other holders do.
-        Why: on every path from the root to a leaf the shares of what a holder is asked add up to
-        ``epsilon``: see ``miners.federated.topdown``; its ledger charges and enforces just that. A
-        person is one holder's only, so nothing adds up over holders. Scores are the layer's, scaled
-        to counts and with public sensitivities; a choice publishes an index, never a score.
+        Adjacency: each owner's policy. Claim: ``fit`` is ``epsilon``-DP at each data owner, in its
+        own policy's terms, for any behaviour of the coordinator and the other owners.
+        Why: on every path from the root to a leaf the costs of the queries to an owner add up to
+        ``epsilon`` (``miners.federated.topdown``), and its ledger charges and enforces this. A
+        person is at one owner only, so costs do not add up over owners. Scores are the layer's,
+        scaled to counts and with public sensitivities. A choice publishes an index, never a score.
         Exact: nano-epsilons. Held by: tests/unit/federated/test_topdown_bill.py,
         tests/privacy/test_topdown_releases.py.
 
     Notes:
-        What differs from the paper, whose mechanisms are not private as printed (privacy.md 2.8):
-        no noise is scaled by private sizes; a gain comes from a fresh histogram of the chosen
-        split, which also counts the children; one table for each column in place of three kinds of
-        counts for each splitting function; nothing is asked after the last split; decay shares add
-        up to what there is, and a leaf takes what its path has left. Trade-offs and gains that
-        measured better: the layer's selection without the factor 2, consistent counts, shrunken
-        shares, pruning, no split where noise drowns the counts.
+        Differences from the paper, whose printed mechanisms are not private (privacy.md 2.8): no
+        noise is scaled by private sizes; a gain comes from a new histogram of the chosen split,
+        which also counts the children; one table for each column replaces three kinds of counts for
+        each splitting function; nothing is queried after the last split; decaying fractions add up
+        to the budget, and a leaf gets the rest of its path's budget. Changes that measured better:
+        the layer's selection without the factor 2, consistent counts, shrunken class probabilities,
+        pruning, no split of counts below their noise.
 
     References:
         Wang, Dick & Balcan 2020, "Scalable and Provably Accurate Algorithms for Differentially
@@ -580,7 +581,7 @@ class FederatedTopDown(HoldersTreeMiner):
     resume: bool = False
 
     def smallest_count_loss(self, schema: Schema, target: str) -> Fraction:
-        """Returns the smallest loss at which a fit asks for a count. Free.
+        """Returns the smallest epsilon of a fit's counts. Free.
 
         The strategy must be "secure" or "noisy_counts".
 
@@ -589,8 +590,7 @@ class FederatedTopDown(HoldersTreeMiner):
             target: The column to predict.
 
         Raises:
-            QueryError: A parameter or the target is wrong, or the strategy asks for more than
-                counts.
+            QueryError: A parameter or the target is wrong, or the strategy needs more than counts.
         """
         problem = self._problem(schema, target)
         if NEEDS[self.strategy] == "choices":
@@ -600,7 +600,7 @@ class FederatedTopDown(HoldersTreeMiner):
         return self._best_first(problem).smallest_count().exact
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """Returns what a fit asks of parties that add up. Free; see ``smallest_count_loss``."""
+        """Returns the sums that a fit needs from parties that add up. Free; see ``smallest_count_loss``."""
         problem = self._problem(schema, target)
         cells = tuple(function.base for function in self._functions(problem))
         return SumsNeeded(cells, Epsilon.of(self.smallest_count_loss(schema, target)))

@@ -450,7 +450,7 @@ class Tree:
     def predict(self, frame: Frame) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,).
 
-        In a tie it is the class that is declared first.
+        In a tie the class that is declared first wins.
         """
         answers = as_array(self.classes)[self.probabilities.argmax(axis=1)] if self.classes else self.values
         return np.asarray(answers[self.apply(frame)])
@@ -512,7 +512,7 @@ class Tree:
         return frame
 
     def rules(self) -> pd.DataFrame:
-        """Returns a rule for each leaf, that of most rows first; the index is the leaf's node.
+        """Returns a rule for each leaf, in descending order of rows; the index is the leaf's node.
 
         Columns: ``rule`` ("age >= 30 and sex = Male"), then those of ``to_frame``.
         """
@@ -696,10 +696,10 @@ class Forest:
         trees: At least one; all with the same schema and target.
 
     Attributes:
-        classes: The declared values of the target; none of a numeric target.
+        classes: The declared values of the target; empty for a numeric target.
 
     Raises:
-        QueryError: No tree, or trees that do not go together.
+        QueryError: There is no tree, or schemas or targets of trees differ.
     """
 
     kept_as: ClassVar[str] = "forest"  # the attribute of a miner that holds it, without its underscore
@@ -755,7 +755,7 @@ class Forest:
         return stacked(tree.rules() for tree in self.trees)
 
     def tree(self, number: int) -> Tree:
-        """Returns one of its trees. Raises ``QueryError`` if there is none of that number."""
+        """Returns one of its trees. Raises ``QueryError`` if there is no tree of this number."""
         if not is_whole(number, 0, len(self.trees) - 1):
             raise QueryError(
                 f"is {number!r}", parameter="tree", allowed=f"a whole number from 0 to {len(self.trees) - 1}"
@@ -772,7 +772,7 @@ class Forest:
     def predict(self, frame: Frame) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,).
 
-        In a tie it is the class that is declared first.
+        In a tie the class that is declared first wins.
         """
         if not self.classes:
             return self._average(frame, [tree.values for tree in self.trees])
@@ -807,7 +807,7 @@ class Forest:
     def to_dict(self) -> dict[str, Any]:
         """Returns the forest as plain lists, dicts, texts and numbers.
 
-        What its trees have in common stands there once.
+        Common parts of the trees are written once.
         """
         common = {
             key: value for key, value in self.trees[0].to_dict().items() if key not in ("format", "version", "nodes")

@@ -137,26 +137,26 @@ class PCA(LinearMiner):
     """Principal components of numeric columns, from noisy sums of products.
 
     Args:
-        epsilon: What ``fit`` costs in all.
-        n_components: How many components to keep; None for all.
-        attributes: Columns to look at; None for all numeric ones, or all where none is. A categorical
-            one enters as an indicator for each value but the first.
-        scaled: Whether each column counts in its own deviation, as in a correlation; else in its
-            units, as in a covariance.
+        epsilon: The cost of ``fit``, in the policy's own terms.
+        n_components: The number of components; None for all.
+        attributes: The columns. None for all numeric columns, or for all columns if none is
+            numeric. A categorical column becomes an indicator for each value except the first.
+        scaled: Whether columns are divided by their standard deviations, as in a correlation.
+            Otherwise they keep their units, as in a covariance.
 
     Attributes:
-        components_: Directions, that of most variance first, shape (components, terms).
+        components_: Directions in descending order of variance, shape (components, terms).
         explained_variance_: Variance along each, shape (components,).
-        explained_variance_ratio_: The same as shares of the variance of all columns.
+        explained_variance_ratio_: The same as proportions of the variance of all columns.
         mean_: Mean of each term in units of the columns, shape (terms,).
         schema_: The public schema under which it was learned.
-        cost_: What ``fit`` really spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: two questions are asked of the same rows, at shares of ``epsilon`` in whole
-        nano-epsilons that add up to it; all products of a row together cost one sum (privacy.md
-        8.6). Components are computed from answers alone.
+        Why: two queries of the same rows get fractions of ``epsilon``, whole nano-epsilons that add
+        up to it. All products of a row together cost one sum (privacy.md 8.6). Components are
+        computed from answers only.
         Exact: nano-epsilons. Held by: tests/unit/linear/test_components.py,
         tests/contract/test_every_miner.py.
 
@@ -185,8 +185,8 @@ class PCA(LinearMiner):
 
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
-            target: A column to leave out, say one that is to be predicted later; None for none.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost.
+            target: A column to omit, for example one to be predicted later; None for none.
+            reuse: Use the stored answers of an identical earlier fit, at no cost.
 
         Raises:
             QueryError: A parameter is wrong.
@@ -195,7 +195,7 @@ class PCA(LinearMiner):
         return super().fit(handle, target or "", reuse=reuse)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only."""
+        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
         return super().plan(schema, target or "", rows=rows)
 
     def transform(self, X: Frame) -> np.ndarray:
@@ -263,7 +263,7 @@ class PCA(LinearMiner):
 
     @property
     def explained_variance_ratio_(self) -> np.ndarray:
-        """Variance along each component as a share of all."""
+        """Variance along each component as a proportion of all."""
         return self._model.ratios
 
     @property

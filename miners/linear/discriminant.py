@@ -208,14 +208,14 @@ class LinearDiscriminant(Classifier, LinearMiner):
     Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
 
     Args:
-        epsilon: What ``fit`` costs in all.
+        epsilon: The cost of ``fit``, in the policy's own terms.
         attributes: Columns to look at; None for all but the target.
 
     Attributes:
         classes_: The declared values of the target, shape (classes,).
         gaussians_: The fitted ``Gaussians``.
         schema_: The public schema under which it was learned.
-        cost_: What ``fit`` really spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.

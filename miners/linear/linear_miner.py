@@ -174,7 +174,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
         return f"<pre>{escape(self.export_text())}</pre>"
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns what was learned as a table, a row for each term (of each class), or for each component."""
+        """Returns the model as a table: a row for each term (of each class), or for each component."""
         return self._linear.to_frame()
 
     def export_text(self) -> str:

@@ -212,7 +212,7 @@ class LinearRegression(Regressor, LinearMiner):
     A missing number counts as the mean; rows without a target do not count.
 
     Args:
-        epsilon: What ``fit`` costs in all.
+        epsilon: The cost of ``fit``, in the policy's own terms.
         attributes: Columns to regress on; None for all but the target.
 
     Attributes:
@@ -220,7 +220,7 @@ class LinearRegression(Regressor, LinearMiner):
         coef_: Coefficients in units of the columns, shape (terms,); ``to_frame`` names them.
         intercept_: What they are added to.
         schema_: The public schema under which it was learned.
-        cost_: What ``fit`` really spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.

@@ -360,7 +360,7 @@ class Scorecard(Classifier, ScorecardMiner):
         classes_: The declared values of the target, shape (classes,).
         feature_importances_: The importance of each column; they add up to 1.
         schema_: The public schema under which it was learned.
-        cost_: What the last ``fit`` spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -413,7 +413,7 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
         card_: The fitted ``Card``.
         feature_importances_: The importance of each column; they add up to 1.
         schema_: The public schema under which it was learned.
-        cost_: What the last ``fit`` spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.

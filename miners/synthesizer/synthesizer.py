@@ -551,7 +551,7 @@ class Synthesizer(Kept):
     Attributes:
         model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``.
         schema_: The public schema.
-        cost_: What the last ``fit`` spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
@@ -598,7 +598,7 @@ class Synthesizer(Kept):
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
             target: A column whose pairs weigh twice as much as others; None for none.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost; needs a
+            reuse: Use the stored answers of an identical earlier fit, at no cost; needs a
                 ``random_state``.
             history: Take every noisy count in ``handle.history()`` that is a table in the model's cells,
                 and buy less: a known table of a column is not bought again, and one of several columns
@@ -623,11 +623,11 @@ class Synthesizer(Kept):
         return self._fitted(model, bill.total)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits another with the parameters and the target of this one."""
+        """Fits a copy with the same parameters and the same target."""
         return type(self)(**self._fit_params).fit(handle, self._model.target, history=self._model.bought)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only."""
+        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
         work = self._checked(schema, target)
         title = f"Synthesizer of {many(len(work.specs), 'column')} and of their {many(len(work.pairs), 'pair')}"
         notes = ("a round that teaches less than its noise doubles the cost of later ones, so rounds may be fewer.",)

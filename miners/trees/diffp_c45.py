@@ -105,29 +105,29 @@ class DiffPC45(GreedyTree):
         tree_: The fitted ``Tree``, pruned.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema).total`` unless some
+        cost_: The cost of the last ``fit``, exact. It equals ``plan(schema).total`` unless some
             answers were paid for before, or ("paper") all leaves stopped early.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: "best" asks each node of d levels one question at 5 epsilon / 6d and each leaf one at
-        epsilon / 6; "paper", with n numeric attributes and e = epsilon/((2+n)d+2), asks a node that
-        splits for its size, one cut for each of them and one choice, at e each, and a leaf for size
-        and classes at e each. Nodes of a level are disjoint, so each path from the root down costs
-        at most epsilon. The choice over all cuts of a column weighs them by a public measure, the
-        grid (privacy.md 2.7). Pruning looks at answers alone.
+        Why: "best" has one query for each node of d levels, at 5 epsilon / 6d, and one for each
+        leaf, at epsilon / 6. "paper", with n numeric attributes and e = epsilon/((2+n)d+2), has for
+        each node that splits its size, one cut for each numeric attribute and one choice, at e
+        each, and for each leaf its size and classes, at e each. Nodes of a level are disjoint, so
+        each path from the root costs at most epsilon. The choice over all cuts of a column weighs
+        them by a public measure, the grid (privacy.md 2.7). Pruning uses answers only.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
         tests/unit/budget/test_recipe.py.
 
     Notes:
-        What "best" does otherwise than the paper at equal epsilon (privacy.md 2.7 and 6): one
-        selection over all pairs of attribute and cut, in place of one for each numeric attribute
-        and another among the results; exponents without the factor 2; no sizes; consistent counts
-        in place of Algorithm 3; class probabilities that are shrunk towards the parent's according to the noise.
-        Trade-offs that measured better: "gini", two groups of values, fixed depth without a stop
-        test, a sixth of epsilon for the leaves. "paper" selects by the textbook exponential
-        mechanism with its factor 2 and calibrates counts by Algorithm 3.
-        Subtrees are pruned to leaves, not raised: see ``miners.growth.fitted_nodes``.
+        Differences of "best" from the paper at equal epsilon (privacy.md 2.7 and 6): one selection
+        over all pairs of attribute and cut, instead of one for each numeric attribute and another
+        among the results; exponents without the factor 2; no sizes; consistent counts instead of
+        Algorithm 3; class probabilities that are shrunk towards the parent's according to the
+        noise. Trade-offs that measured better: "gini", two groups of values, fixed depth without a
+        stop test, a sixth of epsilon for the leaves. "paper" selects by the textbook exponential
+        mechanism with its factor 2 and calibrates counts by Algorithm 3. Subtrees are pruned to
+        leaves, not raised: see ``miners.growth.fitted_nodes``.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.3, 4.4, Algorithm

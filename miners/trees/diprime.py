@@ -186,8 +186,7 @@ class DiPriMeForest(DiPriMe):
 class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMe):
     """A tree that predicts the values of a categorical column.
 
-    See ``DiPriMeForestClassifier``, whose arguments it has but for those that speak of several
-    trees.
+    Its arguments are those of ``DiPriMeForestClassifier``, except those for several trees.
 
     Privacy:
         As for ``DiPriMeForestClassifier``, with a single tree. Held by:
@@ -207,8 +206,7 @@ class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMe):
 class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMe):
     """A tree that predicts the mean of a numeric column.
 
-    See ``DiPriMeForestRegressor``, whose arguments it has but for those that speak of several
-    trees.
+    Its arguments are those of ``DiPriMeForestRegressor``, except those for several trees.
 
     Privacy:
         As for ``DiPriMeForestRegressor``, with a single tree. Held by:
@@ -240,15 +238,16 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
-        n_estimators: Trees, 1 to 1,000. None for 1, or for 10 with ``variant="paper"``.
+        n_estimators: The number of trees, 1 to 1,000. None for 1, or for 10 with
+            ``variant="paper"``.
         max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
             (epsilon, ``max_rows``, the attributes); for "paper" 5.
         max_features: The number of random attributes that each node considers. None for all; for
             "paper" 5.
         rho: The fraction of epsilon for the splits, between 0 and 1. None for 0.8; for "paper" 0.5.
         criterion: ``"gini"`` (None) or ``"max"`` (correctly classified rows).
-        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
-            in every tree, and the trees share epsilon.
+        rows: ``"shards"``: each row is in one tree, by an independent random draw. ``"all"``: all
+            rows are in every tree, and the trees divide epsilon.
         variant: ``"best"``, or ``"paper"`` for the published mechanism; where that is not private,
             for the intended one.
         stopping: The fraction of the leaves' epsilon, from 0.001 to 0.999, for one query of all
@@ -262,34 +261,33 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
         forest_: The fitted ``Forest``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which it was grown.
-        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema, target).total`` unless
+        cost_: The cost of the last ``fit``, exact. It equals ``plan(schema, target).total`` unless
             some answers were paid for before.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: in a tree of d levels each node is asked at rho epsilon / d: half of that for K medians
-        together (each at rho epsilon / 2dK) and half for the choice among them;
-        each leaf is asked for its classes at (1 - rho) epsilon, and one that is reached early at
-        all that its path has left. ``stopping`` is one more question of each whole tree, at its
-        share of the leaves' epsilon (privacy.md 3.4). Nodes of a level are disjoint, so each path
-        from the root down costs epsilon. Shards are disjoint, by a keyed coin for each row that no
-        other row moves, so all trees cost what one costs; trees on the same rows have epsilon / T
-        each. Which attributes a node looks at is drawn without a look at rows; so is the depth.
+        Why: in a tree of d levels each node costs rho epsilon / d: half for K medians together
+        (each at rho epsilon / 2dK) and half for the choice among them. Each leaf has a class
+        histogram at (1 - rho) epsilon, and an early leaf one at all that its path has left.
+        ``stopping`` is one more query of each whole tree, at its fraction of the leaves' epsilon
+        (privacy.md 3.4). Nodes of a level are disjoint, so each path from the root costs epsilon.
+        Shards are disjoint, by a keyed draw for each row that does not depend on other rows, so all
+        trees cost as much as one. Trees on the same rows have epsilon / T each. The depth, and the
+        attributes that a node considers, do not depend on rows.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py,
         tests/privacy/test_diprime.py.
 
     Notes:
         The published algorithm, and the code that was released with it, is not epsilon-DP in
         several places (privacy.md 2.8): it divides the noise in a mean by the private number of
-        rows, stops where a node is exactly empty, deals the rows into shards of exactly equal size,
-        and the code spends epsilon / 2 on each of K medians. "paper" is the same algorithm with
-        each of these put right: two-bin averages, fixed depth, independent coins, a K-th each. What
-        "best" does otherwise: the choice among medians is made without the factor 2 in its
-        exponent, at four fifths of epsilon for all splits, among all columns; estimates of all
-        nodes agree; class probabilities are shrunk towards the parent's according to the noise; the
-        depth follows public facts. One tree is its default, for at the sizes and budgets that it
-        was tried on, more trees, each with fewer rows or less epsilon, were not better:
-        docs/forests.md has the figures.
+        rows, stops at exactly empty nodes, and makes shards of exactly equal size; the code spends
+        epsilon / 2 on each of K medians. "paper" corrects these points: two-bin averages, fixed
+        depth, independent draws, 1/K of epsilon for each median. Differences of "best": the choice
+        among medians has no factor 2 in its exponent and considers all columns; all splits get four
+        fifths of epsilon; estimates of all nodes agree; class probabilities are shrunk towards the
+        parent's according to the noise; the depth follows from public facts. One tree is the
+        default, because more trees, each with fewer rows or less epsilon, were not better at the
+        measured sizes and budgets (docs/forests.md).
 
     References:
         Consul & Williamson 2020, "Differentially Private Median Forests for Regression and
@@ -311,9 +309,9 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
 
     It grows like a ``DiPriMeForestClassifier``, whose arguments it has.
 
-    Two histograms of the target first find the range where its rows plainly are; splits and means
-    clamp values to it, so bounds may be declared generously. "paper" takes the declared bounds.
-    Rows without a value do not count.
+    Two histograms of the target first estimate the range of most of its values. Splits and means
+    clamp values to this range, so the declared bounds may be wide. "paper" uses the declared
+    bounds. Rows without a value do not count.
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
@@ -322,8 +320,8 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
         max_features: As there.
         rho: As there.
         criterion: ``"absolute_error"``, about medians (None), or ``"squared_error"``, about means
-            (None with ``variant="paper"``). A row moves the former by a smaller share of what good
-            splits gain, the more so the fewer rows have extreme values.
+            (None with ``variant="paper"``). A row changes the absolute error by a smaller fraction
+            of the gain of good splits, mainly if few rows have extreme values.
         rows: As there.
         variant: As there.
         stopping: As there.
@@ -333,14 +331,14 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
     Attributes:
         forest_: The fitted ``Forest``.
         schema_: The public schema under which it was grown.
-        cost_: What the last ``fit`` spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: as for ``DiPriMeForestClassifier``, with one two-bin average of each leaf in the place
-        of its histogram; the two histograms of all rows have their share of epsilon, and the range
-        follows from their answers. The paper's mean with noise W / (n epsilon) is not private, for n is
-        (privacy.md 2.3): tests/privacy/test_diprime.py shows it. Held by:
+        Why: as for ``DiPriMeForestClassifier``, with a two-bin average of each leaf instead of its
+        histogram. The two histograms of all rows have their fraction of epsilon, and the range
+        follows from their answers. The paper's mean with noise W / (n epsilon) is not private,
+        because n is private (privacy.md 2.3): tests/privacy/test_diprime.py shows it. Held by:
         tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     References:

@@ -236,38 +236,39 @@ class RandomFew(ForestStrategy):
 class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     """A forest of multiway splits by attributes that a noisy Gini index chooses: a baseline.
 
-    Each node chooses among a random few of the attributes.
+    Each node chooses among a few random attributes.
 
     Args:
-        epsilon: What ``fit`` costs in all, half of it for splits and half for leaves.
-        n_estimators: Trees, 1 to 1,000.
+        epsilon: The cost of ``fit``: half for splits and half for leaves.
+        n_estimators: The number of trees, 1 to 1,000.
         max_depth: Levels of splits, 0 to 60; no more than there are attributes.
-        max_features: Attributes that each node chooses from; None for the square root of their
-            number, rounded up.
-        bins: Intervals of equal width into which numeric attributes are cut; a number for all, or
-            as ``cuts`` of ``DiffPID3`` for each.
-        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
-            in every tree, and the trees share epsilon.
+        max_features: The number of attributes among which each node chooses; None for the square
+            root of their number, rounded up.
+        bins: The number of intervals of equal width for all numeric attributes, or cuts for each,
+            as ``cuts`` of ``DiffPID3``.
+        rows: ``"shards"``: each row is in one tree, by an independent random draw. ``"all"``: all
+            rows are in every tree, and the trees divide epsilon.
         attributes: The columns to split by. None for all but the target.
-        random_state: Steers which attributes a node chooses from, which is public; never the noise.
+        random_state: Seed of the public randomness: the attributes that a node considers. It never
+            affects the noise.
 
     Attributes:
         forest_: The fitted ``Forest``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which it was grown.
-        cost_: What the last ``fit`` spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: each node of d levels is asked one choice at epsilon / 2d, each leaf one histogram at
-        epsilon / 2 (a leaf that is reached early, at all that its path has left); nodes of a level
-        are disjoint, and so are the trees of shards, while trees on the same rows share epsilon.
+        Why: each node of d levels has one choice at epsilon / 2d, and each leaf one histogram at
+        epsilon / 2 (an early leaf gets all that its path has left). Nodes of a level are disjoint,
+        and so are trees on shards. Trees on the same rows divide epsilon.
         Exact: nano-epsilons.
         Held by: tests/unit/trees/test_forests.py.
 
     Notes:
-        The paper calibrates its choices to the *local* sensitivity of the Gini index, which follows
-        the rows and so is not private itself; here it is the global one of the layer's score.
+        The paper calibrates its choices to the *local* sensitivity of the Gini index, which depends
+        on the rows and is not private. Here the score has its global sensitivity.
 
     References:
         Fletcher & Islam 2015, "A Differentially Private Decision Forest".
@@ -370,35 +371,36 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
-        n_estimators: Trees, 1 to 1,000.
+        n_estimators: The number of trees, 1 to 1,000.
         max_depth: Levels of splits, 0 to 60.
-        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
-            in every tree, and the trees share epsilon.
-        stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of
-            all grown trees: which nodes have too few rows to stay split. It costs the same at any
-            depth. None to keep all splits.
+        rows: ``"shards"``: each row is in one tree, by an independent random draw. ``"all"``: all
+            rows are in every tree, and the trees divide epsilon.
+        stopping: The fraction of the leaves' epsilon, from 0.001 to 0.999, for one query of all
+            grown trees: which nodes have too few rows to stay split? Its cost does not depend on
+            the depth. None to keep all splits.
         attributes: The columns to split by. None for all but the target.
-        random_state: Steers the splits, which are public; never the noise.
+        random_state: Seed of the splits, which are public. It never affects the noise.
 
     Attributes:
         forest_: The fitted ``Forest``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which it was grown.
-        cost_: What the last ``fit`` spent, exact.
+        cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: splits are drawn from the public schema alone. The leaves of all trees are disjoint
-        parts ("shards"), one histogram each at epsilon; or each tree's leaves are, at epsilon over
-        the number of trees ("all"), which adds up. ``stopping`` has its share of that (privacy.md
-        3.4). Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py.
+        Why: splits are drawn from the public schema alone. With "shards" the leaves of all trees
+        are disjoint parts, each with one histogram at epsilon. With "all" the leaves of one tree
+        are disjoint, at epsilon over the number of trees, and the trees add up. ``stopping`` gets
+        its fraction of that (privacy.md 3.4). Exact: nano-epsilons. Held by:
+        tests/unit/trees/test_forests.py.
 
     Notes:
-        A random cut of a declared range that is wide beside the data leaves most leaves empty;
-        ``DiPriMeForestClassifier`` looks where rows are. Where one class is much more frequent,
-        random splits rarely make a leaf in which another one leads, and the forest predicts the
-        frequent class for all rows, whatever epsilon, depth and number of trees; its probabilities
-        still order rows (docs/forests.md has figures). The plan says so.
+        If the declared range is much wider than the data, random cuts leave most leaves empty;
+        ``DiPriMeForestClassifier`` finds cuts near the rows. If one class is much more frequent,
+        few leaves have another majority. The forest then predicts the frequent class for all rows,
+        at any epsilon, depth and number of trees. Its probabilities still rank rows
+        (docs/forests.md has figures). The plan says so.
 
     References:
         Bojarski, Choromanska, Choromanski & LeCun 2014, "Differentially- and
@@ -419,13 +421,13 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
 class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
     """A forest of random splits with noisy averages in its leaves: a baseline.
 
-    See ``DPExtraTrees``, whose arguments it has.
+    Its arguments are those of ``DPExtraTrees``.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram, and
-        two histograms of all rows that find the target's range first, at their share of epsilon.
-        Held by: tests/unit/trees/test_forests.py, tests/unit/growth/test_target_range.py.
+        Why: as for ``DPExtraTrees``, with a two-bin average instead of each histogram. Two
+        histograms of all rows first find the target's range, at their fraction of epsilon. Held by:
+        tests/unit/trees/test_forests.py, tests/unit/growth/test_target_range.py.
 
     Examples:
         >>> import pandas as pd, pinq

@@ -67,10 +67,10 @@ class DiffPID3(GreedyTree):
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
         max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
-            (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5. More
-            than there are attributes is never used, since each splits once on a path.
+            (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5. The depth never
+            exceeds the number of attributes, because each splits once on a path.
         criterion: ``"max"`` (correctly classified rows), ``"gini"`` or ``"info_gain"``. Noise
-            weighs least on "max"; "gini" sees splits that no single vote shows.
+            affects "max" least. "gini" also finds splits that change no majority.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
         attributes: The columns to split by. None for all but the target.
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
@@ -80,31 +80,29 @@ class DiffPID3(GreedyTree):
         tree_: The fitted ``Tree``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema).total`` unless some
+        cost_: The cost of the last ``fit``, exact. It equals ``plan(schema).total`` unless some
             answers were paid for before, or ("paper") all leaves stopped early.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: with d levels of splits, a node that splits is asked two questions at e =
-        epsilon/(2(d+1)) each, a leaf below the last split is asked at 2e. Nodes of a level are
-        disjoint, so each path from the root down costs at most epsilon, and the handle charges and
-        enforces exactly that. Which questions follow, and where to stop, depends on noisy answers
-        alone.
+        Why: with d levels of splits, a node that splits has two queries at e = epsilon/(2(d+1))
+        each, and a leaf below the last split has one at 2e. Nodes of a level are disjoint, so each
+        path from the root costs at most epsilon, and the handle charges and enforces exactly that.
+        Later queries, and the stop, depend on noisy answers only.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
         tests/unit/budget/test_recipe.py.
 
     Notes:
-        What "best" does otherwise than the paper at equal epsilon (privacy.md 6): the layer selects
-        by permute-and-flip without the factor 2; a node is asked for its class histogram where the
-        paper asks for its size, at the same cost; a leaf gets one histogram at 2e, and if it is
-        reached early one at all that its path has left; counts of all nodes are made consistent by
-        least squares, so that what inner nodes answered counts too. These are never worse, but for
-        the histogram, whose sum is a noisier size for more than two classes. A trade-off that
-        measured better: a node is split from half the noise of the paper's rule on. "paper" selects
-        by the textbook exponential mechanism with its factor 2, asks leaves for size and classes at
-        e each, and a leaf that is reached early leaves the rest of its path unspent.
-        A target that is missing is no class: such rows count in the sizes that "paper" asks for,
-        else nowhere.
+        Differences of "best" from the paper at equal epsilon (privacy.md 6): the layer selects by
+        permute-and-flip without the factor 2. A node has a query for its class histogram instead of
+        its size, at the same cost. A leaf has one histogram at 2e, and an early leaf one at all
+        that its path has left. Least squares make the counts of all nodes consistent, so the counts
+        of inner nodes improve the leaves. These changes are never worse, except the histogram,
+        whose sum is a noisier size for more than two classes. One trade-off measured better: a node
+        is split from half of the size that the paper's rule needs. "paper" selects by the textbook
+        exponential mechanism with its factor 2, queries size and classes of leaves at e each, and
+        leaves the rest of an early leaf's path unspent. A missing target is no class: such rows
+        count in the sizes of "paper" only.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.2, Algorithm 2.
@@ -250,29 +248,27 @@ class SuLQID3(GreedyTree):
         tree_: The fitted ``Tree``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What the last ``fit`` spent, exact. It equals ``plan(schema).total`` unless some
+        cost_: The cost of the last ``fit``, exact. It equals ``plan(schema).total`` unless some
             answers were paid for before, or ("paper") all leaves stopped early.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: all answers are noisy counts. With d levels of splits and e = epsilon/(2(d+1)), "paper"
-        asks a node that splits for its size at e and, of each of the a attributes that its path has
-        not used, for the rows of each value and of each value and class at e/(2a) each: 2e in all.
-        "best" asks for the latter alone, at 2e/a. A leaf costs 2e. Nodes of a level are disjoint;
-        so a path costs at most epsilon.
+        queries the size of a node that splits, at e. For each of the a attributes that its path has
+        not used, it queries the rows of each value, and of each value and class, at e/(2a) each: 2e
+        in all. "best" queries only the counts of value and class, at 2e/a. A leaf costs 2e. Nodes
+        of a level are disjoint, so a path costs at most epsilon.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
         tests/unit/budget/test_recipe.py.
 
     Notes:
-        "best" (privacy.md 6): four times the epsilon for each cell of the tables, hence a quarter
-        of its noise; the chosen attribute's table counts as what was asked of the children, the
-        others' as what was asked of the node, and all of it enters consistent least squares.
-        Whether a node is split is judged by what is known of it from its parent's table, at no
-        cost.
-        A target that is missing is no class: such rows count in the sizes that "paper" asks for,
-        else nowhere. Attributes are ranked by information per row, H(C) included. The paper's V_A
-        leaves both out, for they are the same for all attributes but for the noise; with it, the
-        right attribute is found somewhat less often.
+        "best" (privacy.md 6) has four times the epsilon for each cell of the tables, hence a
+        quarter of the noise. The table of the chosen attribute counts as an answer about the
+        children, and the other tables as answers about the node; all enter the least squares. The
+        decision to split a node uses its counts in its parent's table, at no cost. A missing target
+        is no class: such rows count in the sizes of "paper" only. Attributes are ranked by
+        information per row, H(C) included. The paper's V_A omits both, because they are equal for
+        all attributes except for the noise; V_A finds the right attribute somewhat less often.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.1, Algorithm 1.

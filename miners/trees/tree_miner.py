@@ -342,13 +342,13 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]]
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
+        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
 
         Args:
             schema: The public schema, ``handle.schema``.
-            target: The column to predict; without it the plan allows for the widest that there is.
-            rows: How many rows the table has, if that is known; by default the schema's
-                ``max_rows``. For the warning only.
+            target: The column to predict; without it the plan assumes the widest column.
+            rows: The number of rows of the table, if it is known; by default the schema's
+                ``max_rows``. It serves the warning only.
         """
         checked = self._checked_without_target(schema) if target is None else self._checked(schema, target)
         return self._planned(checked, rows)
