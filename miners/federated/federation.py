@@ -238,7 +238,7 @@ class CountSource(Protocol):
         """Does the same with each holder's budget, all at once."""
 
     def each_handle(self, act: Callable[[PrivateQueryable], object]) -> object:
-        """Does the same with each holder's handle, all at once; nothing where there are none."""
+        """Applies a function to each owner's handle, all at once; there are none here."""
         return None
 
     def close(self) -> None:

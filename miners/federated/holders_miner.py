@@ -172,19 +172,19 @@ class HoldersMiner(Miner[W], Generic[W]):
     _made: ClassVar[str]
 
     def fit(self, handle: CountSource | PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
-        """Learns from the rows of all holders.
+        """Learns from the rows of all data owners.
 
         Args:
-            handle: The holders' handles, as a ``Federation``; parties that add up, as a
-                ``miners.secure.SecureFederation``; or one handle.
+            handle: The owners' handles as a ``Federation``; the parties of a secure computation as
+                a ``miners.secure.SecureFederation``; or one handle.
             target: The column to predict.
             reuse: Use the stored answers of an identical earlier fit, at no cost; for several data
                 owners the same as ``resume=True``.
 
         Raises:
             QueryError: A parameter or the target is wrong.
-            HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
-                does not go on without it; says what was spent where.
+            HolderFailed: An owner failed, or has less than ``epsilon`` left, and the federation
+                does not continue without it; reports the costs at each owner.
         """
         with unspent():
             resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
@@ -228,15 +228,15 @@ class HoldersMiner(Miner[W], Generic[W]):
         return Federation({"holder 1": reusing(handle, require) if reuse else handle})
 
     def plan(self, schema: Schema, target: str, *, holders: int = 1, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask of each holder, and what it costs there.
+        """Returns the queries of ``fit`` to each data owner, and their costs there.
 
-        Free: it looks at the schema only.
+        It is free, because it reads the schema only.
 
         Args:
             schema: The public schema, ``federation.schema``.
             target: The column to predict.
-            holders: How many there are.
-            rows: How many rows they have together, if that is known; for the warning only.
+            holders: The number of data owners.
+            rows: The number of rows of all owners, if it is known; it serves the warning only.
         """
         count = whole_number("holders", holders, 1, 10**6)
         return self._planned(self._among(self._checked(schema, target), count), rows)

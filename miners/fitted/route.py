@@ -34,10 +34,10 @@ PLACE_BITS = 32
 
 
 class UndeclaredValueWarning(UserWarning):
-    """Rows to be predicted have values that the schema does not allow for.
+    """Rows to be predicted have values that the schema does not declare.
 
-    Categories that it does not declare, no numbers, or numbers far outside the bounds: no model can
-    have learned from such rows.
+    The values are undeclared categories, text instead of numbers, or numbers far outside the
+    bounds. No model can have learned from such rows.
     """
 
 

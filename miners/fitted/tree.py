@@ -277,23 +277,23 @@ class Tree:
 
     It is immutable, and equal to another when all of their data are equal.
 
-    A row goes down from the root. Where the value that a node asks for is missing (and the column
-    does not declare missing values), is not declared, or belongs to no branch, the row stops and
-    the node that it has reached answers.
+    A row follows a path down from the root. It stops at a node if its value there is missing (and
+    the column declares no missing values), is not declared, or is in no branch. The last node that
+    it reaches makes the prediction.
 
     Args:
         schema: The public schema under which the tree was grown.
         target: The column that is predicted.
         nodes: The nodes; the root first, each node before its children.
-        shares: How shares follow from noisy counts: ``"open"`` for classes, ``"counted"`` for classes
-            in a tree of a forest, ``"posterior"`` for the two ends of a numeric target;
-            ``"posterior"`` and ``"moments"`` also for trees of classes that were stored when these
-            were the rule. None for the first or the third.
-        within: The range of a numeric target to which its rows were clamped, whose ends nodes count;
-            None for its bounds.
+        shares: The rule from noisy counts to class probabilities: ``"open"`` for classes,
+            ``"counted"`` for classes in a tree of a forest, ``"posterior"`` for the two ends of a
+            numeric target. Stored trees of classes may have the older rules ``"posterior"`` and
+            ``"moments"``. None for the first or the third.
+        within: The range to which a numeric target was clamped and whose ends nodes count; None for
+            its bounds.
 
     Attributes:
-        classes: The declared values of the target, in the order of the counts; none of a numeric
+        classes: The declared values of the target, in the order of the counts; empty for a numeric
             target, whose nodes count its two ends.
 
     Raises:
@@ -403,9 +403,9 @@ class Tree:
     def intervals(self, level: float = 0.95) -> np.ndarray:
         """Returns bounds of the true mean of each node's rows, shape (nodes, 2).
 
-        They hold it with probability ``level`` or more, by the law of the noise alone, as in
-        ``Node.interval``. Where the noise is not known they are the declared bounds. ``values`` may
-        lean a little on the parent's; then the bounds are widened to hold them.
+        They contain it with probability ``level`` or more, by the distribution of the noise alone,
+        as in ``Node.interval``. If the noise is not known they are the declared bounds. ``values``
+        may be shrunk towards the parent's; then the bounds are widened to contain them.
         """
         low, high = self._bounds
         shares = np.array([node.share_interval(level) or (0.0, 1.0) for node in self.nodes])
@@ -421,7 +421,7 @@ class Tree:
         return cast("MeanTarget", self._target).ends
 
     def apply(self, frame: Frame) -> np.ndarray:
-        """Returns the node that answers for each row of a pandas or Arrow table, shape (rows,).
+        """Returns the node that predicts each row of a pandas or Arrow table, shape (rows,).
 
         Nodes are given by their positions in ``nodes``.
         """
@@ -434,7 +434,7 @@ class Tree:
         return self._router.columns
 
     def route(self, codes: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-        """Returns what ``apply`` does, for rows whose ``columns`` are encoded already.
+        """Returns the same as ``apply``, for rows whose ``columns`` are encoded already.
 
         ``miners.fitted.route.encode`` makes the codes.
         """
@@ -458,14 +458,14 @@ class Tree:
     def export_text(self, *, max_depth: int | None = None) -> str:
         """Returns the tree as indented text, a line for each node.
 
-        What lies below ``max_depth`` splits is folded away.
+        Nodes below ``max_depth`` splits are omitted.
         """
         return text(self._sketch(max_depth), repr(self))
 
     def export_graphviz(self, *, max_depth: int | None = None) -> str:
         """Returns the tree in Graphviz's DOT language, for ``dot -Tsvg`` or ``graphviz.Source``.
 
-        What lies below ``max_depth`` splits is folded away.
+        Nodes below ``max_depth`` splits are omitted.
         """
         return dot(self._sketch(max_depth))
 
@@ -473,9 +473,9 @@ class Tree:
         """Draws the tree from left to right with matplotlib; returns the axes.
 
         Args:
-            ax: Where to draw; by default a new figure that is as large as the tree needs.
-            max_depth: Levels of splits to draw; what lies below is folded into its node. None for
-                as many as a page can hold, and on an axes of yours as many as can be read there.
+            ax: The axes; by default a new figure of the size that the tree needs.
+            max_depth: Levels of splits to draw; deeper nodes are omitted. None for as many as fit
+                on a page, or on your axes.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -486,8 +486,8 @@ class Tree:
         """Returns a row for each node, the root first.
 
         Columns: ``parent`` (-1 of the root), ``depth``, ``condition`` that leads to it, ``split``
-        (the column it is split by; None at a leaf), ``rows`` with the ends of their 95 % interval
-        (missing where the noise is not known), ``predicts``, and the share of each class, or
+        (the column that splits it; None at a leaf), ``rows`` with the ends of their 95 % interval
+        (missing if the noise is not known), ``predicts``, and the probability of each class, or
         ``low`` and ``high`` of the mean.
         """
         import pandas as pd
@@ -636,7 +636,7 @@ class Tree:
         return tree
 
     def with_nodes(self, nodes: object) -> Tree:
-        """Returns a tree under the same schema for the same target, of other nodes.
+        """Returns a tree with other nodes, under the same schema for the same target.
 
         The nodes are as ``to_dict`` writes them.
         """
@@ -689,8 +689,8 @@ FOREST_FORMAT = "pinq-forest"
 class Forest:
     """A forest holds trees that predict together. Immutable; equal when all its trees are equal.
 
-    A row goes down each tree. Class probabilities and means are averaged, every tree counting
-    alike: a leaf of few rows leans on its parent already.
+    A row follows a path down each tree. Class probabilities and means are averaged over trees with
+    equal weights, because a leaf with few rows is already shrunk towards its parent.
 
     Args:
         trees: At least one; all with the same schema and target.

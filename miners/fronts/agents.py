@@ -105,7 +105,8 @@ class Agent:
     """A handle with limits of one call and of one session, as tools.
 
     Args:
-        handle: On a table, or on a part of it. The log has its questions as those of an agent.
+        handle: A handle on a table, or on a part of it. The log has its questions as those of an
+            agent.
         per_call: The most that one call may cost.
         per_session: The most that all calls may cost, from now on.
         level: The confidence level of the intervals.

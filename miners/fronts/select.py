@@ -526,7 +526,7 @@ class Select:
 
     Args:
         text: As it was written.
-        handle: On a table, or on a part of it.
+        handle: A handle on a table, or on a part of it.
         dialect: Whose SQL it is.
 
     Raises:

@@ -43,7 +43,7 @@ def sql(
     HAVING, ORDER BY and LIMIT or TOP.
 
     Args:
-        handle: On a table, or on a part of it.
+        handle: A handle on a table, or on a part of it.
         query: The statement. ``EXPLAIN SELECT ...`` returns the plan of its queries, for free.
         epsilon: The cost of the whole statement. Its numbers divide it evenly; all quantiles of one
             column count as one number. Groups are disjoint, so each group gets all of it.

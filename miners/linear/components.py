@@ -149,7 +149,7 @@ class PCA(LinearMiner):
         explained_variance_: Variance along each, shape (components,).
         explained_variance_ratio_: The same as proportions of the variance of all columns.
         mean_: Mean of each term in units of the columns, shape (terms,).
-        schema_: The public schema under which it was learned.
+        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:

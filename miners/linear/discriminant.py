@@ -203,25 +203,26 @@ def own_classes(coordinates: Coordinates, target: str, moments: NoisyMoments, al
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class LinearDiscriminant(Classifier, LinearMiner):
-    """Linear discriminant analysis: normal classes of one shape, told apart by planes.
+    """Linear discriminant analysis: normal classes with one covariance, separated by planes.
 
-    Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
+    Numeric columns enter unchanged; a categorical column becomes an indicator for each value except
+    the first.
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
-        attributes: Columns to look at; None for all but the target.
+        attributes: The columns to use. None for all but the target.
 
     Attributes:
         classes_: The declared values of the target, shape (classes,).
         gaussians_: The fitted ``Gaussians``.
-        schema_: The public schema under which it was learned.
+        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: the questions are asked of the same rows, each at a share of ``epsilon``; the shares
-        are whole nano-epsilons that add up to it. Sums and products of classes are of disjoint
-        parts, and all products of a row together cost one sum (privacy.md 8.6).
+        Why: the queries concern the same rows, each at a fraction of ``epsilon``; the fractions are
+        whole nano-epsilons that add up to it. Sums and products of classes concern disjoint parts,
+        and all products of a row together cost one sum (privacy.md 8.6).
         Exact: nano-epsilons. Held by: tests/unit/linear/test_discriminant.py,
         tests/contract/test_every_miner.py.
 
@@ -285,11 +286,12 @@ class LinearDiscriminant(Classifier, LinearMiner):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class QuadraticDiscriminant(LinearDiscriminant):
-    """Quadratic discriminant analysis: normal classes, each of a shape of its own.
+    """Quadratic discriminant analysis: normal classes, each with its own covariance.
 
-    Where public facts (epsilon, ``max_rows``, the classes and columns) say that noise in the shape of a
-    class is twice a column's variance or more, all classes share one, as in
-    ``LinearDiscriminant``; the plan says which it is. Parameters, attributes and privacy as there.
+    If public facts (epsilon, ``max_rows``, the classes and columns) show that the noise in a
+    class's covariance is twice a column's variance or more, all classes share one covariance, as in
+    ``LinearDiscriminant``. The plan says so. Parameters, attributes and privacy are those of
+    ``LinearDiscriminant``.
 
     Examples:
         >>> import pandas as pd, pinq

@@ -182,7 +182,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
         return self._linear.export_text()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws coefficients with 95 % intervals, or means of classes as a map. It needs matplotlib."""
+        """Draws coefficients with 95 % intervals, or a map of class means. It needs matplotlib."""
         return self._linear.plot(ax)
 
     def _rehearse(self, work: Work, handle: PrivateQueryable) -> None:

@@ -208,32 +208,32 @@ def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
 class LinearRegression(Regressor, LinearMiner):
     """Linear regression of a numeric column, with standard errors, by noisy sums of products.
 
-    Numeric columns enter as they are, categorical ones as an indicator for each value but the first.
-    A missing number counts as the mean; rows without a target do not count.
+    Numeric columns enter unchanged; a categorical column becomes an indicator for each value except
+    the first. A missing number counts as the mean; rows without a target do not count.
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
-        attributes: Columns to regress on; None for all but the target.
+        attributes: The columns to use. None for all but the target.
 
     Attributes:
         line_: The fitted ``RegressionLine``.
         coef_: Coefficients in units of the columns, shape (terms,); ``to_frame`` names them.
-        intercept_: What they are added to.
-        schema_: The public schema under which it was learned.
+        intercept_: The intercept.
+        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: four questions are asked of the same rows, each at a share of ``epsilon``; the shares
+        Why: four queries concern the same rows, each at a fraction of ``epsilon``; the fractions
         are whole nano-epsilons that add up to it. All products of a row together cost one sum
-        (privacy.md 8.6). Coefficients are computed from answers alone.
+        (privacy.md 8.6). Coefficients are computed from answers only.
         Exact: nano-epsilons. Held by: tests/unit/linear/test_regression.py,
         tests/contract/test_every_miner.py.
 
     Notes:
-        Errors hold the rows' residuals, the noise in Σ x y, and that in Σ x x' times the
-        coefficients. Of 95 % intervals 93 to 97 % hold where the moments stand out of their noise
-        (docs/linear.md); a ``FitWarning`` says where they do not.
+        Standard errors include the residuals of the rows, the noise in Σ x y, and the noise in Σ x
+        x' times the coefficients. 93 to 97 % of the 95 % intervals contain the true coefficient if
+        the moments exceed their noise (docs/linear.md); otherwise a ``FitWarning`` says so.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -265,7 +265,7 @@ class LinearRegression(Regressor, LinearMiner):
 
     @property
     def intercept_(self) -> float:
-        """The mean where all columns are 0 or have their first value."""
+        """The mean if all columns are 0 or have their first value."""
         return float(self._model.natural[0])
 
     def _checked(self, schema: Schema, target: str) -> Work:

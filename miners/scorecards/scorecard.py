@@ -199,11 +199,11 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
     )
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns the points as they are printed, the attribute that says most first.
+        """Returns the points as a table, the most important attribute first.
 
         Returns:
             A row for each cell and output: ``attribute``, ``value``, ``output``, ``points``, and
-            ``low`` and ``high``, two standard deviations of what noise leaves open.
+            ``low`` and ``high``, two standard deviations of the posterior on each side.
         """
         return view.points_frame(self._model)
 
@@ -211,29 +211,29 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         return view.heading(self._model)
 
     def export_text(self) -> str:
-        """The card as text to print: points of each value, where to start, what sums mean."""
+        """Returns the card as text: the points of each value, the start, the meaning of sums."""
         return view.text(self._model)
 
     def explain(self, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:
-        """Returns what each attribute adds for one row, the most first, as it is printed.
+        """Returns the points that each attribute adds for one row, the largest first.
 
         Args:
             row: Values by column, or a table of one row.
 
         Returns:
-            A line for each attribute and one for where all rows start; columns ``value`` and one
-            for each output.
+            A line for each attribute and one for the start of all rows; the columns are ``value``
+            and one for each output.
         """
         return view.explained(self._model, row)
 
     def plot(self, *, max_attributes: int | None = None) -> Axes:
-        """Draws each attribute's points with intervals, the attribute that says most first.
+        """Draws each attribute's points with intervals, the most important attribute first.
 
-        Bars hold two standard deviations of the posterior on each side (``card.py``): what
-        noise and the number of rows leave open, not what other attributes would change.
+        Bars show two standard deviations of the posterior on each side (``card.py``): the
+        uncertainty by noise and by the number of rows, without the effects of other attributes.
 
         Args:
-            max_attributes: How many to draw; None for all.
+            max_attributes: The number of attributes to draw; None for all.
 
         Returns:
             The axes of the first attribute; ``.figure`` is the whole picture.
@@ -359,21 +359,22 @@ class Scorecard(Classifier, ScorecardMiner):
         card_: The fitted ``Card``.
         classes_: The declared values of the target, shape (classes,).
         feature_importances_: The importance of each column; they add up to 1.
-        schema_: The public schema under which it was learned.
+        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: all questions are asked of the same rows, each at a share of ``epsilon``; the shares
-        are whole nano-epsilons that add up to it. Gradient and curvature of a row together cost
-        one count (two classes), or are clipped to that (many classes); privacy.md 8. Points are
-        computed from answers alone.
+        Why: all queries concern the same rows, each at a fraction of ``epsilon``; the fractions are
+        whole nano-epsilons that add up to it. Gradient and curvature of a row together cost one
+        count (two classes), or are clipped to this cost (many classes); privacy.md 8. Points are
+        computed from answers only.
         Exact: nano-epsilons. Held by: tests/unit/scorecards/test_shares.py,
         tests/contract/test_every_miner.py.
 
     Notes:
-        Choices, sums and the start get about 25, 75 and 10 of a hundred parts of a step; later
-        steps get more than earlier ones. docs/defaults.md has the measurements.
+        The choice of a step gets about a quarter of the step's epsilon, and the sums three
+        quarters. The start gets about a tenth of a step. Later steps get more than earlier ones
+        (measured in docs/defaults.md).
 
     References:
         Bühlmann & Yu 2003, "Boosting with the L2 loss"; Lou et al. 2012, "Intelligible models for
@@ -404,21 +405,21 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
-        steps: Choices of an attribute, 0 to 200; None for a number that follows from public facts
-            (epsilon, ``max_rows``).
+        steps: The number of steps, each of which selects one attribute, 0 to 200; None for a number
+            that follows from public facts (epsilon, ``max_rows``).
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
 
     Attributes:
         card_: The fitted ``Card``.
         feature_importances_: The importance of each column; they add up to 1.
-        schema_: The public schema under which it was learned.
+        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: as for ``Scorecard``. A residual is clamped to a bound that follows from an earlier
-        answer; it and the row's count are summed as two bins that cost that bound together
+        answer. The residual and the row's count are two bins that together cost this bound
         (privacy.md 8.4).
         Exact: nano-epsilons. Held by: tests/unit/scorecards/test_shares.py,
         tests/contract/test_every_miner.py.

@@ -31,14 +31,14 @@ __all__ = ["SecureID3", "SecurePlan"]
 
 @dataclass(frozen=True)
 class SecurePlan:
-    """What a session will do, from public facts alone.
+    """The plan of a session, from public facts alone.
 
     Attributes:
         protocol: Its name.
-        opened: All that will be opened, and to whom.
+        opened: All values that will be opened, and to whom.
         bits: The longest numbers that are compared.
         field_bits: The size of the prime field that they are computed in.
-        epsilon: What a row can lose; None where the tree is exact.
+        epsilon: The privacy loss of a row; None if the tree is exact.
     """
 
     protocol: str
@@ -55,39 +55,40 @@ class SecurePlan:
 
 
 class SecureID3(TreeClassifier):
-    """ID3 among at least three parties that trust no one, after de Hoogh et al. (2014).
+    """ID3 by secure multi-party computation of at least three parties (de Hoogh et al. 2014).
 
-    ``fit`` gets all tables, so it protects nothing: it shows what the parties would learn. Between
-    processes and machines it is ``pinq secure join``.
+    ``fit`` gets all tables, so it protects nothing; it shows the values that the parties would
+    learn. ``pinq secure join`` runs the protocol between processes and machines.
 
     Args:
-        protocol: ``"sid3p"``: each party shares counts of its own rows, the cheapest; ``"sid3"``:
-            it shares the records themselves, of which a party need not have any; ``"sid3t"``: as
-            that, and the tree stays secret but for its paths' lengths; ``"sid3s"``: nothing of the
+        protocol: ``"sid3p"``, the cheapest: each party shares counts of its own rows. ``"sid3"``:
+            each party shares its records; a party may have none. ``"sid3t"``: as ``"sid3"``, and
+            the tree stays secret except for the lengths of its paths. ``"sid3s"``: nothing of the
             tree is opened.
-        stop_share: A node with at most this share of all rows becomes a leaf.
-        alpha: Weight of a row in the denominators of scores, y = alpha n + 1: the larger, the
-            closer to the Gini index, and the longer the numbers.
-        epsilon: With it the tree is differentially private (``sid3``, ``sid3p``): noise is drawn by
-            all parties together, and no party knows it.
+        stop_share: A node with at most this fraction of all rows becomes a leaf.
+        alpha: Weight of a row in the denominators of scores, y = alpha n + 1. A larger value is
+            closer to the Gini index and needs longer numbers.
+        epsilon: With it the tree is differentially private (``sid3``, ``sid3p``): all parties
+            together draw the noise, and no party knows it.
         depth: With ``epsilon``: levels of splits.
-        colluding: With ``epsilon``: how many parties may pool the noise they drew; by default as
-            many as the protocol withstands. 0 adds the smallest noise.
+        colluding: With ``epsilon``: the number of parties that may pool the noise that they drew;
+            by default the number that the protocol tolerates. 0 adds the smallest noise.
         attributes: Columns to split by, by default all but the target; ties go to the first.
         cuts: Cut points of numeric columns, or numbers of intervals.
-        rows: The maximal number of rows of each party; by default as many as its table has. Public,
-            and sizes the field.
+        rows: The largest number of rows of each party, public; by default the rows of its table. It
+            determines the size of the field.
 
     Attributes:
-        tree_: The tree, where the protocol opens it; a leaf's counts are one vote for its class.
-        cost_: What a row can lose: epsilon, or 0 for an exact tree, which no epsilon describes.
+        tree_: The tree, if the protocol opens it; a leaf's counts are one vote for its class.
+        cost_: The privacy loss of a row: epsilon, or 0 for an exact tree, which no epsilon
+            describes.
         depths_: SID3T: the lengths of the paths to leaves.
-        looked_up_: SID3T and SID3S: for each party the classes of the rows that it looked up.
+        looked_up_: SID3T and SID3S: for each party the classes of the rows that it classified.
         opened_: Everything that was opened to the first party, in order.
 
     Privacy:
-        See ``miners.secure.mpc.arithmetic`` (what parties see), ``miners.secure.id3.rules`` (what is
-        opened, and how noise makes that private).
+        See ``miners.secure.mpc.arithmetic`` for the values that parties see, and
+        ``miners.secure.id3.rules`` for the opened values and their noise.
     """
 
     def __init__(
@@ -125,17 +126,17 @@ class SecureID3(TreeClassifier):
 
     @property
     def unspent_(self) -> Fraction:
-        """Nothing: a tree that ends early is said to cost all of epsilon."""
+        """Always 0: a tree that ends early counts as the whole epsilon."""
         return Fraction(0)
 
     def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
-        """Says what a session would open, and how large its numbers are.
+        """Returns the values that a session would open, and the size of its numbers.
 
         Args:
             schema: The public columns.
             target: The column to predict.
-            parties: How many there are.
-            rows: The maximal number of rows of each party; by default the schema's.
+            parties: The number of parties.
+            rows: The largest number of rows of each party; by default the schema's.
         """
         declared = self.rows if rows is None else rows
         max_rows = schema.max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
@@ -157,7 +158,7 @@ class SecureID3(TreeClassifier):
                 classified.
 
         Raises:
-            QueryError: A wrong argument, or numbers that would be too large to compute in.
+            QueryError: An argument is wrong, or the numbers would be too large for a field.
         """
         require_tables(tables)
         _require_lookups(tables, lookups)

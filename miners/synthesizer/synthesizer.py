@@ -215,7 +215,7 @@ class SyntheticTable:
         return ax
 
     def export_text(self) -> str:
-        """What was bought and how far the model is off, as text."""
+        """Returns the measured tables, and the model's distance from them, as text."""
         return f"{self!r}\n{self.quality.to_string(index=False)}\n{self._inferred(2)}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -555,8 +555,8 @@ class Synthesizer(Kept):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: all questions are asked of the same rows, and their shares, whole nano-epsilons, add up to
-        it (sequential composition). What is asked follows from answers and from public coins.
+        Why: all queries concern the same rows, and their costs, whole nano-epsilons, add up to it
+        (sequential composition). The queries follow from answers and from public randomness.
         Exact: nano-epsilons. Held by: tests/unit/synthesizer, tests/contract/test_every_miner.py.
 
     References:
@@ -600,14 +600,16 @@ class Synthesizer(Kept):
             target: A column whose pairs weigh twice as much as others; None for none.
             reuse: Use the stored answers of an identical earlier fit, at no cost; needs a
                 ``random_state``.
-            history: Take every noisy count in ``handle.history()`` that is a table in the model's cells,
-                and buy less: a known table of a column is not bought again, and one of several columns
-                stands for a round, at most at its price. Tables for which the model has no room are left
-                out. A model's ``bought`` instead of True takes what that model took.
+            history: Use every noisy count in ``handle.history()`` that is a table in the model's
+                cells. A known table of one column is not queried again. A table of several columns
+                replaces a round, and counts as at most the round's epsilon. Tables too large for
+                the model are left out. With a model's ``bought`` instead of True, the fit uses the
+                tables that this model used.
 
         Raises:
             QueryError: A parameter is wrong.
-            BudgetExceeded: Less than ``epsilon`` remains, or than what ``history`` leaves of it.
+            BudgetExceeded: The budget is less than ``epsilon``, or than its part that ``history``
+                leaves.
         """
         with unspent():
             purchase = self._checked(public_schema(handle), target)
@@ -638,15 +640,15 @@ class Synthesizer(Kept):
         return self._model.sample(rows, random_state=random_state)
 
     def to_frame(self) -> pd.DataFrame:
-        """What was bought and how exact it is: a row for each table."""
+        """Returns the measured tables and their accuracy, a row for each table."""
         return self._model.quality.copy()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws how pairs depend on each other; see ``SyntheticTable.plot``."""
+        """Draws the dependence of pairs of columns; see ``SyntheticTable.plot``."""
         return self._model.plot(ax)
 
     def export_text(self) -> str:
-        """What was bought and how far the model is off, as text."""
+        """Returns the measured tables, and the model's distance from them, as text."""
         return self._model.export_text()
 
     def _checked(self, schema: Schema, target: str | None) -> Purchase:

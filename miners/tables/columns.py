@@ -128,10 +128,10 @@ def where(handle: PrivateQueryable, **conditions: Condition) -> PrivateQueryable
     """Returns a handle on the rows that meet all conditions; free.
 
     Args:
-        handle: On the table, or on a part of it.
-        conditions: By column. Of a categorical column a value, or a list of values; None is the
-            missing one. Of a numeric column a pair ``(low, high)``: at least ``low`` and below
-            ``high``, None for an open end; or None for missing values.
+        handle: A handle on the table, or on a part of it.
+        conditions: The conditions by column. For a categorical column a value, or a list of values;
+            None is the missing value. For a numeric column a pair ``(low, high)``: at least ``low``
+            and below ``high``, with None for an open end; or None for missing values.
 
     Raises:
         QueryError: An unknown column, or a condition that does not fit it.

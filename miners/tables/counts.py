@@ -290,15 +290,15 @@ def crosstab(
     """Counts the rows of every combination of some columns' values.
 
     Args:
-        handle: On a table, or on a part of it (``where``).
-        rows: A column, or several. A numeric one is cut where its policy declares; ``Cuts(column,
-            [...])`` cuts it elsewhere.
-        columns: More of them: ``table.wide()`` puts the last one across.
-        epsilon: The cost. All cells together cost it once, for they are disjoint.
+        handle: A handle on a table, or on a part of it (``where``).
+        rows: A column, or several. A numeric column has the cuts of its policy; ``Cuts(column,
+            [...])`` gives other cuts.
+        columns: More columns; ``table.wide()`` puts the last one across.
+        epsilon: The cost. All cells together cost it once, because they are disjoint.
         level: The confidence level of the intervals.
-        margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` asks for
-            each margin by itself, at an equal share of epsilon: sums of many cells are then more
-            exact, the cells less, and they do not agree.
+        margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` queries
+            each margin separately, at an equal fraction of epsilon. Sums of many cells are then
+            more exact, cells are less exact, and they do not agree.
         consistent: With ``margins="asked"``: whether to move cells and margins to the nearest ones
             that agree.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
@@ -337,11 +337,12 @@ def histogram(
     """Counts the rows in each bin of a numeric column, or of each value of a categorical one.
 
     Args:
-        handle: On a table, or on a part of it.
-        column: Which.
-        bins: Of a numeric column: how many bins of equal width between its declared bounds, or where
-            to cut; by default where the policy declares, else 10 bins. Bins never follow the rows.
-        by: Groups to count apart.
+        handle: A handle on a table, or on a part of it.
+        column: The column.
+        bins: For a numeric column, the number of bins of equal width between its declared bounds,
+            or the cut points. By default the cuts of the policy, else 10 bins. Bins never depend on
+            rows.
+        by: The columns that make groups, which are counted separately.
         epsilon: The cost. All bins together cost it once.
         level: The confidence level of the intervals.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
@@ -377,12 +378,12 @@ def top_k(
     """Finds the k most frequent values of a column, by noisy counts of all of them.
 
     Args:
-        handle: On a table, or on a part of it.
+        handle: A handle on a table, or on a part of it.
         column: A categorical column, or a spec.
-        k: How many.
-        epsilon: The cost. All values are counted at once, and looking for the largest is free.
-        level: With which probability all intervals hold together. Being among the largest selects
-            for upward noise, so they are wider than those of ``histogram``.
+        k: The number of values.
+        epsilon: The cost. All values are counted at once; the search for the largest is free.
+        level: The probability with which all intervals hold together. The largest values tend to
+            have positive noise, so these intervals are wider than those of ``histogram``.
         reuse: As in ``crosstab``.
 
     Returns:

@@ -63,14 +63,15 @@ def quantiles(
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
-    """Finds the numbers below which given shares of a column's values lie.
+    """Finds quantiles: the numbers below which given proportions of a column's values lie.
 
     Args:
-        handle: On a table, or on a part of it (``where``).
+        handle: A handle on a table, or on a part of it (``where``).
         column: A numeric column.
         shares: One or several, between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
-        by: Groups, each with quantiles of its own, at the price of one.
-        epsilon: The cost. One half chooses, the other counts rows around what was chosen, twice.
+        by: The columns that make groups, each with its own quantiles, at the price of one.
+        epsilon: The cost. One half selects the quantiles; the other half counts rows around them,
+            twice.
         level: The confidence level of the intervals.
         reuse: Return the stored answers of an identical earlier call, at no cost.
 
@@ -97,8 +98,8 @@ def variance(
 ) -> Draft:
     """Estimates the variance of a column, for each group, from counts in bins.
 
-    A tenth of epsilon chooses a median, from which bins widen; how fast follows from epsilon and the
-    policy. Arguments as in ``quantiles``.
+    A tenth of epsilon selects a median. Bins become wider with the distance from it, at a rate that
+    follows from epsilon and the policy. Arguments are those of ``quantiles``.
     """
     return drafted(handle, f"variance of {column}", by, [(Variance, column, 1)], epsilon, level, reuse, (ROUGH,))
 
@@ -131,11 +132,12 @@ def grouped(
     """Computes statistics of columns for each group.
 
     Args:
-        handle: On a table, or on a part of it.
+        handle: A handle on a table, or on a part of it.
         by: The columns that make the groups; None for one group.
         statistics: By column, a name or several: ``count``, ``missing``, ``mean``, ``sum``,
             ``variance``, ``std``, ``median``.
-        epsilon: The cost. The statistics share it evenly. Groups are disjoint, so each gets it all.
+        epsilon: The cost. The statistics divide it evenly. Groups are disjoint, so each group gets
+            all of it.
         level: The confidence level of the intervals.
         reuse: Return the stored answers of an identical earlier call, at no cost.
 
@@ -168,22 +170,21 @@ def summary(
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
-    """Describes columns: of numbers mean, standard deviation and quartiles, of categories counts.
+    """Describes columns: mean, standard deviation and quartiles of numbers, counts of categories.
 
     Args:
-        handle: On a table, or on a part of it.
-        columns: Which, one or several; by default all but those of ``by``.
-        by: Groups to describe apart.
-        epsilon: The cost of the whole table. The number of rows gets one share, a categorical column four
-            and a numeric one eight.
-            Of a numeric column's, three go to the mean, two to the standard deviation, and three, or
-            two and one for missing values, to the quartiles.
+        handle: A handle on a table, or on a part of it.
+        columns: One column or several; by default all except the columns of ``by``.
+        by: The columns that make groups, which are described separately.
+        epsilon: The cost of the whole table. The number of rows gets one part of it, a categorical
+            column four and a numeric column eight: three for the mean, two for the standard
+            deviation and three for the quartiles (or two, and one for missing values).
         level: The confidence level of the intervals.
         reuse: Return the stored answers of an identical earlier call, at no cost.
 
     Returns:
-        A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
-        ``low``, ``high``; of categories also ``of``, the value that is counted.
+        A row for each group and statistic: the groups' labels, ``column``, ``statistic``,
+        ``value``, ``low``, ``high``; for categories also ``of``, the counted value.
     """
     apart = {name for spec in specs_by(handle.schema, by) for name in spec.columns()}
     if columns is None:
@@ -281,21 +282,24 @@ def correlation(
 ) -> Draft:
     """Computes the correlations of all pairs of columns; ``plot`` draws a map.
 
-    Rows far from the mean in many columns count less, and numbers beyond some deviations as these:
-    on normal columns that changes hardly anything, on others it is what a robust correlation does.
+    Rows far from the mean in many columns count less, and numbers are clamped at some standard
+    deviations. Normal columns hardly change by this; on other columns the result is a robust
+    correlation.
 
     Args:
         handle: A private handle.
-        columns: Their names; None for all numeric ones. A categorical column enters as an indicator
-            for each value but the first.
-        epsilon: What the whole table costs.
-        level: With which probability each interval holds the number that noise hides. How far rows that
-            count less move a correlation is not in it: on normal columns intervals hold the exact one as
-            often, with heavy tails and little epsilon less often (docs/linear.md).
+        columns: Their names; None for all numeric columns. A categorical column becomes an
+            indicator for each value except the first.
+        epsilon: The cost of the whole table.
+        level: The probability with which each interval contains the number without noise. Intervals
+            do not include the effect of rows that count less. On normal columns they contain the
+            exact correlation as often, with heavy tails and a small epsilon less often
+            (docs/linear.md).
         reuse: Return the stored answers of an identical earlier call, at no cost.
 
     Returns:
-        A row for two terms, in either order: ``first``, ``second``, ``value``, ``low``, ``high``.
+        A row for each two terms, in either order: ``first``, ``second``, ``value``, ``low``,
+        ``high``.
     """
     level, schema = require_level(level), handle.schema
     names = asked_columns(schema, None, list(schema.numeric_columns) if columns is None else columns)

@@ -54,14 +54,14 @@ class Table:
     ``list(table)`` its columns.
 
     Attributes:
-        title: What the numbers are.
+        title: The title of the table.
         frame: A row for each number: its keys, then ``value``, ``low`` and ``high``.
         scale: The scale of the noise in each row's number, in the number's units; missing for a
             number without a single noise (a quantile, a variance).
         epsilon: The most that the whole table was charged.
         level: The probability with which ``low`` and ``high`` contain the exact number, for each row.
         notes: Remarks and warnings, one sentence each.
-        picture: How ``plot`` draws it.
+        picture: The kind of picture that ``plot`` draws.
 
     Examples:
         >>> import pinq
@@ -86,7 +86,7 @@ class Table:
 
     @property
     def keys(self) -> list[str]:
-        """The columns that say what a number is of."""
+        """The columns that identify a number."""
         return [name for name in self.frame.columns if name not in NUMBERS]
 
     @property
@@ -144,10 +144,10 @@ class Table:
         """Draws bars with intervals, boxes from quantiles, or a heat map; needs matplotlib.
 
         Args:
-            ax: Where to draw; by default a new figure. A summary has several panels and takes none.
+            ax: The axes; by default a new figure. A summary has several panels and accepts no axes.
 
         Returns:
-            The axes; of a summary the first panel. ``.figure`` is the whole picture.
+            The axes; for a summary the first panel. ``.figure`` is the whole picture.
 
         Raises:
             QueryError: A table of several panels was given axes.

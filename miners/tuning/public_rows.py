@@ -52,26 +52,26 @@ def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQu
 class PublicRows(Parameterised):
     """Fits a miner to a pandas frame of *public* rows, behind a simulated handle.
 
-    scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and
-    fit on each. A private handle has no rows to cut, so they compare settings on public rows:
-    made-up ones, last year's published ones, another country's. Each fit opens ``pinq.simulate`` on
-    its rows with a budget of the miner's ``epsilon``; the noise is that of a real handle, drawn
-    afresh in each fit.
+    scikit-learn's ``cross_val_score``, ``GridSearchCV`` and similar functions divide a table into
+    folds and fit on each. A private handle has no rows to divide, so they compare settings on
+    public rows: dummy rows, rows published last year, or rows of another country. Each fit opens
+    ``pinq.simulate`` on its rows with a budget of the miner's ``epsilon``. The noise is that of a
+    real handle, and new in each fit.
 
-    Never use it for sensitive rows. Nothing guards them here: there is no ledger that lasts, the
-    folds are cut by exact classes, and each score is an exact number about the rows. Settings that
-    are chosen by such scores depend on the rows.
+    Never use it for sensitive rows, because it does not protect them: the ledger is temporary, the
+    folds follow exact classes, and each score is an exact number about the rows. Settings that are
+    chosen by such scores depend on the rows.
 
     Args:
         estimator: The miner, not fitted. Its parameters are searched as ``estimator__epsilon`` and
             so on.
-        schema: The schema that the rows are encoded by, as ``handle.schema`` has it; rows that do
-            not fit are left out.
+        schema: The schema that encodes the rows, such as ``handle.schema``; rows that do not fit
+            are left out.
         target: The column of the schema that ``y`` holds.
 
     Attributes:
         estimator_: The fitted miner.
-        classes_: Of a classifier: the declared values of the target, sorted, shape (classes,).
+        classes_: For a classifier, the declared values of the target, sorted, shape (classes,).
 
     Examples:
         >>> import numpy as np, pandas as pd, pinq
@@ -101,12 +101,11 @@ class PublicRows(Parameterised):
         """Fits a clone of the miner on public rows.
 
         Args:
-            X: A pandas frame with the schema's columns; the target need not be among them.
+            X: A pandas frame with the schema's columns; the target may be missing.
             y: The class or value of each row.
 
         Raises:
-            QueryError: Something else than a frame was passed, or a parameter of the miner is
-                wrong.
+            QueryError: The argument is no frame, or a parameter of the miner is wrong.
         """
         if not hasattr(X, "assign"):
             raise QueryError(f"a pandas frame with the schema's columns is needed, not {type(X).__name__}.")
@@ -126,7 +125,7 @@ class PublicRows(Parameterised):
         return self.estimator_.predict(X)
 
     def score(self, X: Frame, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Returns the miner's own ``score``: the share of classes that are right, or R^2."""
+        """Returns the miner's own ``score``: the accuracy, or R^2."""
         self._require_fitted("estimator_")
         score: float = self.estimator_.score(X, y, sample_weight)
         return score

@@ -130,22 +130,23 @@ class Recommendation:
 
 
 def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: int | None = None) -> Recommendation:
-    """Says which miner to take, by public facts alone. Free.
+    """Recommends a miner by public facts alone. Free.
 
     Args:
         schema: The public schema, ``handle.schema``.
         target: The column to predict.
-        epsilon: What the fit may cost.
-        max_rows: How many rows to expect at most; by default the schema's ``max_rows``.
+        epsilon: The largest cost of the fit.
+        max_rows: The largest number of rows to expect; by default the schema's ``max_rows``.
 
     Returns:
-        The miner with this epsilon, the reason in words, the alternatives, and what its plan warns of.
+        The miner with this epsilon, the reason in words, the alternatives, and the warnings of its
+        plan.
 
     Raises:
         QueryError: A parameter or the target is wrong.
 
     Privacy:
-        Adjacency: any. Claim: 0-DP. Why: nothing but the schema, which is public, goes in.
+        Adjacency: any. Claim: 0-DP. Why: the only input is the schema, which is public.
     """
     if not isinstance(schema, Schema):
         raise QueryError(f"is {type(schema).__name__}", parameter="schema", allowed="a Schema, like `handle.schema`")

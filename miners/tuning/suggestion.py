@@ -286,31 +286,34 @@ def suggest(
 ) -> Suggestion:
     """Finds the smallest epsilon at which a miner reaches an accuracy on dummy rows.
 
-    It cannot tell how well the miner does on the real table, whose rows follow other rules. Read
-    the answer as the order of magnitude below which a budget is wasted, and compare miners by it.
+    It cannot predict the accuracy on the real table, whose rows follow other rules. Its answer is
+    an order of magnitude: a smaller budget is wasted. It can also compare miners.
 
     Args:
-        miner: An estimator with a parameter ``epsilon``. It is copied; its own does not matter.
+        miner: An estimator with a parameter ``epsilon``. It is copied, and its own epsilon is
+            ignored.
         schema: The public schema, ``handle.schema``.
         target: The categorical column to predict.
-        rows: How many rows to expect, at most ``schema.max_rows``.
-        accuracy: The goal: share of fresh rows whose class is predicted, in the mean over the runs.
+        rows: The number of rows to expect, at most ``schema.max_rows``.
+        accuracy: The goal: the mean accuracy of the runs on new rows.
         limits: The smallest and the largest epsilon to try.
-        runs: Rules, each with its own rows; at least 2. More of them make the answer surer.
-        depth: Levels of the made-up rules, 1 to 12.
-        noise: Share of the made-up values that are replaced at random.
-        seed: Steers rules and rows, never the noise of privacy.
+        runs: The number of random rules, each with its own rows; at least 2. More runs give a more
+            precise answer.
+        depth: Levels of the random rules, 1 to 12.
+        noise: The proportion of dummy values that are replaced at random.
+        seed: Seed of rules and rows. It never affects the noise of privacy.
         progress: Whether to show progress on a terminal.
 
     Returns:
-        The answer with its curve. ``epsilon`` is None where none within the limits reaches the goal.
+        The answer with its curve. ``epsilon`` is None if no epsilon within the limits reaches the
+        goal.
 
     Raises:
         QueryError: A parameter is wrong.
         ModuleNotFoundError: The provider's side, which simulates, is not installed.
 
     Privacy:
-        Adjacency: any. Claim: 0-DP. Why: nothing but the schema, which is public, goes in.
+        Adjacency: any. Claim: 0-DP. Why: the only input is the schema, which is public.
     """
     _check(miner, schema, target, rows=rows, accuracy=accuracy, limits=limits, runs=runs, depth=depth)
     with ExitStack() as opened, _counter(progress) as advance:

@@ -171,7 +171,7 @@ class NoisyRules:
         task: The public facts.
         stop_share: A node with at most this share of all rows, both noisy, stops.
         budget: Losses; already divided by the distance of adjacent tables.
-        colluding: How many parties may pool their noise.
+        colluding: The number of parties that may pool their noise.
     """
 
     def __init__(self, task: Task, stop_share: Fraction, budget: LossSplit, colluding: int) -> None:

@@ -40,7 +40,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
 class Member(Declared):
-    """One party."""
+    """A party of a session."""
 
     name: str = Field(pattern=NAME, description="what the others call it")
     host: str = Field(min_length=1, description="where it listens for those named before it")
@@ -85,7 +85,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Session(Declared):
-    """What several parties compute together, by which rules, and what is opened to whom."""
+    """The agreement of several parties: the computation, its rules, and the opened values."""
 
     version: Literal[1] = 1
     session: str = Field(pattern=NAME, description="its name")
@@ -219,12 +219,12 @@ class Session(Declared):
 
     @property
     def colluding_parties(self) -> int:
-        """How many parties may pool the noise that they drew."""
+        """The number of parties that may pool the noise that they drew."""
         return threshold_of(len(self.parties)) if self.colluding is None else self.colluding
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """All that the protocol opens, and to whom."""
+        """All values that the protocol opens, and to whom."""
         if self.protocol == "topdown":
             return (
                 "to all: noisy counts of the classes in nodes of the tree, by the values of each attribute",
@@ -269,12 +269,12 @@ class Session(Declared):
 
     @property
     def splits(self) -> tuple[Values | Cuts, ...]:
-        """How each attribute splits."""
+        """The split of each attribute."""
         return self.task.splits
 
     @property
     def nano(self) -> int:
-        """What is charged to each party's ledger, nano-epsilons: 0 without noise."""
+        """The charge to each party's ledger in nano-epsilons; 0 without noise."""
         return 0 if self.epsilon is None else Epsilon.of(self.epsilon).nano
 
     @cached_property
@@ -303,7 +303,7 @@ class Session(Declared):
         return NoisyRules(self.task, share, budget, self.colluding_parties)
 
     def miner(self) -> FederatedTopDown | HoldersCardMiner | None:
-        """Makes the miner that asks for sums; None of ID3, which computes on shares."""
+        """Makes the miner that queries sums; None for ID3, which computes on shares."""
         # Miners import scikit-learn's manners and pandas, which no other protocol needs.
         named: dict[str, Any] = {
             "epsilon": Epsilon(self.nano).exact,
@@ -334,7 +334,7 @@ class Session(Declared):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def difference(self, text: object) -> str:
-        """Says where another party's session differs, for people."""
+        """Describes the differences to another party's session, for people."""
         try:
             theirs = json_object(str(text))
         except ValueError:
@@ -364,11 +364,11 @@ class Session(Declared):
 def load_session(path: str | Path) -> Session:
     """Reads a session file.
 
-    Certificates named by file are read in, so that they are part of what is agreed.
+    Certificates that are named by file are read, so that the agreement includes them.
 
     Raises:
-        SessionError: Unreadable, not YAML, or a declaration that cannot be; the message names each
-            place.
+        SessionError: The file is unreadable or not YAML, or declares something impossible; the
+            message names each place.
     """
     import yaml
 

@@ -82,7 +82,7 @@ async def fit_jointly(
         holding: This party's rows.
         add: Adds up what all parties pass, arrays of one length.
         rounds: Asks what has noise.
-        colluding: How many parties may pool the noise that they drew.
+        colluding: The number of parties that may pool the noise that they drew.
         plays: How many parties this process is.
         progress: Called with a line of text after each round.
     """

@@ -70,25 +70,24 @@ def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
 
 
 async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Fraction, colluding: int) -> np.ndarray:
-    """Opens the sum of all parties' histograms, each cell with discrete Laplace noise of its own.
+    """Opens the sum of all parties' histograms, with separate discrete Laplace noise in each cell.
 
     Args:
         arithmetic: Among the parties, of at least ``noisy_sum_bits`` bits.
         histogram: This party's whole numbers, any shape, the same for all.
         epsilon: The cost of the release for one row, which counts in one cell; exact.
-        colluding: How many parties may pool the noise that they drew.
+        colluding: The number of parties that may pool the noise that they drew.
 
     Returns:
         The noisy sums, int64.
 
     Privacy:
         Adjacency: one row of one party comes or goes and changes one cell by 1. Claim: epsilon-DP
-        for everybody outside and for any ``colluding`` parties.
-        Why: cells are disjoint parts, each gets at least DLap(1/epsilon) that those parties do not
-        know (miners/secure/mpc/noise.py). Only the noisy sums are opened.
-        With ``colluding=0`` the noise is exactly one DLap(1/epsilon); with c of m parties its
-        variance is m / (m - c) times that.
-        Held by: tests/privacy/test_secure_noise.py.
+        against outsiders and against any ``colluding`` parties.
+        Why: cells are disjoint parts, and each gets at least DLap(1/epsilon) that these parties do
+        not know (miners/secure/mpc/noise.py). Only the noisy sums are opened. With ``colluding=0``
+        the noise is exactly one DLap(1/epsilon); with c of m parties its variance is m / (m - c)
+        times that. Held by: tests/privacy/test_secure_noise.py.
     """
     table = np.asarray(histogram)
     noise = own_noise(table.shape, epsilon, arithmetic.parties - colluding, secrets.randbelow, arithmetic.plays)
@@ -99,15 +98,15 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
 def simulate_noisy_sum(
     histograms: Sequence[np.ndarray], epsilon: Fraction, *, rows: int, colluding: int = 0
 ) -> np.ndarray:
-    """Draws what ``noisy_sum`` would open, with all parties in this process.
+    """Draws the values that ``noisy_sum`` would open, with all parties in this process.
 
-    For experiments; it protects no holder from this process.
+    It is for experiments; the parties are not protected from this process.
 
     Args:
         histograms: One for each party, of one shape.
         epsilon: Privacy loss of the release for one row.
-        rows: The maximal number of rows of all parties together.
-        colluding: How many parties may pool their noise.
+        rows: The largest number of rows of all parties together.
+        colluding: The number of parties that may pool their noise.
     """
     if not histograms or not 0 <= colluding < len(histograms):
         raise QueryError(
@@ -190,26 +189,27 @@ class _SummedParts:
 
 
 class SecureFederation(CountSource):
-    """Parties that add up their counts under secret sharing: one holder, ``"all parties"``.
+    """The parties of a secure computation, which add up their counts as one owner, ``"all parties"``.
 
-    It is a ``CountSource``. A party's side of a session (``protocol: topdown``) makes one of its
-    own rows; ``simulated`` makes one of everybody's, for trying.
+    It is a ``CountSource``. In a session (``protocol: topdown``) each party makes one with its own
+    rows; ``simulated`` makes one with all rows, for trials.
 
     Args:
-        schema: The public columns; ``max_rows`` is what all parties may have together.
-        rows: What this process counts.
-        add_up: Takes what is asked and this process's counts, and returns the noisy sums over all
-            parties.
-        epsilon: The most that all questions may cost, in the schema's terms.
-        parties: How many there are.
-        colluding: How many of them may pool the noise that they drew.
+        schema: The public columns; ``max_rows`` is the largest number of rows of all parties
+            together.
+        rows: The rows that this process counts.
+        add_up: A function of the queries and of this process's counts; it returns the noisy sums
+            over all parties.
+        epsilon: The largest cost of all queries, in the schema's terms.
+        parties: The number of parties.
+        colluding: The number of parties that may pool the noise that they drew.
         say: Called with a line of text after each round.
 
     Attributes:
         abilities: Counts come as sums.
         schema: The public columns.
-        dropped: Empty: no party is left behind.
-        rounds: How many additions there were.
+        dropped: Empty, because no party is dropped.
+        rounds: The number of additions.
         requests: The same, by holder.
 
     Examples:
@@ -258,16 +258,15 @@ class SecureFederation(CountSource):
     ) -> SecureFederation:
         """Makes a federation of all parties in this process.
 
-        The numbers follow the same law; it protects no party from this process.
+        The numbers have the same distribution. The parties are not protected from this process.
 
         Args:
             tables: One pandas or Arrow table for each of at least three parties.
             schema: The public columns.
-            epsilon: The most that all questions may cost.
-            rows: The maximal number of rows of a party, public; by default as many as its table
-                has.
-            colluding: How many parties may pool the noise they drew; by default as many as the
-                sharing withstands.
+            epsilon: The largest cost of all queries.
+            rows: The largest number of rows of a party, public; by default the rows of its table.
+            colluding: The number of parties that may pool the noise that they drew; by default the
+                number that secret sharing tolerates.
             say: Called with a line of text after each round.
         """
         require_tables(tables)
@@ -306,7 +305,7 @@ class SecureFederation(CountSource):
             raise unknown_holder(holder, self.holders)
 
     def distance(self, holder: str) -> int:
-        """Returns by how many rows two neighbouring tables may differ."""
+        """Returns the number of rows by which two neighbouring tables may differ."""
         return self.schema.distance
 
     def parts(self) -> FederatedParts:
@@ -314,10 +313,10 @@ class SecureFederation(CountSource):
         return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
 
     def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, np.ndarray]]:
-        """Asks several questions for counts or sums in one addition of all parties.
+        """Sends several queries of counts or sums, in one addition of all parties.
 
         Raises:
-            QueryError: One asks for something else, or for too much noise; nothing was spent.
+            QueryError: A query is of another kind, or needs too much noise; nothing was spent.
             BudgetExceeded: Too little remains; nothing was shared.
         """
         began = time.monotonic()
@@ -358,7 +357,7 @@ class SecureFederation(CountSource):
         self._odometer.charge(parts, epsilon)
 
     def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
-        """Prices a question for counts of the whole table."""
+        """Prices a query of counts of the whole table."""
         require_sums(verb)
         price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
         remaining = self._limit - self._odometer.spent - price
@@ -366,14 +365,14 @@ class SecureFederation(CountSource):
 
     @property
     def budget(self) -> Budget:
-        """What each party may lose and has lost, the same for all."""
+        """The budget and spending of each party, the same for all."""
         spent = self._odometer.spent
         return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
     def variance(self, holder: str, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one sum.
 
-        It is wider than one holder's where parties may pool what they drew.
+        It is larger than one owner's if parties may pool their noise.
         """
         return self._variance_factor * count_variance(count_scale(self.schema, Epsilon.of(epsilon)))
 
@@ -384,7 +383,7 @@ class SecureFederation(CountSource):
         return self._variance_factor * 2 * scale**2
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns what the questions so far cost each party."""
+        """Returns the cost of the queries so far to each party."""
         return {ALL: self.budget.spent}
 
     def budgets(self) -> dict[str, Budget | None]:
@@ -392,7 +391,7 @@ class SecureFederation(CountSource):
         return {ALL: self.budget}
 
     def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
-        """Acts on the budget of each party, which is the same for all."""
+        """Applies a function to the budget of each party, which is the same for all."""
         return {ALL: act(self)}
 
     def __repr__(self) -> str:
