@@ -12,9 +12,10 @@ import base64
 import io
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import pyplot
@@ -22,19 +23,29 @@ from nicegui import ui
 
 import miners
 from miners import tables
-from miners.budget.plan import loss_text
+from miners.budget.plan import Plan, loss_text
 from miners.tables.columns import even_cuts
 from pinq.analyst.client import connect
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.cli.ask import spec
 from pinq.errors import PinqError, QueryError
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, field as typed, frame, page, section, table, tell
-
-if TYPE_CHECKING:
-    from miners.budget.plan import Plan
-    from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.queries import Budget
-    from pinq.public.schema import Schema
-
+from pinq.public.queries import Budget
+from pinq.public.schema import Schema
+from pinq_workbench.parts import (
+    Act,
+    Draft,
+    Redraw,
+    attempt,
+    choice,
+    command,
+    fields,
+    frame,
+    page,
+    row,
+    section,
+    table,
+    tell,
+)
 
 KINDS = {
     "crosstab": "Cross table",
@@ -64,7 +75,7 @@ class Result:
     Attributes:
         title: What it is.
         html: As a notebook shows it.
-        picture: An SVG file; empty for none.
+        picture: An SVG file.
         files: What can be kept, by name.
         lines: The lines of Python that make it.
     """
@@ -91,36 +102,39 @@ class Question:
     lines: str
 
 
-@dataclass
 class Analyst:
-    """The pages of a handle.
+    """The pages of a dataset that is served.
+
+    Args:
+        url: Where.
+        words: Further arguments of ``connect``, whose errors it raises.
 
     Attributes:
-        url: Where the dataset is served.
-        handle: The way to it.
         drafts: What was typed, by page.
         results: What was answered, the last first.
         known: The budget as it was last seen.
     """
 
-    url: str
-    handle: PrivateQueryable
-    drafts: dict[str, Draft] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
-    known: Budget | None = None
-
-    @classmethod
-    def connected(cls, url: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Analyst:
-        """Opens the handle. Errors as in ``connect``."""
-        return cls(url, connect(url, token=token_file, verify=verify or True, insecure_http=insecure_http))
+    def __init__(self, url: str, **words: Any) -> None:
+        self.url, self.handle = url, connect(url, **words)
+        self.drafts, self.results = dict[str, Draft](), list[Result]()
+        self.known: Budget | None = None
 
     def register(self) -> None:
         """Declares the pages."""
         mpl.use("Agg")
         page("/")(self._columns)
-        page("/tables")(self._tables)
-        page("/models")(self._models)
+        page("/tables")(lambda: self._asking("Tables", _table_asked, self._table_fields))
+        page("/models")(lambda: self._asking("Models", _model_asked, self._model_fields))
         page("/history")(self._history)
+
+    def _budget(self) -> None:
+        """Shows in the head of each page, in all tabs, what is left as far as is known."""
+        ui.label().classes("budget").bind_text_from(self, "known", _left)
+
+    async def _look(self, place: ui.label) -> None:
+        """Asks for the budget, which is free; the pages show it."""
+        self.known = await attempt(place, lambda: self.handle.budget) or self.known
 
     async def _columns(self) -> None:
         schema = self.handle.schema
@@ -128,85 +142,60 @@ class Analyst:
             await self._look(tell())
             unit = "a row" if schema.privacy_unit == "row" else "a person, with all rows of theirs"
             ui.label(f"At most {schema.max_rows:,} rows. Hidden is the presence of {unit}. All of this is public.")
-            table(
-                "Columns", ["column", "what it holds"], [[name, one.describe()] for name, one in schema.columns.items()]
-            )
+            rows = [[name, one.describe()] for name, one in schema.columns.items()]
+            table("Columns", ["column", "what it holds"], rows)
             command(f"import pathlib, pinq\nh = pinq.connect({self.url!r}, token=pathlib.Path('FILE'))", "In Python")
 
-    @ui.refreshable_method
-    def _budget(self) -> None:
-        """Shows in the head of each page, in all tabs, what is left as far as is known."""
-        if self.known is not None:
-            spent, left = loss_text(self.known.spent), loss_text(self.known.remaining)
-            ui.label(f"{spent} of epsilon {loss_text(self.known.epsilon)} spent, {left} remains").classes("budget")
-
-    async def _look(self, place: ui.label) -> None:
-        """Asks for the budget, which is free; the pages show it."""
-        self.known = await attempt(place, lambda: self.handle.budget) or self.known
-        self._budget.refresh()
-
-    async def _tables(self) -> None:
-        await self._asking("Tables", _table_asked, self._table_fields)
-
-    async def _models(self) -> None:
-        await self._asking("Models", _model_asked, self._model_fields)
+    async def _history(self) -> None:
+        with frame("History", LINKS, self._budget):
+            await self._look(tell())
+            history = await attempt(tell(), self.handle.history)
+            if history is not None:
+                _notebook(_shown(history))
+                command("h.history()", "In Python")
 
     async def _asking(
         self,
         title: str,
         read: Callable[[Draft, PrivateQueryable], Question],
-        fields: Callable[[Draft, Callable[[], object]], None],
+        choices: Callable[[Draft, Redraw], None],
     ) -> None:
         """Makes a page: what to ask, its price, then what was answered."""
-        draft = self.drafts.setdefault(title, {"epsilon": "0.1"})
+        draft, paid = self.drafts.setdefault(title, Draft(epsilon="0.1")), [Fraction(0), Fraction(0)]
 
         @ui.refreshable
         def price() -> None:
             try:
                 question = read(draft, self.handle)
-                plan = question.plan()
+                _notebook(_shown(question.plan()))
+                command(question.lines, "The same in Python")
             except PinqError as error:
                 tell(str(error), "quiet")
-                return
-            ui.html(_shown(plan)).classes("notebook wide").props("tabindex=0")
-            command(question.lines, "The same in Python")
 
-        async def ask(place: ui.label) -> None:
-            question = await attempt(place, read, draft, self.handle)
-            if question is not None and (result := await self._watched(place, question)) is not None:
-                self.results.insert(0, result)
-                self._results.refresh()
-            # Where asking failed, that is what its place goes on saying.
-            await self._look(place if not place.text else tell())
+        def ask() -> Result:
+            question = read(draft, self.handle)
+            paid[:] = self.handle.budget.spent, question.plan().total
+            return question.ask()
+
+        async def watch(place: ui.label) -> None:
+            await self._look(tell())
+            before, whole = paid
+            if self.known is not None and whole:
+                place.text = f"Asking: {min(1, (self.known.spent - before) / whole):.0%} of the price is paid ..."
 
         with frame(title, LINKS, self._budget):
             await self._look(tell())
             with section("What to ask"):
-                fields(draft, lambda: price.refresh())
+                choices(draft, lambda: price.refresh())
                 with section("What it costs", "Before asking, and free."):
                     price()
-                Act("Ask", ask)
+                Act("Ask", ask, self._answered, watch=watch)
             self._results()
 
-    async def _watched(self, place: ui.label, question: Question) -> Result | None:
-        """Asks, and shows meanwhile how much of the price is paid."""
-        plan = await attempt(place, question.plan)
-        before = await attempt(place, lambda: self.handle.budget.spent)
-        if plan is None or before is None:
-            return None
-        said = tell("Asking ...", "quiet")
-
-        async def look() -> None:
-            spent = await attempt(tell(), lambda: self.handle.budget.spent)
-            if spent is not None and not said.is_deleted and plan.total:
-                said.text = f"Asking: {min(1, (spent - before) / plan.total):.0%} of the price is paid ..."
-
-        timer = ui.timer(1.0, look, immediate=False)
-        try:
-            return await attempt(place, question.ask)
-        finally:
-            timer.deactivate()
-            said.delete()
+    async def _answered(self, result: Result) -> None:
+        self.results.insert(0, result)
+        self._results.refresh()
+        await self._look(tell())
 
     @ui.refreshable_method
     def _results(self) -> None:
@@ -215,19 +204,16 @@ class Analyst:
             ui.label("Answers will stand here. They stay until the workbench is stopped.").classes("quiet")
         for result in self.results:
             with section(result.title):
-                if result.picture:
-                    source = base64.b64encode(result.picture).decode()
-                    picture = ui.element("img").classes("picture")
-                    picture.props.update({"src": f"data:image/svg+xml;base64,{source}", "alt": result.title})
-                ui.html(result.html).classes("notebook wide").props("tabindex=0")
-                with ui.row().classes("row-of"):
+                source = f"data:image/svg+xml;base64,{base64.b64encode(result.picture).decode()}"
+                ui.element("img").classes("picture").props.update({"src": source, "alt": result.title})
+                _notebook(result.html)
+                with row():
                     for name, text in result.files.items():
-                        ui.button(
-                            f"Keep {name}", on_click=lambda text=text, name=name: ui.download.content(text, name)
-                        ).props("no-caps outline")
+                        keep = partial(ui.download.content, text, name)
+                        ui.button(f"Keep {name}", on_click=keep).props("no-caps outline")
                 command(result.lines, "The same in Python")
 
-    def _table_fields(self, draft: Draft, changed: Callable[[], object]) -> None:
+    def _table_fields(self, draft: Draft, changed: Redraw) -> None:
         schema = self.handle.schema
         names = list(schema.columns)
 
@@ -235,47 +221,35 @@ class Analyst:
         def details() -> None:
             """What else the chosen columns ask for."""
             cut = [draft.get("by")] + ([draft.get("column")] if draft.get("kind") == "crosstab" else [])
-            for name in filter(None, cut):
-                if schema.columns[name].type != "categorical":
-                    hint = "30, 45; left empty, as the policy cuts it or evenly"
-                    typed(f"Cut {name} at", draft, f"cut {name}", hint, changed=changed)
+            hint = "30, 45; left empty, as the policy cuts it or evenly"
+            cuts = [name for name in cut if name and schema.columns[name].type != "categorical"]
+            fields(draft, {f"cut {name}": f"Cut {name} at\n{hint}" for name in cuts}, changed)
             only = draft.get("where")
             if only and schema.columns[only].type == "categorical":
                 values = [one for one in schema.columns[only].labels_up_to(BINS) if one is not None]
-                choice(f"{only} is", values, draft, f"is {only}", changed=changed)
+                choice(f"{only} is", values, draft, f"is {only}", changed)
             elif only:
-                typed(f"{only} is at least", draft, f"from {only}", changed=changed)
-                typed(f"{only} is below", draft, f"to {only}", changed=changed)
+                fields(draft, {f"from {only}": f"{only} is at least", f"to {only}": f"{only} is below"}, changed)
 
         def again() -> None:
             details.refresh()
             changed()
 
         draft.setdefault("kind", "crosstab")
-        with ui.row().classes("row-of"):
-            choice("Kind", KINDS, draft, "kind", changed=again)
-            choice("Column", names, draft, "column", changed=again, clearable=True)
-            choice("By (optional)", names, draft, "by", changed=again, clearable=True)
-        with ui.row().classes("row-of"):
-            typed("Epsilon", draft, "epsilon", changed=changed)
-            choice("Only rows where (optional)", names, draft, "where", changed=again, clearable=True)
-        with ui.row().classes("row-of"):
-            details()
+        with row():
+            choice("Kind", KINDS, draft, "kind", again)
+            choice("Column", names, draft, "column", again, clearable=True)
+            choice("By (optional)", names, draft, "by", again, clearable=True)
+            choice("Only rows where (optional)", names, draft, "where", again, clearable=True)
+        fields(draft, {"epsilon": "Epsilon"}, changed)
+        details()
 
-    def _model_fields(self, draft: Draft, changed: Callable[[], object]) -> None:
+    def _model_fields(self, draft: Draft, changed: Redraw) -> None:
         draft.setdefault("kind", "DiffPC45")
-        with ui.row().classes("row-of"):
-            choice("Model", MODELS, draft, "kind", changed=changed)
-            choice("Target", list(self.handle.schema.columns), draft, "target", changed=changed, clearable=True)
-            typed("Epsilon", draft, "epsilon", changed=changed)
-
-    async def _history(self) -> None:
-        with frame("History", LINKS, self._budget):
-            await self._look(tell())
-            history = await attempt(tell(), self.handle.history)
-            if history is not None:
-                ui.html(_shown(history)).classes("notebook wide").props("tabindex=0")
-                command("h.history()", "In Python")
+        with row():
+            choice("Model", MODELS, draft, "kind", changed)
+            choice("Target", list(self.handle.schema.columns), draft, "target", changed, clearable=True)
+        fields(draft, {"epsilon": "Epsilon"}, changed)
 
 
 def _table_asked(draft: Draft, handle: PrivateQueryable) -> Question:
@@ -345,22 +319,32 @@ def _conditions(draft: Draft, schema: Schema) -> dict[str, Any]:
         return {}
     if schema.columns[only].type == "categorical":
         return {only: draft.get(f"is {only}")}
-    ends = (str(draft.get(f"{end} {only}") or "").strip() for end in ("from", "to"))
-    return {only: tuple(_number(end) if end else None for end in ends)}
+    return {only: tuple(_number(draft.said(f"{end} {only}")) for end in ("from", "to"))}
 
 
-def _number(text: str) -> float | str:
+def _number(text: str | None) -> float | str | None:
     """A number, or a date as it is written."""
     try:
-        return float(text)
+        return None if text is None else float(text)
     except ValueError:
         return text
 
 
 def _shown(value: Any) -> str:
     """A value as a notebook shows it."""
-    html: str = value._repr_html_()
-    return html
+    return str(value._repr_html_())
+
+
+def _notebook(shown: str) -> None:
+    """Writes what a notebook would show; its texts may be a server's."""
+    ui.html(shown).classes("notebook wide").props("tabindex=0")
+
+
+def _left(known: Budget | None) -> str:
+    if known is None:
+        return ""
+    spent, whole, left = (loss_text(loss) for loss in (known.spent, known.epsilon, known.remaining))
+    return f"{spent} of epsilon {whole} spent, {left} remains"
 
 
 def _drawn(plot: Callable[[], Any]) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -18,9 +17,9 @@ from fastapi.responses import HTMLResponse
 from nicegui import app, ui
 
 from pinq.errors import PinqError
-from pinq.provider.report.audit import audit
+from pinq.provider.report.audit import Audit, audit
 from pinq.provider.report.html import page as written
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, field as typed, frame, page, tell
+from pinq_workbench.parts import Act, Draft, attempt, choice, command, fields, frame, page, tell
 
 Source = tuple[Path | None, str | None]
 """Whose log: a policy's, or a ledger's."""
@@ -30,17 +29,15 @@ REPORT = "/report"
 FIT = "this.style.height = (this.contentDocument.documentElement.scrollHeight + 4) + 'px'"
 
 
-@dataclass
 class Auditor:
     """A ledger to be read.
 
-    Attributes:
+    Args:
         ledger: A file, a copy of one, or a database's URL.
-        draft: What was typed.
     """
 
-    ledger: str
-    draft: Draft = field(default_factory=dict)
+    def __init__(self, ledger: str) -> None:
+        self.ledger, self.draft = ledger, Draft()
 
     def register(self) -> None:
         """Declares the pages. Raises ``LedgerError`` if the ledger cannot be trusted."""
@@ -78,29 +75,23 @@ async def show_report(path: str, draft: Draft, source: Source) -> None:
     """Shows a dataset's log, narrowed as one likes."""
     policy, ledger = source
 
-    async def show(place: ui.label) -> None:
-        typed_in = {name: str(draft.get(name) or "").strip() for name in ("analyst", "since", "until")}
-        said = {name: text for name, text in typed_in.items() if text}
-        report = await attempt(place, audit, policy, ledger=ledger, **said)
-        shown.clear()
-        if report is None:
-            return
-        with shown:
-            tell(f"The chain of {report.events:,} events holds; the last one is {report.head[:16]}.", "good")
-            address = f"{path}{REPORT}?{urlencode(said)}"
-            ui.link("Open the report by itself, to print or keep it", address, new_tab=True)
-            ui.element("iframe").props.update({"src": address, "title": "Report", "onload": FIT})
+    def read() -> tuple[dict[str, str], Audit]:
+        said = {name: text for name in ("analyst", "since", "until") if (text := draft.said(name))}
+        return said, audit(policy, ledger=ledger, **said)
 
-    place = tell()
-    everybody = await attempt(place, audit, policy, ledger=ledger)
+    def show(found: tuple[dict[str, str], Audit]) -> None:
+        said, report = found
+        tell(f"The chain of {report.events:,} events holds; the last one is {report.head[:16]}.", "good")
+        address = f"{path}{REPORT}?{urlencode(said)}"
+        ui.link("Open the report by itself, to print or keep it", address, new_tab=True)
+        ui.element("iframe").props.update({"src": address, "title": "Report", "onload": FIT})
+
+    everybody = await attempt(tell(), lambda: audit(policy, ledger=ledger))
     if everybody is None:
         return
-    with ui.row().classes("row-of"):
-        choice("Analyst (all)", [name for name in everybody.accounts if name], draft, "analyst", clearable=True)
-        typed("From (a day or a time)", draft, "since", "2030-01-31")
-        typed("To", draft, "until", "2030-01-31")
-    act = Act("Show", show)
-    shown = ui.column().classes("full")
+    choice("Analyst (all)", [name for name in everybody.accounts if name], draft, "analyst", clearable=True)
+    fields(draft, {"since": "From (a day or a time)\n2030-01-31", "until": "To\n2030-01-31"})
+    act = Act("Show", read, show)
     of = shlex.quote(policy.name) if policy is not None else f"--ledger {shlex.quote(str(ledger))}"
     command(f"pinq audit {of} --html -o audit.html")
-    await show(act.place)
+    await act.run()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from html import escape
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -18,8 +17,10 @@ from typing import Any, TypeVar
 from nicegui import run, ui
 
 from pinq.errors import PinqError
+from pinq.provider.report.markup import Html, element, escaped
 
 T = TypeVar("T")
+Redraw = Callable[[], object]
 # What the pages call Python's parameters.
 LABELS = {
     "analyst": "Analyst",
@@ -31,13 +32,16 @@ LABELS = {
     "since": "From",
     "until": "To",
 }
-Draft = dict[str, Any]
-"""What was typed so far, by name."""
-
 STYLE = files("pinq_workbench").joinpath("style.css").read_text(encoding="utf-8")
-
-
 READ_SECONDS = 600.0  # a page may read a table or a log before it is shown
+
+
+class Draft(dict[str, Any]):
+    """What was typed so far, by name."""
+
+    def said(self, name: str) -> str | None:
+        """The text of a field without blanks around it; None for an empty one."""
+        return str(self.get(name) or "").strip() or None
 
 
 def page(path: str) -> ui.page:
@@ -46,9 +50,7 @@ def page(path: str) -> ui.page:
 
 
 @contextmanager
-def frame(
-    title: str, links: Mapping[str, str] | None = None, beside: Callable[[], object] = lambda: None
-) -> Iterator[None]:
+def frame(title: str, links: Mapping[str, str] | None = None, beside: Redraw = lambda: None) -> Iterator[None]:
     """Makes a page around its content.
 
     Args:
@@ -62,83 +64,95 @@ def frame(
     here = ui.context.client.sub_pages_router.current_path
     with ui.element("header").classes("bench-head full"):
         for name, path in (links or {}).items():
-            link = ui.link(name, path)
-            if path == here:
-                link.props('aria-current="page"')
+            ui.link(name, path).props('aria-current="page"' if path == here else "")
         beside()
     with ui.element("div").classes("bench") as main:
-        heading(1, title)
+        write(escaped(title), "h1")
         yield
     ui.skip_link(target=main)
 
 
-def heading(level: int, text: str) -> ui.html:
-    """Writes a heading."""
-    return ui.html(escape(text), tag=f"h{level}", sanitize=False)
+def write(text: Html, tag: str = "div") -> ui.html:
+    """Writes HTML whose texts are escaped."""
+    return ui.html(text, tag=tag, sanitize=False)
 
 
 @contextmanager
 def section(title: str, about: str = "") -> Iterator[None]:
     """Makes a card with a heading, and a sentence on what it is for."""
     with ui.card().props("flat bordered tag=section"):
-        heading(2, title)
+        write(escaped(title), "h2")
         if about:
             ui.label(about).classes("quiet")
         yield
 
 
+def row() -> ui.element:
+    """Makes a row, of several lines where there is little room."""
+    return ui.element("div").classes("row-of")
+
+
 def tell(text: str = "", kind: str = "wrong") -> ui.label:
     """Makes a place where the outcome of an act stands: ``wrong``, ``good`` or ``quiet``."""
-    role = "alert" if kind == "wrong" else "status"
-    return ui.label(text).classes(kind).props(f"role={role}")
+    return ui.label(text).classes(kind).props(f"role={'alert' if kind == 'wrong' else 'status'}")
 
 
-def field(
-    label: str, draft: Draft, name: str, hint: str = "", changed: Callable[[], object] = lambda: None
-) -> ui.input:
-    """Makes a field whose text outlives the page; ``changed`` is called once the draft has it."""
-    made = ui.input(label, value=str(draft.get(name, "")))
-    made.props("outlined dense stack-label").props.update({"hint": hint} if hint else {})
-    made.on_value_change(lambda event: (draft.update({name: event.value or ""}), changed()))
-    return made
+def fields(draft: Draft, labels: Mapping[str, str], changed: Redraw = lambda: None) -> None:
+    """Makes a row of fields whose texts outlive the page.
+
+    Args:
+        draft: Where they are written.
+        labels: For each name in the draft a label, and a hint in a line below it.
+        changed: Called once the draft has a new text.
+    """
+    with row():
+        for name, said in labels.items():
+            label, _, hint = said.partition("\n")
+            made = ui.input(label, value=str(draft.get(name, "")))
+            made.props("outlined dense stack-label").props.update({"hint": hint} if hint else {})
+            _kept(made, draft, name, changed)
 
 
 def choice(
-    label: str, options: Any, draft: Draft, name: str, changed: Callable[[], object] = lambda: None, **words: Any
+    label: str, options: Any, draft: Draft, name: str, changed: Redraw = lambda: None, **words: Any
 ) -> ui.select:
     """Makes a choice that outlives the page; what was chosen and is no longer there is forgotten."""
     chosen = draft.get(name)
     made = ui.select(options, label=label, value=chosen if chosen in options else None, **words)
     made.props("outlined dense stack-label options-dense")
-    made.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
+    _kept(made, draft, name, changed)
     return made
+
+
+def _kept(made: Any, draft: Draft, name: str, changed: Redraw) -> None:
+    made.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
 
 
 def command(text: str, what: str = "The same at the command line") -> None:
     """Shows the command, or the lines of Python, that do the same."""
     with ui.expansion(what).classes("full").props("dense"):
-        ui.html(escape(text), tag="pre", sanitize=False).classes("line").props("tabindex=0")
+        write(Html(escape(text)), "pre").classes("line").props("tabindex=0")
         ui.button("Copy", on_click=lambda: ui.clipboard.write(text)).props("flat dense no-caps")
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Writes a table; `` >`` after a head means numbers, on the right."""
+    kinds = ["n" if head.endswith(" >") else None for head in heads]
+    named = [
+        element("th", head.removesuffix(" >"), scope="col", class_=kind)
+        for head, kind in zip(heads, kinds, strict=True)
+    ]
+    lines = [
+        element("tr", *(element("td", str(cell), class_=kind) for cell, kind in zip(cells, kinds, strict=True)))
+        for cells in rows
+    ]
+    caption = element("caption", title)
+    made = element("table", caption, element("thead", element("tr", *named)), element("tbody", *lines), class_="cells")
+    box = write(made).classes("wide").props("tabindex=0 role=group")
+    box.props["aria-label"] = title
 
-    def cells(tag: str, row: Sequence[object], scope: str = "") -> str:
-        kinds = [" class='n'" if head.endswith(" >") else "" for head in heads]
-        return "".join(
-            f"<{tag}{scope}{kind}>{escape(str(cell))}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
-        )
 
-    head = cells("th", [head.removesuffix(" >") for head in heads], " scope='col'")
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    text = f"<caption>{escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    with ui.element("div").classes("wide").props("tabindex=0 role=group") as box:
-        box.props["aria-label"] = title
-        ui.html(text, tag="table", sanitize=False).classes("cells")
-
-
-async def attempt(place: ui.label, call: Callable[..., T], *args: Any, **words: Any) -> T | None:
+async def attempt(place: ui.label, call: Callable[[], T]) -> T | None:
     """Calls a function beside the page, which goes on; what goes wrong stands in its place.
 
     Returns:
@@ -146,7 +160,7 @@ async def attempt(place: ui.label, call: Callable[..., T], *args: Any, **words: 
     """
     place.text = ""
     try:
-        return await run.io_bound(partial(call, *args, **words))
+        return await run.io_bound(call)
     except PinqError as error:
         place.text = error.worded(LABELS)
     except OSError as error:
@@ -170,24 +184,49 @@ async def sure(question: str) -> bool:
 
 
 class Act:
-    """A button that does something once at a time, and the place where its errors stand.
+    """A button that does something once at a time, beside the page, and the place where its errors stand.
 
     Args:
         text: On the button.
-        act: What it does; it gets the place.
+        call: What it does.
+        then: Gets what that returned, and draws it below.
         main: Whether it is what one came for.
+        ask: What to ask before; empty for nothing.
+        watch: Looks each second at what runs.
     """
 
-    def __init__(self, text: str, act: Callable[[ui.label], Awaitable[None]], *, main: bool = True) -> None:
-        self._act = act
-        self.button = ui.button(text, on_click=self._run)
-        self.button.props("no-caps unelevated" if main else "no-caps outline")
-        self.place = tell()
+    def __init__(
+        self,
+        text: str,
+        call: Callable[[], object],
+        then: Callable[[Any], object],
+        *,
+        main: bool = True,
+        ask: Callable[[], str] = str,
+        watch: Callable[[ui.label], Awaitable[None]] | None = None,
+    ) -> None:
+        self._call, self._then, self._ask, self._watch = call, then, ask, watch
+        self._button = ui.button(text, on_click=self.run)
+        self._button.props("no-caps unelevated" if main else "no-caps outline")
+        self._place, self._progress, self._shown = tell(), tell(kind="quiet"), ui.column().classes("full")
 
-    async def _run(self) -> None:
-        self.button.props("loading").disable()
+    async def run(self) -> None:
+        """Does it now."""
+        if (question := self._ask()) and not await sure(question):
+            return
+        self._button.props("loading").disable()
+        timer = ui.timer(1.0, lambda: self._watch and self._watch(self._progress), immediate=False)
         try:
-            await self._act(self.place)
+            made = await attempt(self._place, self._call)
         finally:
-            if not self.button.is_deleted:
-                self.button.props(remove="loading").enable()
+            timer.deactivate()
+        if self._button.is_deleted:
+            return
+        self._progress.text = ""
+        self._button.props(remove="loading").enable()
+        self._shown.clear()
+        if not self._place.text:
+            with self._shown:
+                drawn = self._then(made)
+                if isinstance(drawn, Awaitable):
+                    await drawn

@@ -1,136 +1,564 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's way: from a file to a reviewed policy, to a grant, to a served dataset, to its log.
 
-Here are the pages of the folder, of its server, and of a log; ``reviewing.py`` and ``granting.py`` have
-those of a policy.
+Order: the folder, and a proposal for a table; the review of a policy, a column at a time or many with
+one reason; its grants, and what an epsilon means; the server; the log. All that is kept is in the
+folder: policies, the ledgers beside their sources, and the lines that ``serving.py`` keeps of a running
+server. So a workbench that is stopped or killed goes on where it was.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 
+import typer
 from nicegui import ui
 
-from pinq.errors import PinqError
+from pinq.cli.prepare import dialect_of
+from pinq.errors import PinqError, PolicyError
+from pinq.ledger.database import NoLedger
+from pinq.ledger.events import here
 from pinq.provider import grants, policy_file
+from pinq.provider.check import CheckReport, Example, Groups, check, examples, groups, raw_columns
+from pinq.provider.policy_file import Waiting, load_policy, parse_policy
+from pinq.provider.proposal import propose
+from pinq.provider.report.markup import Html, when
+from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
+from pinq.public.policy import Policy
+from pinq.public.schema import Schema
 from pinq_workbench.auditor import declare_report, show_report
-from pinq_workbench.folder import DIALECT, Folder
-from pinq_workbench.granting import Granting
-from pinq_workbench.parts import Act, Draft, attempt, choice, field, frame, page, section, tell
-from pinq_workbench.reviewing import Reviewing
+from pinq_workbench.parts import (
+    Act,
+    Draft,
+    attempt,
+    choice,
+    command,
+    fields,
+    frame,
+    page,
+    row,
+    section,
+    table,
+    tell,
+    write,
+)
 from pinq_workbench.serving import Serving
+
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".xls", ".ods", ".duckdb")
+DIALECT = {
+    "delimiter": "Between fields (delimiter)",
+    "decimal": "Before decimals (decimal)",
+    "thousands": "Between thousands (thousands)",
+    "dates": "Dates, as %d.%m.%Y (dates)",
+    "encoding": "Encoding (encoding)",
+    "sheet": "Sheet of a workbook (sheet)",
+    "skip": "Title lines above the header (skip)",
+}
+SOURCE_HINT = "a code book, a form, a law"
+SHOWN_ROWS = 4
+EXTEND, LIMIT, REISSUE, REVOKE = "Extend", "Set these limits", "Issue another token", "Revoke"
+AT_ONCE = (REISSUE, REVOKE)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A policy file as the review page shows it.
+
+    Attributes:
+        policy: What it declares so far.
+        waiting: What nobody reviewed yet.
+        examples: Rows as it reads them.
+        raw: All columns of the source.
+    """
+
+    policy: Policy
+    waiting: list[Waiting]
+    examples: Mapping[str, list[Example]]
+    raw: list[str]
+
+    def of(self, what: str) -> list[Waiting]:
+        """What waits of a column, or of a key of the policy itself."""
+        return [item for item in self.waiting if _column_of(item.name) == what or item.name == what]
 
 
 class Provider:
     """The pages of a folder.
 
     Args:
-        path: The folder.
+        path: Where policies and tables are.
+
+    Attributes:
+        drafts: What was typed, by policy file; of the folder's own pages under no name.
     """
 
     def __init__(self, path: Path) -> None:
-        self.folder, self.serving = Folder(path), Serving(path)
+        self.path, self.serving, self.drafts = path, Serving(path), defaultdict[str, Draft](Draft)
+        self._seen: dict[tuple[Path, int], Seen] = {}
 
     def register(self) -> None:
         """Declares the pages."""
         page("/")(self._home)
         page("/serve")(self._serve)
+        page("/policy/{name}")(self._review)
+        page("/policy/{name}/grants")(self._grants)
         page("/policy/{name}/log")(self._log)
-        declare_report("/policy/{name}/log", lambda name: (self.folder.file(name), None))
-        Reviewing(self.folder).register()
-        Granting(self.folder).register()
+        declare_report("/policy/{name}/log", lambda name: (self._file(name), None))
 
     # The folder
 
+    def _files(self, *endings: str) -> list[str]:
+        return sorted(file.name for file in self.path.iterdir() if file.name.lower().endswith(endings))
+
+    def _file(self, name: str) -> Path:
+        """The policy file of a page. Raises ``PolicyError`` if the folder has none of this name."""
+        if name not in self._files(".yaml", ".yml"):
+            raise PolicyError(f"There is no policy {name} in {self.path}.")
+        return self.path / name
+
+    def _links(self, name: str = "") -> dict[str, str]:
+        """The pages of the folder and, with a name, of a policy."""
+        own = {"Review": f"/policy/{name}", "Grants": f"/policy/{name}/grants", "Log": f"/policy/{name}/log"}
+        return {"Datasets": "/", "Serve": "/serve"} | (own if name else {})
+
     def _home(self) -> None:
-        draft = self.folder.draft("")
-        with frame(f"Datasets in {self.folder.path.name}", self.folder.links()):
-            for name in self.folder.policies():
+        draft, policies = self.drafts[""], self._files(".yaml", ".yml")
+        with frame(f"Datasets in {self.path.name}", self._links()):
+            for name in policies:
                 with ui.card().props("flat bordered"):
                     ui.link(name, f"/policy/{name}").classes("text-h6")
                     ui.label(self._state(name))
-            if not self.folder.policies():
+            if not policies:
                 ui.label("Nothing here yet. Choose a table below: the workbench proposes a policy for it.")
             with section("A new dataset", "Nothing leaves this machine. What is read off the rows waits for review."):
-                self._new(draft)
+                chosen = dict.fromkeys([*self._files(*TABLES), *filter(None, [draft.get("data")])])
+                made = choice("Table", list(chosen), draft, "data", new_value_mode="add-unique")
+                made.props["hint"] = "A file of this folder; or type a path, or FILE.duckdb::TABLE, and Enter"
+                uri = "Of a database: variable with its URI (optional)\nVISITS_URI; then a table's name"
+                fields(draft, {"target": "Column that models will predict (optional)", "uri_env": uri})
+                with ui.expansion("How the file is written: signs, dates, sheet").classes("full").props("dense"):
+                    ui.label("Left empty, as the file suggests; the review shows values as they are read.")
+                    fields(draft, DIALECT)
+
+                def show(name: str) -> None:
+                    self.drafts[""] = Draft()
+                    ui.navigate.to(f"/policy/{name}")
+
+                Act("Look at it", lambda: self.propose(draft), show)
 
     def _state(self, name: str) -> str:
         """Says in one line where a policy stands."""
         try:
-            waiting = len(policy_file.waiting(self.folder.path / name))
+            waiting = len(policy_file.waiting(self.path / name))
             if waiting:
                 return f"{waiting} values wait for review"
-            status = grants.show(self.folder.path / name)
+            status = grants.show(self.path / name)
             return f"{status.spent} of {status.cap} spent, {len(status.accounts)} granted"
         except PinqError as error:
             return str(error)
 
-    def _new(self, draft: Draft) -> None:
-        found = self.folder.tables()
-        chosen = {**dict.fromkeys(found), **dict.fromkeys(filter(None, [draft.get("data")]))}
-        made = choice("Table", list(chosen), draft, "data", new_value_mode="add-unique")
-        made.props["hint"] = "A file of this folder; or type a path, or FILE.duckdb::TABLE, and Enter"
-        with ui.row().classes("row-of"):
-            field("Column that models will predict (optional)", draft, "target")
-            field(
-                "Of a database: variable with its URI (optional)", draft, "uri_env", "VISITS_URI; then a table's name"
-            )
-        with ui.expansion("How a text file is written").classes("full").props("dense"), ui.row().classes("row-of"):
-            for key, label in DIALECT.items():
-                field(label, draft, key)
+    def propose(self, draft: Draft) -> str:
+        """Writes a proposal beside the others, as ``pinq init`` with the options that it says to try.
 
-        async def act(place: ui.label) -> None:
-            name = await attempt(place, self.folder.propose, draft)
-            if name:
-                self.folder.drafts[""] = {}
-                ui.navigate.to(f"/policy/{name}")
+        Returns:
+            The name of the file.
 
-        Act("Look at it", act)
+        Raises:
+            PolicyError: As in ``propose``; nothing is tried where more than one way to read is left.
+        """
+        data, uri_env = draft.said("data"), draft.said("uri_env")
+        stated = {key: said for key in DIALECT if (said := draft.said(key))}
+        if data is None:
+            raise PolicyError("Choose a table first, or write where it is.")
+        place = data if uri_env or Path(data.split("::")[0]).is_absolute() else str(self.path / data)
+        while True:
+            try:
+                csv = dialect_of(**stated)
+                text = propose(place, target=draft.said("target"), folder=self.path, csv=csv, uri_env=uri_env)
+                break
+            except typer.BadParameter as error:
+                raise PolicyError(error.message) from None
+            except PolicyError as error:
+                advised = _advised(str(error))
+                if not advised.keys() - stated.keys():
+                    raise
+                stated |= advised
+        name = f"{parse_policy(text, self.path / 'proposed').dataset}.yaml"
+        with (self.path / name).open("x", encoding="utf-8") as file:
+            file.write(text)
+        return name
+
+    # The review of a policy
+
+    def seen(self, name: str) -> Seen:
+        """What there is to review, read again once the file changed. ``PolicyError`` as in ``examples``."""
+        file = self._file(name)
+        key = file, file.stat().st_mtime_ns
+        if key not in self._seen:
+            shown = examples(file, SHOWN_ROWS), raw_columns(file)
+            self._seen = {key: Seen(load_policy(file), policy_file.waiting(file), *shown)}
+        return self._seen[key]
+
+    async def _review(self, name: str) -> None:
+        with frame(f"Review {name}", self._links(name)):
+            if await attempt(tell(), lambda: self.seen(name)) is not None:
+                self._columns(name)
+
+    @ui.refreshable_method
+    def _columns(self, name: str) -> None:
+        """Shows what waits, and each column; drawn again after each act, in all tabs."""
+        seen, file = self.seen(name), self._file(name)
+        if seen.waiting:
+            tell(f"{len(seen.waiting)} values wait for review. Nothing opens before.", "quiet")
+        else:
+            tell("Nothing waits for review. Check, then grant.", "good")
+        if seen.policy.csv is not None:
+            said = seen.policy.csv.model_dump(exclude_unset=True).items()
+            ui.label(
+                f"The file is read with {', '.join(f'{key} {json.dumps(value)}' for key, value in said)}."
+            ).classes("quiet")
+        with section("Whose presence is hidden"):
+            self._persons(name, seen)
+        if seen.waiting:
+            self._at_once(name, seen)
+        with section("Check", "What the policy does to the rows, exactly: for your eyes only."):
+            Act("Check", lambda: check(file), partial(_show_check, seen.policy, name), main=not seen.waiting)
+            command(f"pinq check {shlex.quote(name)}")
+        for column, declared in seen.policy.columns.items():
+            with section(column, declared.describe()):
+                shown = seen.examples[column]
+                rows = [["in the table", *(one.raw for one in shown)], ["is read as", *(one.read for one in shown)]]
+                table(f"Examples of {column}", ["", *(f"row {number + 1}" for number in range(len(shown)))], rows)
+                self._items(name, column, seen.of(column))
+                self._changing(name, f"Leave {column} out", partial(policy_file.leave_out, file, column), main=False)
+
+    def _changing(self, name: str, text: str, change: Callable[[], object], *, main: bool = True) -> None:
+        """Makes a button that changes the policy file."""
+
+        def changed() -> None:
+            change()
+            self.seen(name)  # read before it is drawn again, so that the page does not jump
+
+        Act(text, changed, lambda _: self._columns.refresh(), main=main)
+
+    def _items(self, name: str, what: str, items: list[Waiting]) -> None:
+        """Shows what waits of a column, to be kept or changed with one reason."""
+        draft = self.drafts[name]
+        if not items:
+            return
+        ui.label("read off the rows").classes("mark")
+        for item in items:
+            draft.setdefault(item.name, item.value)
+        fields(draft, {item.name: f"{_label(item.name)}\n{item.remark}" for item in items})
+        fields(draft, {f"why {what}": f"Where {what} is publicly known from\n{SOURCE_HINT}"})
+        self._changing(
+            name, f"Confirm {what}", lambda: _confirm(self._file(name), items, draft, f"why {what}"), main=False
+        )
+        names = " ".join(f"--accept {shlex.quote(item.name)}" for item in items)
+        command(f"pinq review {shlex.quote(name)} {names} --because TEXT")
+
+    def _at_once(self, name: str, seen: Seen) -> None:
+        """Confirms many columns with one reason, as their fields have them."""
+        draft = self.drafts[name]
+        ticked: set[str] = draft.setdefault("many", set())
+
+        def tick(what: str, on: bool | None) -> None:
+            ticked.add(what) if on else ticked.discard(what)
+
+        def confirm() -> None:
+            chosen = [item for what in ticked for item in seen.of(what)]
+            _confirm(self._file(name), chosen, draft, "why many")
+
+        with section("Many at once", "As their fields have them, with one reason."):
+            with ui.element("fieldset").classes("row-of"):
+                write(Html("Columns"), "legend")
+                boxes = [
+                    ui.checkbox(what, value=what in ticked, on_change=lambda event, what=what: tick(what, event.value))
+                    for what in ("max_rows", *seen.policy.columns)
+                    if seen.of(what)
+                ]
+            fields(draft, {"why many": f"Where all of this is publicly known from\n{SOURCE_HINT}"})
+            with row():
+                ui.button("Tick all", on_click=lambda: [box.set_value(True) for box in boxes]).props("no-caps outline")
+                self._changing(name, "Confirm what is ticked", confirm)
+
+    def _persons(self, name: str, seen: Seen) -> None:
+        """Asks whose presence is hidden: a row's, or all rows of a person."""
+        draft, unit, file = self.drafts[name], seen.policy.bounded_unit, self._file(name)
+        ui.label(
+            "Now: each row by itself." if unit is None else f"All rows of one {unit.column}, at most {unit.max_rows}."
+        )
+        for item in seen.of("privacy_unit"):
+            named = (one for one in seen.raw if f"column: {json.dumps(one, ensure_ascii=False)}" in item.remark)
+            draft.setdefault("person", next(named, None))
+            label = "Column that names the person; none where each row is another one"
+            choice(label, seen.raw, draft, "person", changed=lambda: counted.refresh(), clearable=True)
+
+            @ui.refreshable
+            async def counted() -> None:
+                if column := draft.said("person"):
+                    found = await attempt(tell(), lambda: groups(file, column))
+                    if found is not None:
+                        _show_groups(column, found)
+
+            with ui.column().classes("full"):
+                ui.timer(0, counted, once=True)
+            rows = "Rows of one person that count at most\na bound that is publicly known"
+            fields(draft, {"most rows": rows, "why unit": "Why\na case is a stay; a person has at most three a year"})
+            self._changing(name, "Confirm who is hidden", lambda: _set_unit(file, draft))
+        self._items(name, "max_rows", seen.of("max_rows"))
+
+    # Its grants
+
+    async def _grants(self, name: str) -> None:
+        with frame(f"Grants of {name}", self._links(name)):
+            policy = await attempt(tell(), lambda: load_policy(self._file(name)))
+            if policy is None:
+                return
+            file, draft = self._file(name), self.drafts[name]
+            self._accounts(name)
+            with section("A new grant"):
+                end = {"expires": "Until (optional)\n2030-01-31"}
+                fields(draft, {"analyst": "Analyst", "epsilon": "Epsilon"} | end, changed=lambda: _meaning.refresh())
+                limits = {"most": "Most that one query may ask (optional)", "pace": "Queries a minute (optional)"}
+                fields(draft, limits)
+                fields(draft, {"because": "Because\na contract, a purpose; it stands in the log"})
+                _meaning(draft, policy.schema_)
+
+                def granted(account: grants.GrantReport) -> None:
+                    _show_token(account, policy.dataset)
+                    self._accounts.refresh()
+
+                Act("Grant", partial(_grant, file, draft), granted)
+                command(f"pinq grant {shlex.quote(name)} ANALYST --epsilon 1 --expires 2030-01-31 --because TEXT")
+            with section("The cap over all analysts together", f"The policy says {policy.cap:f}. They may collude."):
+                cap = {"cap": "Cap\na lower one counts from the next grant or start on"}
+                fields(draft, cap | {"why cap": "Because (of the cap)\nit stands in the log"})
+
+                def change() -> None:
+                    policy_file.change(file, "cap", draft.said("cap") or "", draft.said("why cap") or "")
+
+                Act("Change the cap", change, lambda _: ui.navigate.reload(), main=False)
+
+    @ui.refreshable_method
+    def _accounts(self, name: str) -> None:
+        """Shows who has what, and what changes it."""
+        try:
+            status = grants.show(self._file(name))
+        except NoLedger:
+            tell("Nobody was granted anything yet.", "quiet")
+            return
+        except PinqError as error:
+            tell(str(error))
+            return
+        ui.label(f"{status.spent} of {status.cap} spent by all together; {status.remaining} remains under the cap.")
+        rows = [
+            [one.analyst, one.state, one.limit, one.spent, one.remaining, when(one.expires or "never"), one.terms]
+            for one in status.accounts
+        ]
+        table("Grants", ["analyst", "state", "limit >", "spent >", "remaining >", "until", "allowed"], rows)
+        if names := [one.analyst for one in status.accounts if one.state != "revoked"]:
+            with section("Change a grant"):
+                self._changes(name, names)
+
+    def _changes(self, name: str, names: list[str]) -> None:
+        """Extends, revokes, changes what may be asked, replaces a token."""
+        draft, file = self.drafts[name], self._file(name)
+        choice("Whose", names, draft, "whose")
+        fields(draft, {"more": "Epsilon more", "end": "New end\n2030-01-31"})
+        limits = {"new most": "Now: most that one query may ask", "new pace": "Now: queries a minute"}
+        fields(draft, {key: f"{label}\nleft empty: no limit" for key, label in limits.items()})
+        fields(draft, {"why now": "Because (of this change)\nit stands in the log"})
+
+        def done(account: grants.GrantReport) -> None:
+            if account.token:
+                _show_token(account, load_policy(file).dataset)
+            else:
+                self._accounts.refresh()
+
+        def ask(act: str) -> str:
+            return f"{act} of {draft.said('whose')}? It counts at once." if act in AT_ONCE else ""
+
+        with row():
+            for act in (EXTEND, LIMIT, *AT_ONCE):
+                Act(act, partial(_changed, act, file, draft), done, main=False, ask=partial(ask, act))
+        acts = {"extend": "--epsilon 0.5", "terms": "--max-epsilon 0.1", "token": "", "revoke": ""}
+        command("\n".join(f"pinq {act} {shlex.quote(name)} ANALYST {words}".strip() for act, words in acts.items()))
 
     # The server
 
     def _serve(self) -> None:
-        draft = self.folder.draft("")
-        with frame("Serve", self.folder.links()), section(f"pinq serve {self.folder.path.name}"):
+        draft = self.drafts[""]
+        with frame("Serve", self._links()), section(f"pinq serve {self.path.name}"):
             ui.label("Analysts ask over HTTPS, with a certificate. Without one, this machine alone can ask.")
             self._server()
             draft.setdefault("port", "8443")
-            with ui.row().classes("row-of"):
-                field("Port", draft, "port")
-                field("Certificate (PEM)", draft, "cert")
-                field("Its key", draft, "key")
+            fields(draft, {"port": "Port", "cert": "Certificate (PEM)", "key": "Its key"})
 
-            async def start(place: ui.label) -> None:
-                tls = ["--tls-cert", draft.get("cert", ""), "--tls-key", draft.get("key", "")]
-                words = tls if draft.get("cert") or draft.get("key") else ["--insecure-http"]
-                await attempt(place, self.serving.start, ["--port", draft["port"], *words])
-                self._server.refresh()
+            def start() -> None:
+                cert, key = draft.said("cert"), draft.said("key")
+                words = ["--tls-cert", cert or "", "--tls-key", key or ""] if cert or key else ["--insecure-http"]
+                self.serving.start(["--port", draft["port"], *words])
 
-            async def stop(place: ui.label) -> None:
-                await attempt(place, self.serving.stop)
-                self._server.refresh()
-
-            with ui.row().classes("row-of"):
-                Act("Start", start)
-                Act("Stop", stop, main=False)
-            ui.label(f"What it logs is in {self.serving.log.name}. It runs on when the workbench stops.").classes(
-                "quiet"
-            )
+            with row():
+                Act("Start", start, lambda _: self._server.refresh())
+                Act("Stop", self.serving.stop, lambda _: self._server.refresh(), main=False)
+            about = f"What it logs is in {self.serving.log.name}. It runs on when the workbench stops."
+            ui.label(about).classes("quiet")
 
     @ui.refreshable_method
     def _server(self) -> None:
         """Says whether it runs, in all tabs."""
-        if line := self.serving.running():
-            tell("It runs:", "good")
-            ui.html(escape(line), tag="pre", sanitize=False).classes("line")
-        else:
-            tell("It does not run.", "quiet")
+        line = self.serving.running()
+        tell("It runs:" if line else "It does not run.", "good" if line else "quiet")
+        if line:
+            write(Html(escape(line)), "pre").classes("line")
 
     # The log
 
     async def _log(self, name: str) -> None:
-        with frame(f"Log of {name}", self.folder.links(name)):
-            file = await attempt(tell(), self.folder.file, name)
+        with frame(f"Log of {name}", self._links(name)):
+            file = await attempt(tell(), lambda: self._file(name))
             if file is not None:
-                await show_report(f"/policy/{name}/log", self.folder.draft(name), (file, None))
+                await show_report(f"/policy/{name}/log", self.drafts[name], (file, None))
+
+
+def _advised(error: str) -> dict[str, str]:
+    """The options that an error of ``pinq init`` says to try; none where it leaves a choice."""
+    advised: dict[str, str] = {}
+    for advice in error.split(": try ")[1:]:
+        options = advice.partition(" (in a policy")[0].partition(". To keep")[0]
+        words = [] if " or " in options else shlex.split(options)
+        advised |= {option.removeprefix("--"): value for option, value in zip(words[::2], words[1::2], strict=True)}
+    return advised
+
+
+def _column_of(name: str) -> str:
+    """The column of a value that waits, ``age`` of ``columns.age.upper``; empty where it is the policy's own."""
+    return name.removeprefix("columns.").rpartition(".")[0] if name.startswith("columns.") else ""
+
+
+def _label(name: str) -> str:
+    """What the page calls a value that waits: ``age upper``."""
+    return f"{_column_of(name)} {name.rpartition('.')[2]}".strip()
+
+
+def _confirm(file: Path, items: list[Waiting], draft: Draft, why: str) -> None:
+    """Confirms what waits: what was changed in its field one by one, then all that stands as it was."""
+    if not items:
+        raise PolicyError("Tick what is to be confirmed.")
+    because, kept = draft.said(why) or "", [item.name for item in items if draft[item.name] == item.value]
+    for item in items:
+        if item.name not in kept:
+            policy_file.confirm(file, [item.name], because, str(draft[item.name]))
+    if kept:
+        policy_file.confirm(file, kept, because)
+
+
+def _set_unit(file: Path, draft: Draft) -> None:
+    """Declares whose presence is hidden; the column that names persons is one that nobody asks about."""
+    column, because, most = draft.said("person"), draft.said("why unit"), draft.said("most rows") or ""
+    unit = None
+    if column is not None:
+        if not most.isdecimal():
+            raise PolicyError("Say how many rows of one person count at most: a whole number that is publicly known.")
+        if because is None:
+            raise PolicyError("A reason is needed.")
+        if column in load_policy(file).columns:
+            policy_file.leave_out(file, column)
+        unit = f"{{column: {json.dumps(column, ensure_ascii=False)}, max_rows: {most}}}"
+    policy_file.confirm(file, ["privacy_unit"], because or "", unit)
+
+
+def _show_groups(column: str, found: Groups) -> None:
+    ui.label(f"{found.values:,} different values of {column}; the commonest stands in {found.largest:,} rows.")
+    rows = [[f"{size:,}", f"{values:,}"] for size, values in found.sizes]
+    table("Largest groups, read off the rows: for your review alone", ["rows each >", "how many have so many >"], rows)
+
+
+def _show_check(policy: Policy, name: str, report: CheckReport) -> None:
+    lost = report.source_rows - report.encoded_rows
+    ui.label(f"{report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost:,} left out.")
+    rows = [
+        [name, column.describe(), f"{report.left_out[name]:,}", f"{report.clamped.get(name, 0):,}"]
+        for name, column in policy.columns.items()
+    ]
+    table("What becomes of each column", ["column", "domain", "left out >", "clamped >"], rows)
+    for text in report.advice:
+        ui.label(f"Note: {text}").classes("quiet")
+    for text in report.problems:
+        tell(f"Not ready: {text}")
+    if report.ready:
+        tell("Ready: it can be granted on.", "good")
+        ui.link("Grant", f"/policy/{name}/grants")
+
+
+@ui.refreshable
+def _meaning(draft: Draft, schema: Schema) -> None:
+    """Says what an epsilon means for a person, and draws what its noise does to counts."""
+    try:
+        epsilon = Epsilon.exactly(draft.said("epsilon") or "1")
+    except PinqError as error:
+        tell(str(error))
+        return
+    loss, who = float(epsilon.exact), "a row" if schema.privacy_unit == "row" else "a person"
+    ui.label(
+        f"With epsilon {epsilon} in all: somebody who gave it even chances that {who} is in the table may become "
+        f"{max_belief(loss, 0.5):.1%} sure at most, and {max_belief(loss, 0.01):.1%} sure from 1 %, whatever else "
+        "they know."
+    )
+    for count in (100, 10_000):
+        half = laplace_interval(1 / float(epsilon.per_row(schema.distance)), 0.95)
+        ui.label(f"A count of {count:,} for all of it: {max(0, count - half):,} to {count + half:,} in 95 % of cases.")
+        write(_noise(count, half))
+
+
+def _noise(count: int, half: int) -> Html:
+    """Draws a count and the interval of its noise, on a line from nothing to twice the count."""
+    low, high = (300 * min(max(0, end), 2 * count) / (2 * count) for end in (count - half, count + half))
+    wide = max(2.0, high - low)
+    return Html(
+        f"<svg class='noise' viewBox='0 0 320 34' width='320' role='img'><title>{count:,} within {half:,}</title>"
+        f"<line x1='0' y1='12' x2='300' y2='12'/><rect x='{low:.1f}' y='6' width='{wide:.1f}' height='12'/>"
+        f"<text x='0' y='32'>0</text><text x='135' y='32'>{count:,}</text>"
+        f"<text x='265' y='32'>{2 * count:,}</text></svg>"
+    )
+
+
+def _grant(file: Path, draft: Draft) -> grants.GrantReport:
+    """Grants what the form says, as ``pinq grant`` does."""
+    terms = grants.make_terms(file, max_epsilon_per_query=draft.said("most"), queries_per_minute=draft.said("pace"))
+    because, asked = here(draft.said("because") or ""), draft.said("epsilon") or ""
+    return grants.grant(file, draft.said("analyst") or "", asked, draft.said("expires"), terms, by=because)
+
+
+def _changed(act: str, file: Path, draft: Draft) -> grants.GrantReport:
+    """Changes a grant as the form says; errors as in ``grants``."""
+    analyst, by = draft.said("whose") or "", here(draft.said("why now") or "")
+    if act == EXTEND:
+        return grants.extend(file, analyst, draft.said("more"), draft.said("end"), by=by)
+    if act in AT_ONCE:
+        return (grants.revoke if act == REVOKE else grants.reissue)(file, analyst, by=by)
+    most, pace = draft.said("new most"), draft.said("new pace")
+    said = grants.make_terms(file, max_epsilon_per_query=most, queries_per_minute=pace)
+    kept = next(one.terms for one in grants.show(file).accounts if one.analyst == analyst)
+    terms = replace(kept, max_epsilon_per_query=said.max_epsilon_per_query, queries_per_minute=said.queries_per_minute)
+    return grants.set_terms(file, analyst, terms, by=by)
+
+
+def _show_token(account: grants.GrantReport, dataset: str) -> None:
+    done = f"{account.analyst} was granted epsilon {account.limit}. This token is shown only now, and kept nowhere:"
+    tell(done, "good")
+    ui.label(account.token).classes("token")
+    ui.button("Copy the token", on_click=lambda: ui.clipboard.write(account.token)).props("no-caps outline")
+    for warning in account.warnings:
+        ui.label(warning).classes("quiet")
+    url = f"https://HOST:8443/{dataset}"
+    python = f"import pathlib, pinq\nh = pinq.connect('{url}', token=pathlib.Path('FILE'))"
+    command(f"pinq workbench {url} --token-file FILE\n\n{python}", "How the analyst uses it")

@@ -82,7 +82,7 @@ def _way(target: str, token_file: Path | None, verify: Path | None, insecure_htt
     if target.startswith(("https://", "http://")):
         from pinq_workbench.analyst import Analyst
 
-        return Analyst.connected(target, token_file, verify, insecure_http)
+        return Analyst(target, token=token_file, verify=verify or True, insecure_http=insecure_http)
     if Path(target).is_dir():
         from pinq_workbench.provider import Provider
 

@@ -36,14 +36,16 @@ if TYPE_CHECKING:
 
 
 FEW = 20  # so many different values are categories, whatever the column is called
-_IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$"
+_IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|(nummer|kennung|[\W_]nr)$"
 _PERSON = (
     r"(person|patient|user|customer|client|member|household|family)[\W_]?id$|"
-    r"^(person|patient|customer|client|member|household)([\W_]?(no|nr|number))?$"
+    r"^(person|patient|customer|client|member|household)([\W_]?(no|nr|number))?$|"
+    r"^(person|patient|versichert|kund|mitglied|haushalt)(en|s)?[\W_]?(nr|nummer|kennung)$"
 )
 _QUANTITY = (
     r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|"
-    r"gain|loss|score|weight|height|size|total|sum|qty|quantity)([\W_]|$)"
+    r"gain|loss|score|weight|height|size|total|sum|qty|quantity|alter|anzahl|jahre?|tage?|stunden|dauer|kosten|"
+    r"betrag|preis|gehalt|einkommen|gewicht|summe)([\W_]|$)"
 )
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import PolicyError
-from pinq_workbench.folder import Folder
+from pinq.provider.policy_file import load_policy
+from pinq_workbench.parts import Draft
+from pinq_workbench.provider import Provider
 from pinq_workbench.serving import Serving
 from tests.commands import failed, run
 
@@ -35,6 +37,19 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
 def test_a_table_of_a_database_is_named_with_its_uris_variable(tmp_path: Path) -> None:
     """As by `pinq init --uri-env`; a name without a variable is a file's."""
     with pytest.raises(PolicyError, match="The environment variable CLINIC_URI is not set"):
-        Folder(tmp_path).propose({"data": "health.visits", "uri_env": "CLINIC_URI"})
+        Provider(tmp_path).propose(Draft(data="health.visits", uri_env="CLINIC_URI"))
     with pytest.raises(PolicyError, match=f"{tmp_path}/health.visits"):
-        Folder(tmp_path).propose({"data": "health.visits"})
+        Provider(tmp_path).propose(Draft(data="health.visits"))
+
+
+def test_a_file_is_read_as_it_suggests_and_not_where_it_may_be_read_in_two_ways(tmp_path: Path) -> None:
+    """As by `pinq init` with the options that it says to try."""
+    lines = [f"{day:02d}/{month:02d}/2024;{day * month},5" for month in range(1, 13) for day in range(1, 13)]
+    file = tmp_path / "visits.csv"
+    file.write_text("\n".join(["day;cost", *lines]) + "\n", encoding="utf-8")
+    with pytest.raises(PolicyError, match="Both orders of day and month"):
+        Provider(tmp_path).propose(Draft(data="visits.csv"))
+    name = Provider(tmp_path).propose(Draft(data="visits.csv", dates="%d/%m/%Y"))
+    written = load_policy(tmp_path / name).csv
+    assert written is not None
+    assert written.model_dump(exclude_unset=True) == {"delimiter": ";", "decimal": ",", "dates": ("%d/%m/%Y",)}
