@@ -21,22 +21,6 @@ from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
 
-__all__ = [
-    "Booking",
-    "FieldSize",
-    "Holding",
-    "Identity",
-    "Joining",
-    "LearnedModel",
-    "OpenedValues",
-    "SecureComputation",
-    "SecureResult",
-    "SecureSession",
-    "SessionMember",
-    "Traffic",
-    "secure_computation",
-]
-
 MISSING = f"Computing among several parties needs an implementation: {install_line('secure')}."
 
 

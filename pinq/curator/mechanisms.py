@@ -29,8 +29,6 @@ from opendp.mod import enable_features
 from pinq.curator.noise import DiscreteLaplace
 from pinq.errors import InternalError
 
-__all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
-
 enable_features("contrib")
 
 AT_ONCE = 2**14  # draws, which take a few milliseconds, or weights that are computed together

@@ -58,9 +58,6 @@ from pinq.public.queries import Answer, Preview, Question, Request
 from pinq.public.schema import Schema
 from pinq.public.specs import Partition, scale
 
-__all__ = ["Curator", "KeyLocks", "Rehearsals", "passed_under"]
-
-
 KEPT_KINDS = 2**12  # so many kinds are remembered of a schema: some 3 MB
 SAMPLED_DRAWS = 8  # numbers that get noise: however many a request has, a rehearsal takes a moment
 

@@ -37,8 +37,6 @@ from itertools import count, islice
 
 import numpy as np
 
-__all__ = ["DiscreteLaplace"]
-
 BASE = 64  # scales up to 64 take two tables, made in some .1 ms
 WORD = 64  # bits; one draw of about 2^58 needs more
 LARGEST_SCALE = 2**50  # whose noise is computed in 64 bits

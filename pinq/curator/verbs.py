@@ -55,8 +55,6 @@ from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import PATH_LOSS, EnoughRows, Score, require_score
 from pinq.public.specs import MAX_PARTS, Values, bind
 
-__all__ = ["PREPARE", "beginnings", "penalty", "prepare", "splits_kept"]
-
 MAX_LEAVES = 2**19
 HALVES = Fraction(693148, 1000000)  # ln 2, rounded up
 EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is

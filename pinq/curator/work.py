@@ -58,28 +58,6 @@ from pinq.public.queries import Request
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import MAX_PARTS, Expression, Spec
 
-__all__ = [
-    "MAX_MEMBERS",
-    "MAX_WORK",
-    "MEMBER",
-    "NUMBER_BYTES",
-    "SCORING",
-    "Counted",
-    "Deadline",
-    "Meter",
-    "Noise",
-    "PreparedQuery",
-    "Released",
-    "Stopped",
-    "TooHeavy",
-    "WorkMeter",
-    "about",
-    "checking_work",
-    "grid_error",
-    "require_work",
-    "units",
-]
-
 MAX_WORK = 600_000
 """Units that one request may need where the policy names no other limit: ten minutes of a core."""
 

@@ -24,8 +24,6 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
 from pinq.public.specs import Axis
 
-__all__ = ["ArrayEngine", "side_by_side", "thread_count"]
-
 KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
 KEPT_LOCATIONS = 4

@@ -26,21 +26,6 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt
 from pinq.errors import InternalError
 from pinq.public.schema import Schema
 
-__all__ = [
-    "BLOCK_ROWS",
-    "Codes",
-    "FileCodes",
-    "MappedCodes",
-    "RowBlock",
-    "ShardSource",
-    "arrow_schema",
-    "in_blocks",
-    "in_tables",
-    "kinds_of",
-    "smallest",
-    "write_codes",
-]
-
 # Rows of a block: a few columns of one fit into a core's cache.
 BLOCK_ROWS = 2**18
 ShardSource = tuple[str, int, int]

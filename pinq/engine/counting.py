@@ -41,24 +41,6 @@ from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_CELLS, Axis, Partition
 
-__all__ = [
-    "WHOLE",
-    "Cells",
-    "CountRequest",
-    "CountedCells",
-    "Counts",
-    "DenseTally",
-    "ListTally",
-    "OccupiedTally",
-    "SparseTally",
-    "SummedCells",
-    "Tally",
-    "count",
-    "count_request",
-    "packed_words",
-    "run_starts",
-]
-
 CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than adding them up saves
 
 

@@ -54,8 +54,6 @@ from pinq.errors import InternalError, PolicyError
 from pinq.public.plugins import optional
 from pinq.public.policy import Dialect
 
-__all__ = ["MAX_LINE", "DelimitedFiles", "Lines", "TextFiles", "Workbooks"]
-
 # Bytes of one line as UTF-8, its newline included.
 MAX_LINE = 2**20
 # Bytes that are read at a time.

@@ -37,17 +37,6 @@ from pinq.public.checks import closest
 from pinq.public.columns import Lookup
 from pinq.public.policy import Policy
 
-__all__ = [
-    "FUNCTIONS",
-    "PARTS",
-    "TYPES",
-    "check_formulas",
-    "prepare_formulas",
-    "require_row_wise",
-    "tried_formula",
-    "with_lookups",
-]
-
 MAX_PAIRS = 10**6  # of a lookup table
 
 Node = Mapping[str, object]

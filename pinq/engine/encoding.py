@@ -30,18 +30,6 @@ from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
 
-__all__ = [
-    "Encoder",
-    "EncodingReport",
-    "Losses",
-    "RawColumns",
-    "RawValue",
-    "bound",
-    "candidate_columns",
-    "encode",
-    "encoder_of",
-]
-
 
 @dataclass(frozen=True)
 class RawValue:

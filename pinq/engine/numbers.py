@@ -14,8 +14,6 @@ import duckdb
 from pinq.public.dates import CLOCK_FORM, DAY, MOMENT_FORM
 from pinq.public.policy import Dialect
 
-__all__ = ["date_forms", "define_readings", "likely_spelling", "moment_number", "other_dates", "other_spelling"]
-
 # A column looks misread where another spelling reads at least this share of its values as numbers,
 # and the declared one less.
 LIKELY = 0.9

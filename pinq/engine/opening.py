@@ -61,7 +61,6 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["CodesFile", "digest_of", "fingerprints", "open_engine"]
 
 PART = ".part"  # ends the name of a file that is being written
 Files = Sequence[tuple[Path | None, str]]

@@ -11,8 +11,6 @@ from pinq.engine.numbers import moment_number
 from pinq.engine.sources import quoted
 from pinq.public.dates import MINUTE
 
-__all__ = ["ColumnProfile", "count_rows", "date_range", "group_sizes", "largest_group", "profile"]
-
 
 @dataclass(frozen=True)
 class ColumnProfile:

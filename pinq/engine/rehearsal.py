@@ -20,8 +20,6 @@ from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 
-__all__ = ["Rehearsal"]
-
 SAMPLED_PARTS = 16  # of a request's parts: a question of a million parts rehearses as fast as one of sixteen
 
 

@@ -32,16 +32,6 @@ from pinq.public.derivatives import RowMeasure
 from pinq.public.parts import Part
 from pinq.public.specs import Axis, Partition
 
-__all__ = [
-    "CodeTable",
-    "Descent",
-    "Rows",
-    "code_tables",
-    "joint_cells",
-    "paths_down",
-    "split_level",
-]
-
 # Up to this code, parts of a cut are looked up in a table within a core's cache; beyond, they are searched.
 TABLED_CODES = 2**17
 TABLES_BYTES = 2**24  # of a request's cuts: further ones are searched

@@ -26,8 +26,6 @@ from pinq.engine.codes import BLOCK_ROWS, Codes, ShardSource, smallest
 from pinq.engine.counting import packed_words, run_starts
 from pinq.engine.tables import go_on
 
-__all__ = ["KEPT_SHARDS", "ShardColumns", "coins_of", "shards_of"]
-
 KEPT_SHARDS = 8
 THREAD_ROWS = 2**15  # that one thread hashes at a time
 

@@ -44,39 +44,6 @@ from pinq.errors import PolicyError
 from pinq.public.checks import closest
 from pinq.public.policy import AdbcRows, Dialect, Policy, is_text, is_workbook
 
-__all__ = [
-    "SMALL_BYTES",
-    "SMALL_ROWS",
-    "FileFacts",
-    "OpenSource",
-    "Piece",
-    "RawTable",
-    "arrow_stream",
-    "attach_typed",
-    "columns_of",
-    "database",
-    "declared_columns",
-    "file_facts",
-    "is_large",
-    "is_table",
-    "literal",
-    "missing_path",
-    "opened",
-    "quoted",
-    "read_columns",
-    "require_columns",
-    "require_readable",
-    "require_share",
-    "small_database",
-    "source_dialect",
-    "source_facts",
-    "source_files",
-    "source_path",
-    "state_folder",
-    "streamed",
-    "wanted_files",
-]
-
 FileFacts = tuple[str | int, ...]
 """A file's path, and what changes with its content; the path alone where there is no file."""
 

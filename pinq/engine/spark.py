@@ -46,25 +46,6 @@ from pinq.public.parts import PartSet
 from pinq.public.plugins import install_line
 from pinq.public.policy import Policy
 
-__all__ = [
-    "BLOCKS",
-    "LOSSES",
-    "TALLIES",
-    "Adding",
-    "Bounding",
-    "Counting",
-    "Dealing",
-    "Encoding",
-    "Losing",
-    "Partial",
-    "SparkEngine",
-    "SparkFrame",
-    "Tossing",
-    "is_spark_frame",
-    "open_spark",
-    "spark_frame",
-]
-
 BLOCKS = "task string, bucket int, rows bigint, digest bigint, data binary"
 """A table of blocks, as Spark calls its columns' types."""
 TALLIES = "sender string, number int, rows bigint, digest bigint, data binary"

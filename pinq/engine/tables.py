@@ -16,20 +16,6 @@ from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 
-__all__ = [
-    "MAX_SUM",
-    "Engine",
-    "Form",
-    "Listed",
-    "Measure",
-    "Moments",
-    "Sparse",
-    "Table",
-    "TableRequest",
-    "go_on",
-    "require_open",
-]
-
 T = TypeVar("T")
 
 MAX_SUM = 2**62

@@ -35,8 +35,6 @@ from typing import Literal
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import PartSet
 
-__all__ = ["CAP_RULES", "CapRule", "Costs", "Demand", "Together"]
-
 ROOT = b""
 
 CapRule = Literal["sum", "union"]

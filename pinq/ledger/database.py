@@ -25,20 +25,6 @@ from urllib.parse import quote
 
 from pinq.errors import LedgerError
 
-__all__ = [
-    "BUSY_SECONDS",
-    "ROWS_AT_A_TIME",
-    "SINCE",
-    "AnswerSize",
-    "Database",
-    "EventRow",
-    "NoLedger",
-    "Row",
-    "SQLite",
-    "StoredAnswer",
-    "url_of",
-]
-
 _LOG = logging.getLogger(__name__)
 BUSY_SECONDS = 30.0  # for others to end what they are at
 ROWS_AT_A_TIME = 500

@@ -33,44 +33,6 @@ from pinq.ledger.composition import CapRule, Demand
 from pinq.public.checks import first_of, is_whole
 from pinq.public.epsilon import NANO, Epsilon
 
-__all__ = [
-    "ASK",
-    "EVENT_BYTES",
-    "FREE",
-    "NOTHING",
-    "STORED_BYTES",
-    "VERBS",
-    "Answered",
-    "Body",
-    "Charged",
-    "Created",
-    "Declared",
-    "Event",
-    "Extended",
-    "Granted",
-    "LoggedQuestion",
-    "Loss",
-    "Moment",
-    "Record",
-    "Refused",
-    "Revoked",
-    "SessionLogged",
-    "Signature",
-    "Stored",
-    "Terms",
-    "TermsSet",
-    "Texts",
-    "TokenSet",
-    "UnknownEvent",
-    "Whole",
-    "digest_of",
-    "here",
-    "no_grant",
-    "now",
-    "read",
-    "text_of",
-]
-
 # How a value of the log becomes JSON and comes back, by the types of its fields
 
 MOST_NANO = 2**60

@@ -41,8 +41,6 @@ from pinq.ledger.log import Earlier, GivenAnswer, Log, LogLine, open_database
 from pinq.ledger.state import Account
 from pinq.public.epsilon import ZERO, Epsilon
 
-__all__ = ["Ledger"]
-
 Found = tuple[Earlier | None, str | None]
 
 

@@ -43,8 +43,6 @@ from pinq.ledger.postgresql import PostgreSQL
 from pinq.ledger.state import Account, LedgerState
 from pinq.public.epsilon import Epsilon
 
-__all__ = ["Earlier", "GivenAnswer", "Head", "Log", "LogLine", "copy", "open_database", "set_aside"]
-
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 HELD_SECONDS = 60.0

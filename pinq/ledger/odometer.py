@@ -12,8 +12,6 @@ from pinq.ledger.composition import Costs, Demand
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import PartSet
 
-__all__ = ["Odometer"]
-
 
 class Odometer:
     """The cost of all questions so far."""

@@ -21,7 +21,6 @@ from pinq.ledger.database import BUSY_SECONDS, ROWS_AT_A_TIME, SINCE, Database, 
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgreSQL"]
 
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 300  # the first replay of millions of events stays below

@@ -40,9 +40,6 @@ from pinq.ledger.events import (
 )
 from pinq.public.epsilon import ZERO, Epsilon
 
-__all__ = ["Account", "LedgerState", "meaning"]
-
-
 MINUTE = timedelta(minutes=1)
 
 

@@ -25,20 +25,6 @@ from pinq.errors import QueryError
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-__all__ = [
-    "TupleOf",
-    "closest",
-    "first_of",
-    "is_listing",
-    "is_number",
-    "is_whole",
-    "require_bounded",
-    "require_kind",
-    "require_text",
-    "text_of",
-    "text_of_any",
-]
-
 
 def is_whole(value: object, low: float = -math.inf, high: float = math.inf) -> TypeGuard[int]:
     """Whether a value is a whole number from ``low`` to ``high``, numpy's included.

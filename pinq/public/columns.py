@@ -43,18 +43,6 @@ from pydantic import (
 from pinq.errors import QueryError
 from pinq.public.checks import closest, require_text, text_of, text_of_any
 
-__all__ = [
-    "REAL_CELLS",
-    "Categorical",
-    "CutPoint",
-    "Declared",
-    "FiniteDecimal",
-    "Lookup",
-    "Numeric",
-    "Value",
-    "round_up",
-]
-
 # Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
 # the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
 MAX_DIGITS = 100

@@ -26,20 +26,6 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from pinq.errors import QueryError
 from pinq.public.columns import CutPoint, FiniteDecimal, Numeric, Value
 
-__all__ = [
-    "CLOCK_FORM",
-    "DAY",
-    "MINUTE",
-    "MOMENT_FORM",
-    "PERIODS",
-    "Date",
-    "DateTime",
-    "Period",
-    "microseconds_of",
-    "moment_text",
-    "write_moment",
-]
-
 MINUTE = 60 * 10**6
 DAY = 24 * 60 * MINUTE
 _YEAR = r"([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"

@@ -37,22 +37,6 @@ from pinq.public.points import POINTS, Points, RowScores
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Expression, Values, bind
 
-__all__ = [
-    "LARGEST_RESIDUAL",
-    "LOSSES",
-    "AnyDerivatives",
-    "Derivatives",
-    "Logistic",
-    "Packing",
-    "PairPacking",
-    "Residuals",
-    "RowFunction",
-    "RowMeasure",
-    "RowVectors",
-    "Softmax",
-    "clipped",
-]
-
 WORD_BITS = 64
 # How many words may be added up before their numbers are taken apart: the one of the two with which a
 # row has fewer words; the more where both have as many.

@@ -18,20 +18,6 @@ from fractions import Fraction
 
 from pinq.errors import QueryError
 
-__all__ = [
-    "MAX_EPSILON",
-    "NANO",
-    "ZERO",
-    "Epsilon",
-    "EpsilonLike",
-    "Exact",
-    "figures",
-    "is_exact",
-    "laplace_interval",
-    "max_belief",
-    "standard_deviation",
-]
-
 NANO = 10**9
 MAX_EPSILON = 10**6
 # Decimal alone would also read "1_0", " 1 " and the digits of other scripts, which other readers

@@ -20,8 +20,6 @@ from pinq.errors import QueryError
 from pinq.public.schema import Numeric
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Axis, Partition
 
-__all__ = ["Block", "Part", "PartSet"]
-
 
 class Part:
     """The whole table, or part ``index`` of a partition of its parent.

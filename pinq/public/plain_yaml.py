@@ -18,8 +18,6 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-__all__ = ["plain_number", "read_yaml", "write_yaml"]
-
 MAX_REPEATED = 100_000
 """Values that references may add to those that stand in a text."""
 

@@ -30,8 +30,6 @@ from typing import Any
 
 from pinq.errors import QueryError
 
-__all__ = ["extra_of", "install_line", "optional", "plugin", "room_of_miners"]
-
 
 @cache
 def plugin(group: str, name: str, missing: str) -> Any:

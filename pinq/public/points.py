@@ -24,8 +24,6 @@ from pinq.public.checks import TupleOf, require_kind
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Expression, Partition, Spec, Splitting, bind
 
-__all__ = ["POINTS", "Points", "RowScores"]
-
 POINTS = 256  # to one logit, or to one grid cell of a numeric target
 MAX_POINTS = 2**40
 MAX_SCORE = 2**60  # 64 bits hold the difference of two scores

@@ -28,20 +28,6 @@ from pinq.public.epsilon import Epsilon, is_exact
 from pinq.public.plain_yaml import plain_number, write_yaml
 from pinq.public.schema import Column, PrivacyUnit, Schema
 
-__all__ = [
-    "AdbcRows",
-    "AdbcTable",
-    "DatabaseTable",
-    "Dialect",
-    "Goes",
-    "GroupGrant",
-    "Policy",
-    "SignIn",
-    "SparkTable",
-    "is_text",
-    "is_workbook",
-]
-
 # Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
 Encoding = Literal[
     "utf-8",

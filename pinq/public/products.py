@@ -35,8 +35,6 @@ from pinq.public.derivatives import LOSSES, AnyDerivatives, PairPacking, RowFunc
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Values, bind
 
-__all__ = ["VECTORS", "AnyVector", "Entry", "ProductVectors", "Products"]
-
 ENTRY = 2**12  # units of an entry: 1 is 4,096
 UNIT = ENTRY**2  # of a product
 SHORTER = 2**10  # a row is shortened by so many steps

@@ -39,31 +39,6 @@ from pinq.public.schema import Schema
 from pinq.public.scores import MAX_DEPTH, AnyScore, ClassCount, EnoughRows, Score
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale, two_ends
 
-__all__ = [
-    "QUESTIONS",
-    "UNSAID",
-    "Act",
-    "Answer",
-    "Asked",
-    "Average",
-    "Budget",
-    "Candidate",
-    "Certificate",
-    "ChoiceQuestion",
-    "Choose",
-    "Count",
-    "Preview",
-    "Question",
-    "Request",
-    "Stop",
-    "Sum",
-    "SumDerivatives",
-    "Vote",
-    "WireParts",
-    "candidate",
-    "new_id",
-]
-
 MAX_BY = 4096
 MAX_ACT = 200  # characters of an act's name: a line that a person reads
 

@@ -39,28 +39,6 @@ from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Cuts, Expression, Spec, Splitting, Values, bind, two_ends
 
-__all__ = [
-    "ENTROPY_BITS",
-    "PATH_LOSS",
-    "SCORES",
-    "AbsoluteError",
-    "AnyScore",
-    "Balance",
-    "ClassCount",
-    "EnoughRows",
-    "Gini",
-    "Gradient",
-    "InfoGain",
-    "MaxClass",
-    "Misfit",
-    "MutualInformation",
-    "Score",
-    "SquaredError",
-    "monotone_step_table",
-    "over_last",
-    "require_score",
-]
-
 FEW_POSITIONS = 16
 
 

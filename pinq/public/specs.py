@@ -37,34 +37,6 @@ from pinq.public.columns import CutPoint, Value
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Schema
 
-__all__ = [
-    "FAMILIES",
-    "MAX_GROUPINGS",
-    "MAX_PARTS",
-    "SPECS",
-    "AnyCross",
-    "AnyCut",
-    "AnyGrouping",
-    "Axis",
-    "Calendar",
-    "Candidate",
-    "Cross",
-    "Cuts",
-    "Expression",
-    "Factor",
-    "Family",
-    "Groups",
-    "Partition",
-    "Shards",
-    "Spec",
-    "Splitting",
-    "Values",
-    "bind",
-    "bipartitions",
-    "scale",
-    "two_ends",
-]
-
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # what nearly all members are
 
 

@@ -31,24 +31,6 @@ from pinq.public.epsilon import NANO, Epsilon, Exact
 from pinq.public.queries import Asked, Budget, Preview
 from pinq.public.schema import Schema
 
-__all__ = [
-    "CHANGED",
-    "DATED",
-    "NAMED",
-    "PROTOCOL",
-    "PROTOCOL_HEADER",
-    "REVISION",
-    "REVISION_HEADER",
-    "SCHEMA_HEADER",
-    "Description",
-    "Failure",
-    "HistoryPage",
-    "WireBudget",
-    "WirePreview",
-    "revision_of",
-    "status_of",
-]
-
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
 DATED, NAMED = 2, 3  # revisions of what can be said by that protocol: columns of dates, acts

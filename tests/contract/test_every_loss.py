@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every loss promises whose derivatives can be summed. A new one is found by its name in ``pinq.public.derivatives.__all__``."""
+"""What every loss promises whose derivatives can be summed. A new one is found by its entry of ``LOSSES``."""
 
 from __future__ import annotations
 

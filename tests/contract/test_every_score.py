@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every score promises. A new one is tested by its name in ``pinq.public.scores.__all__``."""
+"""What every score promises. A new one is tested by its entry of ``SCORES``."""
 
 from __future__ import annotations
 

@@ -47,20 +47,6 @@ from pinq.public.specs import (
     bind,
 )
 
-__all__ = [
-    "AnyCrossScorer",
-    "AnyCutScorer",
-    "AnyGroupingScorer",
-    "Crossing",
-    "Frame",
-    "Occupation",
-    "Runs",
-    "Scorer",
-    "SplitScorer",
-    "occupied",
-    "subset_sums",
-]
-
 DENSE_CODES = 1024
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
 NUMBERS_AT_ONCE = 2**16  # numbers of several parts that a scorer looks at together

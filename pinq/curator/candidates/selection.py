@@ -35,8 +35,6 @@ from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
 
-__all__ = ["SCORERS", "Selection", "choose_evenly"]
-
 AnyScorer = Scorer[Any]
 """The scorer of some kind of candidate."""
 
