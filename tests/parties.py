@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,52 @@ def session_of(
     return Session.drafted(
         {"session": "t", "protocol": protocol, "target": "ill", "parties": members, "columns": COLUMNS} | fields
     )
+
+
+class Wires:
+    """Links among parties of one event loop; what is sent stays to be looked at.
+
+    Attributes:
+        sent: By sender and receiver what was sent, each with its step.
+    """
+
+    def __init__(self, parties: int) -> None:
+        self.parties = parties
+        self.sent: dict[tuple[int, int], list[tuple[str, bytes]]] = {}
+        self._news = asyncio.Event()
+
+    def of(self, party: int) -> Wire:
+        """One party's link."""
+        return Wire(self, party)
+
+    async def receive(self, sender: int, receiver: int, number: int) -> tuple[str, bytes]:
+        """The message with a number, when it is there."""
+        while len(self.sent.get((sender, receiver), ())) <= number:
+            self._news.clear()
+            await self._news.wait()
+        return self.sent[sender, receiver][number]
+
+    def send(self, sender: int, receiver: int, what: str, message: bytes) -> None:
+        self.sent.setdefault((sender, receiver), []).append((what, message))
+        self._news.set()
+
+
+class Wire:
+    """A party's link to the others."""
+
+    def __init__(self, wires: Wires, party: int) -> None:
+        self._wires, self.party, self.parties = wires, party, wires.parties
+        self._heard: Counter[int] = Counter()
+
+    async def exchange(self, what: str, own: Mapping[int, bytes], senders: Iterable[int]) -> dict[int, bytes]:
+        for number, message in own.items():
+            self._wires.send(self.party, number, what, message)
+        received = {}
+        for number in senders:
+            step, received[number] = await self._wires.receive(number, self.party, self._heard[number])
+            self._heard[number] += 1
+            assert step == what
+        return received
 
 
 def with_plain_noise(parties: SecureFederation, seed: int) -> SecureFederation:

@@ -23,7 +23,7 @@ from benchmarks.harness.tables import markdown
 __all__ = ["ORIGINS", "commit_of", "main", "moved", "origin", "write_origins"]
 
 ORIGINS = "origins.csv"
-PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "opendp", "duckdb", "mpyc")
+PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "opendp", "duckdb", "gmpy2")
 CODE = ("pinq", "miners", "benchmarks/harness")
 CHANGED = "+"  # behind the commit of a tree that differs from it
 AT_MOST = "≤ "  # before the commit that brought results of which no origin is noted

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,9 +34,9 @@ from benchmarks.harness.tables import markdown, replace_section
 from benchmarks.papers.secure.processes import Unpaid, free_ports
 from miners.secure.mpc.noise import Below, own_noise
 from miners.secure.mpc.rounds import Rounds
+from miners.secure.mpc.shares import Sharing
 from miners.secure.session.network import Network
 from miners.secure.session.session import Member, Session, load_session
-from miners.secure.sums.shares import SharedSums
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
 from tests.checkout import ROOT
@@ -116,15 +117,16 @@ def command(folder: Path, name: str, session: Path, digest: str) -> list[str]:
     return [sys.executable, "-c", "from pinq.cli.main import main; main()", *words]
 
 
-class Watching(Network):
-    """Notes when party 1's words arrive."""
+class Watching(asyncio.Queue[Any]):
+    """Notes when something arrived first since this was last cleared."""
 
-    arrivals: list[float]
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrivals: list[float] = []
 
-    def heard(self, number: int, payload: bytes) -> None:
-        if number == 1 and b"word" in payload:
-            self.arrivals.append(time.perf_counter())
-        super().heard(number, payload)
+    async def put(self, item: object) -> None:
+        self.arrivals.append(time.perf_counter())
+        await super().put(item)
 
 
 class Paid(Unpaid):
@@ -140,11 +142,13 @@ class Paid(Unpaid):
 async def rounds_of(party: int, ports: Sequence[int], times: int) -> list[float]:
     """One party's side of so many rounds of one number; what party 1 drew, or when party 0 heard its words."""
     session = session_of("topdown", [1000] * 3, ports=ports, noise="discrete-laplace", epsilon="3")
-    network = Watching(session, party, None)
-    network.arrivals = []
+    network = Network(session, party, None)
+    watching = Watching()
+    if party == 0:
+        network._arrived[1] = watching
     await network.join(60, "127.0.0.1", lambda text: None)
     await network.ready()
-    rounds, sums, noted = Rounds(Paid(network)), SharedSums(party, network.peers, 1, 40), []
+    rounds, sums, noted = Rounds(Paid(network)), Sharing(network, 41), []
 
     def draw(below: Below) -> np.ndarray:
         noise = own_noise((1,), EPSILON, 2, below) if party else np.zeros(1, dtype=object)
@@ -154,10 +158,10 @@ async def rounds_of(party: int, ports: Sequence[int], times: int) -> list[float]
 
     for _ in range(times):
         began = time.perf_counter()
-        network.arrivals.clear()
-        await rounds.ask("noisy sum", Fraction(0), draw, sums.add)
+        watching.arrivals.clear()
+        await rounds.ask("noisy sum", Fraction(0), draw, sums.sums)
         if party == 0:
-            noted.append(network.arrivals[0] - began if network.arrivals else 0.0)
+            noted.append(watching.arrivals[0] - began if watching.arrivals else 0.0)
     await network.finish(lambda text: None)
     await network.close(None)
     return noted

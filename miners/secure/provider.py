@@ -5,8 +5,8 @@ It is registered as the entry point ``computation`` of the group ``pinq.provider
 
 ``estimate`` says before a session what it is going to send and how long it takes, by public facts.
 
-MPyC compares two numbers of b bits by opening b + 2 numbers and multiplying b + 1, and each of these
-goes to every other party; a product goes there once. Time is that of a processor that handles what is
+Two numbers of b bits are compared by opening b + 3 numbers and multiplying b, and each of these goes
+to every other party. Time is that of a processor that handles what is
 sent; a network's own comes to it.
 """
 
@@ -20,13 +20,14 @@ import numpy as np
 from miners.fitted.route import Frame
 from miners.secure.id3.rules import ExactRules
 from miners.secure.id3.task import hold
+from miners.secure.mpc.arithmetic import field_bits
 from miners.secure.mpc.bounds import count_bits
-from miners.secure.mpc.mpyc_runtime import field_bits, threshold_of
+from miners.secure.mpc.shares import threshold_of
 from miners.secure.session.party import Outcome, run_party, run_simulation
 from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
 
-__all__ = ["COMPUTATION", "MPyCComputation", "estimate"]
+__all__ = ["COMPUTATION", "Computation", "estimate"]
 
 SECONDS_A_MB = 0.4  # of a party's processor, where numbers are compared (benchmarks.speed.sessions)
 SECONDS_A_SUM = 0.0003  # to draw the noise of a number and to add it up
@@ -95,8 +96,8 @@ def _bytes(sent: float) -> str:
     return f"{sent / 1e6:.1f} MB" if sent >= 1e5 else f"{sent / 1000:.0f} kB"
 
 
-class MPyCComputation:
-    """Runs sessions of ``miners.secure`` on MPyC; see ``SecureComputation``."""
+class Computation:
+    """Runs sessions of ``miners.secure``; see ``SecureComputation``."""
 
     load_session = staticmethod(load_session)
     draft_session = staticmethod(Session.drafted)
@@ -134,4 +135,4 @@ class MPyCComputation:
         return run_simulation(session, holdings)[0]
 
 
-COMPUTATION: SecureComputation[Session] = MPyCComputation()
+COMPUTATION: SecureComputation[Session] = Computation()

@@ -19,7 +19,7 @@ from miners.fitted.node import as_array
 from miners.fitted.route import Frame
 from miners.fitted.tree import Tree
 from miners.secure.id3.task import hold, require_tables
-from miners.secure.mpc.mpyc_runtime import field_bits
+from miners.secure.mpc.arithmetic import field_bits
 from miners.secure.session.party import Outcome, run_simulation
 from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError

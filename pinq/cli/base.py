@@ -51,7 +51,7 @@ PARAMETERS = {
 NEEDS = {
     "provider": "This needs the provider's side",
     "server": "This needs the server",
-    "secure": "Computing among several parties needs MPyC",
+    "secure": "Computing among several parties needs gmpy2",
     "postgresql": "A ledger in PostgreSQL needs its driver",
     "spark": "A Spark table needs Spark",
     "arrow": "This needs pyarrow",

@@ -66,7 +66,7 @@ def room_of_miners(room: str) -> ModuleType:
 EXTRAS = {
     "provider": ("duckdb", "opendp", "yaml", "pyarrow", "scipy"),
     "server": ("uvicorn", "prometheus_client", "starlette"),
-    "secure": ("mpyc", "gmpy2"),
+    "secure": ("gmpy2",),
     "spark": ("pyspark",),
     "postgresql": ("psycopg",),
     "plot": ("matplotlib", "scipy"),

@@ -457,9 +457,9 @@ FAULTS = (
     ),
     Fault(
         "a session takes a wrong share of a sum",
-        "miners/secure/sums/shares.py",
-        "if self._fits(points):",
-        "if self._fits(points) or True:",
+        "miners/secure/mpc/shares.py",
+        "        if self._fits(points):\n            return\n",
+        "        if self._fits(points) or True:\n            return\n",
         (SUMS,),
     ),
     Fault(
@@ -479,8 +479,8 @@ FAULTS = (
     Fault(
         "a session believes who tells of more rounds than can have been opened",
         "miners/secure/session/network.py",
-        "if len(kept) > len(self._kept) + 1:",
-        "if len(kept) > len(self._kept) + 9:",
+        "if len(kept) > len(own) + 1:",
+        "if len(kept) > len(own) + 9:",
         (PARTIES,),
     ),
     Fault(

@@ -46,15 +46,15 @@ main()
 """
 OPENS_MORE = """
 import numpy as np
-from miners.secure.session.party import Growth
-learned = Growth.learned
+import miners.secure.session.party as party
+grow = party.grow
 
-async def more(self, *arguments):
-    outcome = await learned(self, *arguments)
-    await self.arithmetic.open(np.array([5], dtype=object), "extra")
+async def more(arithmetic, *arguments):
+    outcome = await grow(arithmetic, *arguments)
+    await arithmetic.open(np.array([5], dtype=object), "extra")
     return outcome
 
-Growth.learned = more
+party.grow = more
 from pinq.cli.main import main
 main()
 """
@@ -155,8 +155,12 @@ def test_a_model_costs_its_epsilon_once(
             {"protocol": "scorecard", "noise": "discrete-laplace", "epsilon": "1", "steps": 2},
             "in round 1 party 2 (registry) asks another question than the others",
         ),
-        (OPENS_MORE, {"protocol": "sid3p"}, "nobody came further for 3 s"),
-        (ONE_STEP_MORE, {"protocol": "sid3p"}, "Do all parties run the same version?"),
+        (OPENS_MORE, {"protocol": "sid3p"}, "takes another step than party 2 (registry)"),
+        (
+            ONE_STEP_MORE,
+            {"protocol": "sid3p"},
+            "party 2 (registry) takes another step than party 0 (clinic). Do all parties run the",
+        ),
     ],
     ids=["version", "question", "one opening more", "one step more"],
 )

@@ -6,24 +6,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import socket
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
 
-from benchmarks.papers.secure.processes import Unpaid
+from benchmarks.papers.secure.processes import Unpaid, free_ports
 from miners.secure.id3.task import hold
-from miners.secure.mpc.mpyc_runtime import alone
-from miners.secure.session.network import HEADER, Network, Peer
-from miners.secure.session.party import Role, _Run, run_party
+from miners.secure.session.network import HEADER, HELLO, WAIT, Hello, Network
+from miners.secure.session.party import _Run, run_party, run_simulation
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.secure_computation import Booking, Holding, Identity, Joining
-from tests.parties import NAMES, Consortium, certify
+from tests.parties import NAMES, Consortium, certify, patients, session_of
 
 pytestmark = pytest.mark.slow
 NOTHING = Holding(np.zeros((4, 0), dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -140,20 +139,6 @@ def test_without_certificates_nobody_from_elsewhere_is_listened_to(
     assert asked == ["127.0.0.1", "::1"]
 
 
-@pytest.mark.parametrize("sent", [17, None, "zz", ["aa"], {"0": "aa"}])
-def test_keys_that_are_none_end_the_session(parties: Consortium, sent: object) -> None:
-    """Whatever a party sends in place of keys, the error is one of the session."""
-
-    async def read() -> None:
-        network = Network(parties.session, 0, None)
-        for number in (1, 2):
-            network.heard(number, json.dumps({"word": sent}).encode())
-        await network.computing(20)
-
-    with pytest.raises(SessionError, match=r"party 1 \(hospital\) sent keys that are none"):
-        asyncio.run(read())
-
-
 def kept_by(parties: Consortium, *kept: list[str]) -> list[str]:
     """What the first party takes as opened, where each party kept these rounds."""
 
@@ -173,29 +158,41 @@ def test_a_party_is_one_round_behind_at_most(parties: Consortium) -> None:
         kept_by(parties, ["a"], ["x"], ["a", "b"])
 
 
-def test_what_nobody_asked_for_is_bounded(parties: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message is announced with its size; those that wait for a question are counted together, and places come one by one."""
-    monkeypatch.setattr("miners.secure.session.network.MAX_FRAME", 100)
-    big = HEADER.pack(7, 101)
-    many = b"".join(HEADER.pack(label, 20) + bytes(20) for label in range(4))
-    place = b'{"word": "x"}'
-    places = (HEADER.pack(-1, len(place)) + place) * 3
+@pytest.mark.parametrize(
+    ("arrives", "message"),
+    [
+        (HEADER.pack(7, 2**30 + 1), r"party 1 \(hospital\) sent what is no message: a message of 1,073,741,825 bytes"),
+        (HEADER.pack(-1, 4) + b"left", r"party 1 \(hospital\) ended the session: left"),
+        (
+            HEADER.pack(7, 4) + b"else",
+            r"party 1 \(hospital\) takes another step than party 0 \(clinic\). Do all parties",
+        ),
+        (HEADER.pack(7, 4), r"party 1 \(hospital\) is gone"),
+        (HEADER.pack(WAIT, 0), r"party 1 \(hospital\) was silent for 1 s"),
+    ],
+    ids=["too large", "ended", "another step", "gone", "silent"],
+)
+def test_whatever_a_party_sends_the_error_names_it(parties: Consortium, arrives: bytes, message: str) -> None:
+    """A message that is too large or of another step, half a message, an end, and none: each wait ends."""
+    session = parties.session.model_copy(update={"timeout": 1.0})
 
-    async def heard(sent: bytes) -> None:
-        network = Network(parties.session, 0, None)
-        network.stage = "running"
+    async def exchanged() -> None:
+        network = Network(session, 0, None)
         reader = asyncio.StreamReader()
-        reader.feed_data(sent)
-        reader.feed_eof()
-        await Peer(network, 1, None).hear(reader)  # type: ignore[arg-type]  # it sends nothing
+        hello = Hello(party=1).model_dump_json().encode()
+        reader.feed_data(HEADER.pack(HELLO, len(hello)) + hello + arrives)
+        if "silent" not in message:
+            reader.feed_eof()
+        writer = Mock(get_extra_info=lambda name: None, wait_closed=AsyncMock())
+        talking = asyncio.ensure_future(network._talk(reader, writer, 1))
+        assert Hello.model_validate_json((await network._next([1], 5))[0][1]).party == 1
+        try:
+            await network.exchange("opening 3", {1: b"abc"}, [1])
+        finally:
+            talking.cancel()
 
-    for sent, message in (
-        (big, "a message of 101 bytes"),
-        (many, "more than anybody has asked for"),
-        (places, "a word far ahead"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            asyncio.run(heard(sent))
+    with pytest.raises(SessionError, match=message):
+        asyncio.run(exchanged())
 
 
 def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
@@ -207,16 +204,19 @@ def test_a_party_waits_for_its_pace_and_says_so(parties: Consortium) -> None:
         def pace(self) -> float:
             return waits.pop(0)
 
-    async def meet() -> int:
+    async def meet() -> list[int]:
         joining = Joining(0, None, 1, None, did.append)
-        run = _Run(parties.session, joining, Role(parties.session, NOTHING), Paced())
+        run = _Run(parties.session, joining, NOTHING, Paced(), None)
         run._network = network = Network(parties.session, 0, None)
-        network.heard(1, b'{"word": "x"}')
-        network.heard(2, b'{"word": "x"}')
-        await run.meet(0, "x")
-        return network._steps
+        network._writers = {1: (writer := Mock()), 2: Mock()}
+        network._arrived[1].put_nowait(SessionError("the other one ends here"))
+        with contextlib.suppress(SessionError):
+            await run.meet(0, "x")
+        return [HEADER.unpack(call.args[0][: HEADER.size])[0] for call in writer.write.call_args_list]
 
-    assert asyncio.run(meet()) >= 3
+    labels = asyncio.run(meet())
+    assert labels[:2] == [WAIT, WAIT]
+    assert labels[2] >= 0
     assert [text.split(":")[0] for text in did] == ["the grant allows no more questions this minute"] * 2
 
 
@@ -226,8 +226,9 @@ def test_strangers_end_no_session_without_certificates(tmp_path: Path) -> None:
     local = Consortium(tmp_path, tls=False, **fields)
     session = local.session
     learned: dict[int, object] = {}
-    hellos = [b'{"word": {}, "party": %d}' % number for number in (0, 9)]
-    calls = [b"\xff" * 16, HEADER.pack(-1, 3) + b"[1]", *(HEADER.pack(-1, len(hello)) + hello for hello in hellos)]
+    hellos = [Hello(party=number).model_dump_json().encode() for number in (0, 9)]
+    framed = [HEADER.pack(HELLO, len(hello)) + hello for hello in (*hellos, b"[1]")]
+    calls = [b"\xff" * 16, *framed]
     over = threading.Event()
 
     def bother(first: int) -> None:
@@ -246,11 +247,11 @@ def test_strangers_end_no_session_without_certificates(tmp_path: Path) -> None:
     early = threading.Thread(target=bother, args=(0,))
     for thread in (threads[1], threads[2]):
         thread.start()
-    calls.pop(2)  # who says first to be party 0 is believed, on one machine; afterwards nobody else is
+    calls.pop(1)  # who says first to be party 0 is believed, on one machine; afterwards nobody else is
     early.start()
     threads[0].start()
     assert all(agreed.acquire(timeout=30) for _ in threads)
-    calls.append(HEADER.pack(-1, len(hellos[0])) + hellos[0])
+    calls.append(framed[0])
     for thread in threads:
         thread.join(60)
     over.set()
@@ -259,9 +260,21 @@ def test_strangers_end_no_session_without_certificates(tmp_path: Path) -> None:
     assert learned[0] == learned[1] == learned[2]
 
 
-def test_one_session_compares_in_a_process() -> None:
-    """MPyC has one runtime for each: a second session is told so, not given the first one's."""
-    with alone(), pytest.raises(SessionError, match="another session computes in this process"), alone():
-        pass
-    with alone():
-        pass
+def test_sessions_in_one_process_keep_apart() -> None:
+    """Two sessions that compare at once, each party a thread: one computation is nothing to another."""
+    learned: dict[tuple[int, int], object] = {}
+    ports, frames = free_ports(6), [patients(40, number) for number in range(3)]
+    sessions = [session_of("sid3p", [40] * 3, ports=ports[:3]), session_of("sid3", [40] * 3, ports=ports[3:])]
+    holdings = [hold(sessions[0].task, frame) for frame in frames]
+
+    def side(number: int, party: int) -> None:
+        joining = Joining(party, None, 30, None, lambda text: None)
+        learned[number, party] = run_party(sessions[number], joining, holdings[party], Unpaid())[0].tree
+
+    threads = [threading.Thread(target=side, args=(number, party)) for number in range(2) for party in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(learned) == 6
+    assert all(tree == run_simulation(sessions[0], holdings)[0].tree for tree in learned.values())

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPyC made a library: what its steps let others see, and what its import leaves alone."""
+"""What parties see of each other's secrets in the steps of a computation, and what processes find and send."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
@@ -15,12 +13,11 @@ import pytest
 from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import Holding, hold
 from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.mpyc_runtime import install, mpyc
 from miners.secure.provider import estimate
 from miners.secure.session.party import Outcome, run_simulation
-from tests.parties import patients, session_of
+from pinq.errors import SessionError
+from tests.parties import Wires, patients, session_of
 
-PARTIES = ((0, 1), (0, 2), (1, 2))
 SLOPE = 123_456_789
 
 
@@ -36,69 +33,116 @@ def at(points: list[int], x: int, modulus: int) -> int:
     return total % modulus
 
 
-def runtime_class() -> Any:
-    """MPyC's own runtime, which ours stands on."""
-    module: Any = mpyc()
-    return module.Runtime
-
-
-async def sent_by_all(secret: int, bits: int, step: Any) -> tuple[list[list[int]], int]:
+def opened_in(
+    bits: int, step: Callable[[Arithmetic, np.ndarray], Awaitable[object]], secret: int
+) -> tuple[list[list[int]], int]:
     """What each of three parties sends in the openings of a step on a secret whose shares lie on a(x) = secret + SLOPE x."""
-    sent: list[list[int]] = []
-    for party in range(3):
-        runtime = install(party, 3, bits=bits)
-        runtime._prss_keys = {pair: bytes([sum(pair)]) * 16 for pair in PARTIES if party in pair}
-        sent.append([])
+    wires = Wires(3)
 
-        async def output(share: Any, *receivers: Any, mine: list[int] = sent[-1], **threshold: Any) -> Any:
-            mine += share.value.tolist()
-            return share
+    async def side(party: int) -> int:
+        arithmetic = Arithmetic(wires.of(party), bits)
+        await step(arithmetic, np.array([(secret + SLOPE * (party + 1)) % arithmetic.modulus], dtype=object))
+        return arithmetic.modulus
 
-        runtime.output = output
-        arithmetic = Arithmetic(runtime, bits)
-        share = np.array([(secret + SLOPE * (party + 1)) % arithmetic.modulus], dtype=object)
-        await step(runtime, arithmetic._secure(share))
-    return sent, arithmetic.modulus
+    async def all_sides() -> list[int]:
+        return await asyncio.gather(*(side(party) for party in range(3)))
+
+    modulus, *_ = asyncio.run(all_sides())
+    width = (modulus.bit_length() + 7) // 8
+    sent = [
+        [
+            int.from_bytes(message[i : i + width], "little")
+            for what, message in wires.sent[party, (party + 1) % 3]
+            if what.startswith("opening")
+            for i in range(0, len(message), width)
+        ]
+        for party in range(3)
+    ]
+    return sent, modulus
 
 
 @pytest.mark.parametrize(("bits", "secret"), [(20, 1), (20, 17), (100, 17), (100, 0)])
-def test_a_zero_test_shows_nothing_but_zero(bits: int, secret: int) -> None:
-    """All shares of what is opened: 0 at 0 exactly where the secret is 0; the root of the secret's polynomial, which MPyC's own step gives away, is none of it."""
-    mpyc()
-    sent, modulus = asyncio.run(sent_by_all(secret, bits, lambda runtime, shares: runtime.np_is_zero_public(shares)))
-    (opened,) = zip(*sent, strict=True)
+def test_a_zero_test_shows_nothing_but_zero(bits: int, secret: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All shares of what is opened: 0 at 0 exactly where the secret is 0; the root of the secret's polynomial, which the bare product with a random number gives away, is none of it."""
+    sent, modulus = opened_in(bits, lambda side, shares: side.is_zero(shares, "zero"), secret)
+    ((*opened,),) = zip(*sent, strict=True)
     root = -secret * pow(SLOPE, -1, modulus) % modulus
-    assert (at(list(opened), 0, modulus) == 0) == (secret == 0)
-    assert secret == 0 or at(list(opened), root, modulus) != 0
+    assert (at(opened, 0, modulus) == 0) == (secret == 0)
+    assert secret == 0 or at(opened, root, modulus) != 0
 
-    bare, _ = asyncio.run(
-        sent_by_all(secret, bits, lambda runtime, shares: runtime_class().np_is_zero_public(runtime, shares))
-    )
-    product = list(list(zip(*bare, strict=True))[-1])
+    async def none(self: Arithmetic, size: int) -> np.ndarray:
+        return np.zeros(size, dtype=object)
+
+    monkeypatch.setattr(Arithmetic, "_zeros", none)
+    bare, modulus = opened_in(bits, lambda side, shares: side.is_zero(shares, "zero"), secret)
+    ((*product,),) = zip(*bare, strict=True)
     assert at(product, root, modulus) == 0  # this test would see it
 
 
-def test_the_first_import_leaves_a_running_loop_alone() -> None:
-    """In a notebook an event loop runs already; it is neither closed nor replaced."""
-    code = """
-import asyncio
-from miners.secure.mpc.mpyc_runtime import simulate
+@pytest.mark.parametrize(("parties", "bits"), [(3, 8), (3, 200), (4, 20), (5, 20)])
+def test_parties_compare_what_none_of_them_sees(parties: int, bits: int) -> None:
+    """Signs at the extremes, zeros, products and ties, among any number of parties, by shares that are really random; one number is opened to one party alone."""
+    most = 2 ** (bits - 1) - 1
+    numbers = np.array([0, 1, -1, most, -most, most - 1, 7, -7], dtype=object)
+    table = np.array([[3, 7, 5], [1, 1, 1], [0, 2, 2]], dtype=object)
+    wires = Wires(parties)
 
-async def work(runtime):
-    return len(runtime.parties)
+    async def side(party: int) -> list[list[object]]:
+        arithmetic = Arithmetic(wires.of(party), bits)
+        shares = await arithmetic.share(numbers if party == 1 else None, 1, numbers.shape)
+        tables = await arithmetic.share(table if party == 0 else None, 0, table.shape)
+        units, largest = await arithmetic.first_largest(tables, 8)
+        negative = await arithmetic.open(await arithmetic.is_negative(shares, bits), "negative")
+        opened = [await arithmetic.is_zero(shares, "zero"), negative, await arithmetic.open(units, "first")]
+        alone = await arithmetic.open(shares, "alone", parties - 1)
+        return [one.tolist() for one in (*opened, await arithmetic.open(largest, "largest"), alone)]
 
-async def notebook():
-    loop = asyncio.get_running_loop()
-    assert simulate(work, 8) == 1
-    await asyncio.sleep(0)
-    return asyncio.get_running_loop() is loop
+    async def all_sides() -> list[list[list[object]]]:
+        return await asyncio.gather(*(side(party) for party in range(parties)))
 
-print(asyncio.run(notebook()))
-"""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.stdout == "True\n", ended.stderr
+    for party, (zero, negative, first, largest, alone) in enumerate(asyncio.run(all_sides())):
+        assert zero == [number == 0 for number in numbers]
+        assert negative == [int(number < 0) for number in numbers]
+        assert first == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+        assert largest == [7, 1, 2]
+        assert alone == (numbers.tolist() if party == parties - 1 else [0] * len(numbers))
+
+
+def test_what_a_comparison_opens_has_nothing_to_do_with_the_secret() -> None:
+    """The lowest bit of the masked number, and whether a product is 0, are even chances for whichever secret; the squares are those of random numbers."""
+    for secret in (-5, 0, 5):
+        wires, size = Wires(3), 400
+
+        async def side(party: int, wires: Wires = wires, secret: int = secret, size: int = size) -> tuple[int, int]:
+            arithmetic = Arithmetic(wires.of(party), 8)
+            seen: list[np.ndarray] = []
+            opened = arithmetic.opened
+
+            async def noted(*arguments: object) -> np.ndarray:
+                seen.append(await opened(*arguments))  # type: ignore[arg-type]
+                return seen[-1]
+
+            arithmetic.opened = noted  # type: ignore[method-assign, assignment]
+            shares = await arithmetic.share(np.full(size, secret, dtype=object) if party == 0 else None, 0, (size,))
+            await arithmetic.is_negative(shares, 8)
+            _, masked, product = seen
+            return int((masked % 2).sum()), int((product == 0).sum())
+
+        async def all_sides(run: Callable[[int], Awaitable[tuple[int, int]]] = side) -> list[tuple[int, int]]:
+            return await asyncio.gather(*(run(party) for party in range(3)))
+
+        for odd, zeros in asyncio.run(all_sides()):
+            assert 130 < odd < 270  # seven standard deviations on either side
+            assert 130 < zeros < 270
+
+
+def test_keys_that_are_none_end_the_session() -> None:
+    """Whatever a party sends in place of its keys of common randomness, the error is one of the session."""
+    for sent in (b"", bytes(15), bytes(17), bytes(64)):
+        wires = Wires(3)
+        wires.sent[0, 2], wires.sent[1, 2] = [("keys", bytes(16))], [("keys", sent)]
+        with pytest.raises(SessionError, match="a party sent keys that are none"):
+            asyncio.run(Arithmetic(wires.of(2), 8)._share_keys())
 
 
 def test_processes_find_what_a_simulation_finds() -> None:

@@ -24,8 +24,8 @@ from miners.secure.id3.rules import Later, LossSplit, NoisyRules, later
 from miners.secure.id3.task import Task, hold
 from miners.secure.mpc import rounds
 from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.noise import own_share
+from miners.secure.mpc.shares import ALONE, run_to_end
 from miners.secure.session.party import run_simulation
 from miners.secure.sums.additions import Units
 from miners.secure.sums.together import JointSum, noisy_sum, noisy_sum_bits, simulate_noisy_sum
@@ -150,12 +150,12 @@ def test_a_session_of_a_scorecard_hides_its_units(target: str, monkeypatch: pyte
 def test_what_a_sum_opens_is_only_the_sum() -> None:
     """One opening, of the noisy cells."""
 
-    async def work(runtime: Any) -> Arithmetic:
-        arithmetic = Arithmetic(runtime, noisy_sum_bits(100, 1, Fraction(1)))
+    async def work() -> Arithmetic:
+        arithmetic = Arithmetic(ALONE, noisy_sum_bits(100, 1, Fraction(1)))
         await noisy_sum(arithmetic, np.array([[1, 2], [3, 4]]), Fraction(1), 0)
         return arithmetic
 
-    opened = simulate(work, noisy_sum_bits(100, 1, Fraction(1))).opened
+    opened = run_to_end(work()).rounds.opened
     assert [(one.what, len(one.values)) for one in opened] == [("noisy sum", 4)]
 
 
@@ -197,14 +197,14 @@ def test_stops_and_votes_have_the_noise_that_is_charged(
     always = seeded(17)
     monkeypatch.setattr(rounds, "stream", lambda seed: always)
 
-    async def work(runtime: Any) -> int:
-        arithmetic = Arithmetic(runtime, rule.bits, plays=3)
+    async def work() -> int:
+        arithmetic = Arithmetic(ALONE, rule.bits, plays=3)
         if ask == "stop":
             rule._stop, rule.deepest = 10, 2
             return int((await rule._stops(arithmetic, known(np.full((nodes, 1), 7)), nodes, 1)).sum())
         return int((await rule.judge(arithmetic, known(np.tile([7, 5], (nodes, 1))), nodes, 1)).sum())
 
-    count = simulate(work, rule.bits)
+    count = run_to_end(work())
     assert stats.binomtest(count, nodes, wins(math.exp(-0.5))).pvalue > LEVEL
     assert stats.binomtest(count, nodes, wins(math.exp(-0.5 / 0.7))).pvalue < LEVEL
 
@@ -236,11 +236,11 @@ def chosen(table: list[list[int]], epsilon: Fraction, times: int, seed: int, mon
     always = seeded(seed)
     monkeypatch.setattr(rounds, "stream", lambda seed: always)
 
-    async def work(runtime: Any) -> np.ndarray:
+    async def work() -> np.ndarray:
         tables = known(np.tile(np.array(table), (times, 1)))
-        return await rule.choose(Arithmetic(runtime, rule.bits, plays=3), tables, np.tile([0, 1], (times, 1)), 0)
+        return await rule.choose(Arithmetic(ALONE, rule.bits, plays=3), tables, np.tile([0, 1], (times, 1)), 0)
 
-    return int(simulate(work, rule.bits).sum())
+    return int(run_to_end(work()).sum())
 
 
 def test_the_roots_choice_on_adjacent_tables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secure ID3 of de Hoogh et al. 2014: Table 6.1, bytes on the wire, and what noise inside costs in accuracy.
 
-``make reproduce-secure`` measures them beside MPyC's own demo, which is not part of the project, nor
-of MPyC's wheel: ``MPYC_DEMOS`` names the folder ``demos`` of https://github.com/lschoe/mpyc. Every
+``make reproduce-secure`` measures them beside MPyC's own demo, which is not part of the project:
+``MPYC_DEMOS`` names the folder ``demos`` of https://github.com/lschoe/mpyc, and ``mpyc`` is installed. Every
 measurement goes into build/secure/cells.csv at once; run it again and it goes on where it was. Tables
 go to benchmarks/results/secure once they are of as many runs as what is there, else to
 build/secure/results.

@@ -159,7 +159,7 @@ def _path_tree(arithmetic: Arithmetic, task: Task, labels: Shares) -> SecretTree
 
 
 async def classify_all(
-    arithmetic: Arithmetic, task: Task, tree: SecretTree, lookups: Sequence[int], own: np.ndarray, party: int
+    arithmetic: Arithmetic, task: Task, tree: SecretTree, lookups: Sequence[int], own: np.ndarray | None
 ) -> np.ndarray:
     """Looks every party's rows up: each learns the classes of its own.
 
@@ -170,18 +170,18 @@ async def classify_all(
         lookups: How many rows each party looks up; public.
         own: This party's rows, shape (rows, attributes). Those that were announced and are not there
             are looked up as zeros; nobody else can tell.
-        party: This party's number.
 
     Returns:
         The class of each of this party's rows.
     """
+    own = np.zeros((0, len(task.sizes)), dtype=np.int64) if own is None else own
     classes = np.zeros(0, dtype=np.int64)
     for owner, rows in enumerate(lookups):
         if rows:
-            bits = one_hot(task.sizes, own.T, rows).T if owner == party else None
+            bits = one_hot(task.sizes, own.T, rows).T if owner == arithmetic.party else None
             shared = await arithmetic.share(bits, owner, (rows, sum(task.sizes)))
             opened = await arithmetic.open(await tree.classify(shared), "looked up", owner)
-            classes = opened[: len(own)].astype(np.int64) if owner == party else classes
+            classes = opened[: len(own)].astype(np.int64) if owner == arithmetic.party else classes
     return classes
 
 

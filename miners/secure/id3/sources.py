@@ -93,15 +93,14 @@ class Records:
         arithmetic: Among the parties.
         task: The public facts.
         holding: This party's rows.
-        party: Its number.
 
     Attributes:
         values, labels: Shares of a bit for each value, and for each class, of each row.
         seconds: How long the sharing took.
     """
 
-    def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding, party: int) -> None:
-        self._arithmetic, self._task, self._holding, self._party = arithmetic, task, holding, party
+    def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding) -> None:
+        self._arithmetic, self._task, self._holding = arithmetic, task, holding
         self.seconds = 0.0
         self.values: Shares = np.zeros((sum(task.sizes), 0), dtype=object)
         self.labels: Shares = np.zeros((task.classes, 0), dtype=object)
@@ -120,7 +119,7 @@ class Records:
         sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
         blocks = []
         for owner, rows in enumerate(task.rows):
-            own = one_hot(sizes, self._holding.each, rows)[sent] if owner == self._party else None
+            own = one_hot(sizes, self._holding.each, rows)[sent] if owner == self._arithmetic.party else None
             blocks.append(await self._arithmetic.share(own, owner, (len(sent), rows)))
         shared = np.concatenate(blocks, axis=1)
         self.labels = shared[len(shared_values) :]

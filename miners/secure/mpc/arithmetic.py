@@ -1,140 +1,199 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Arithmetic`` computes with secrets, on this party's shares of them.
 
-An array of *shares* holds one number modulo p for each secret: this party's point on a random
-polynomial through it (Shamir). Sums and public multiples of secrets are sums and multiples of
-shares, so they are plain numpy here. Everything else is one of four steps: ``product`` (any
-expression of degree two, one round whatever its size), ``is_negative``, ``share`` and ``open``.
+Sums and public multiples of secrets are sums and multiples of shares, so they are plain numpy here.
+Everything else is one of the steps of ``Sharing``, or ``is_negative`` and ``is_zero``.
 
 Privacy:
     Parties: m >= 3, of which fewer than m/2 pool what they see and follow the protocol
     (semi-honest).
     Claim: they learn what ``open`` and ``is_zero`` were asked for, and nothing else.
-    Why: any t < m/2 shares of a secret are uniformly random. ``product`` sends each party fresh
-    shares of a share (Gennaro, Rabin & Rabin 1998). ``is_negative`` opens the number plus a random
-    mask that is 2^security times as large (Damgaard et al. 2006), so its law is within 2^-security
-    of one that does not depend on the secret. ``is_zero`` opens the number times a random one, on a
-    polynomial that is random but for its value at 0 (MPyC's own does not see to that, see
-    ``mpyc_runtime``; a number that is not 0 seems so with probability 1/p). The rest is MPyC's.
-    Common randomness is pseudorandom (SHAKE128), by keys of 128 bits, each unknown to as many
-    parties as may pool what they see.
+    Why: shares and products are argued in ``shares``. Common randomness is pseudorandom
+    (SHAKE128), by keys of 128 bits, one for each set of parties that could be all the honest ones:
+    whoever pools what they see lacks at least one, and so do not know what it makes. ``is_negative``
+    opens the number plus a random mask that is 2^``SECURITY`` times as large, so its law is within
+    2^-``SECURITY`` of one that does not depend on the secret; the squares of random numbers, which
+    tell nothing of the roots' signs; and whether a product is 0, which the random sign decides.
+    ``is_zero`` opens the number times a random one (a number that is not 0 seems so with
+    probability 1/p). What is opened of degree 2t is a product of two polynomials: shares of 0 on a
+    random one of that degree are added, so that only its value at 0 is seen.
     Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value and every
     opening; tests/integration/test_secure_runtime.py.
 
 References:
-    Schoenmakers, MPyC; Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006 (comparison); Shamir 1979.
+    Cramer, Damgaard & Ishai 2005 (common randomness); Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006
+    (random bits, zero test); Toft 2007, and Schoenmakers' MPyC (comparison).
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
+import secrets
 from collections.abc import Awaitable, Callable
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 
-from miners.secure.mpc.mpyc_runtime import MPyC
 from miners.secure.mpc.noise import Below, own_noise
 from miners.secure.mpc.rounds import Opened, Rounds
+from miners.secure.mpc.shares import Link, Shares, Sharing, threshold_of, weights
+from pinq.errors import SessionError
+from pinq.public.plugins import optional
 
-__all__ = ["Arithmetic", "Shares"]
+__all__ = ["Arithmetic", "Shares", "field_bits"]
 
-Shares = np.ndarray
-"""One party's shares, objects that are Python integers; any shape."""
+SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
+KEY = 16  # bytes of a key of common randomness
 
 
-class Arithmetic:
-    """Computes with secret integers of at most ``bits`` bits among the parties of a runtime.
+def field_bits(bits: int, parties: int) -> int:
+    """Returns the size of the prime field in which numbers of so many bits are compared.
+
+    A mask is the sum of a number of ``SECURITY`` bits for each set of parties that could be honest.
+    """
+    return bits + SECURITY + math.comb(parties, threshold_of(parties)).bit_length() + 2
+
+
+class Arithmetic(Sharing):
+    """Computes with secret integers of at most ``bits`` bits among the parties of a link.
 
     Args:
-        runtime: This party's side, MPyC's.
+        link: To the other parties.
         bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``bounds``.
         rounds: Asks the questions that have noise; by default those of a simulation.
         plays: How many parties this process is: 1, or all of them in a simulation.
 
     Attributes:
-        opened: All that was opened so far, in order.
-        modulus: The prime p.
+        rounds: The same; ``rounds.opened`` is all that was opened so far, in order.
         parties: The number of parties.
     """
 
-    def __init__(self, runtime: MPyC, bits: int, rounds: Rounds | None = None, plays: int = 1) -> None:
+    def __init__(self, link: Link, bits: int, rounds: Rounds | None = None, plays: int = 1) -> None:
+        super().__init__(link, field_bits(bits, link.parties))
         self.rounds, self.plays = rounds or Rounds(), plays
-        self.opened = self.rounds.opened
-        self._mpyc, self._kind = runtime, runtime.SecInt(bits)
-        self._field = self._kind.field
-        self.modulus = int(self._field.modulus)
-        self.parties = len(runtime.parties) + plays - 1
+        self.parties = link.parties + plays - 1
+        # A key of each set of parties, and this party's share of 1 on the polynomial that is 0 at all
+        # others: of three parties the set of the first and the third is on 1 - x / 2.
+        self._sets = {
+            one: weights((-1, *(other for other in self._everybody if other not in one)), link.party, self.modulus)[0]
+            for one in combinations(self._everybody, link.parties - self.threshold)
+            if link.party in one
+        }
+        self._keys: dict[tuple[int, ...], bytes] = {}
+        self._drawn = 0
+        self._power = optional("gmpy2", "secure", "secure computation needs gmpy2").powmod_base_list
 
-    def _secure(self, shares: Shares) -> MPyC:
-        """Wraps shares as MPyC's array of secure integers."""
-        return self._kind.array(self._field.array(shares))
+    async def open(self, secrets: Shares, what: str, receiver: int | None = None) -> np.ndarray:
+        """Opens secrets to all parties, or to one; who receives nothing gets zeros."""
+        numbers = self.signed(await self.opened(secrets, receiver=receiver))
+        if numbers.size and receiver in (None, self.party):
+            self.rounds.opened.append(Opened(what, tuple(int(number) for number in numbers.ravel())))
+        return numbers
 
-    async def _shares(self, secure: MPyC) -> Shares:
-        shares: Shares = (await self._mpyc.gather(secure)).value
-        return shares
+    async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
+        """Opens whether each secret is 0, and nothing more about it."""
+        zero = await self._is_zero(secrets)
+        if zero.size:
+            self.rounds.opened.append(Opened(what, tuple(int(bit) for bit in zero.ravel())))
+        return zero
 
-    async def share(self, values: np.ndarray | None, owner: int, shape: tuple[int, ...]) -> Shares:
-        """Shares an array that party ``owner`` has; the others pass None.
-
-        Everybody knows its shape.
-        """
-        own = np.zeros(shape, dtype=object) if values is None else np.asarray(values).astype(object)
-        if own.shape != shape:
-            raise ValueError(f"shape {own.shape} instead of {shape}")
-        return await self._shares(self._mpyc.input(self._secure(own), senders=owner)) if own.size else own
-
-    async def sum_of_inputs(self, values: np.ndarray) -> Shares:
-        """Shares the sum of what each party passes, arrays of one shape.
-
-        What a party adds stays its own.
-        """
-        own: Shares = values.astype(object)
-        if not own.size:
-            return own
-        given = [await self._shares(one) for one in self._mpyc.input(self._secure(own))]
-        return np.sum(given, axis=0) % self.modulus
-
-    async def product(self, function: Callable[..., np.ndarray], *secrets: Shares) -> Shares:
-        """Shares ``function(*secrets)``, an expression of degree two in the secrets. One round.
-
-        Degree two: sums and public multiples of products of two secrets.
-        """
-        # Shares are points on polynomials of degree t, and a product of two of them is a point on
-        # one of degree 2t, which the m > 2t parties together still determine. Resharing brings it
-        # back to degree t, so that it may be multiplied again. Example: t = 1, secrets 2 and 3 on 2
-        # + x and 3 + 2x: the parties at 1, 2 and 3 multiply 3 * 5, 4 * 7 and 5 * 9, points of 6 +
-        # 7x + 2x^2, which is 6 at 0.
-        result: Shares = function(*secrets)
-        if result.size:
-            result = (await self._mpyc._reshare(self._field.array(result.reshape(-1)))).value.reshape(result.shape)
-        return result
+    async def _is_zero(self, secrets: Shares) -> np.ndarray:
+        factors = await self._common(secrets.size, self._uniform, self._long)
+        masked = secrets.reshape(-1) * factors + await self._zeros(secrets.size)
+        opened = await self.opened(masked % self.modulus, 2 * self.threshold)
+        return (opened == 0).reshape(secrets.shape)
 
     async def is_negative(self, secrets: Shares, bits: int) -> Shares:
         """Shares 1 where a secret is below 0, else 0.
 
         The secrets have at most ``bits`` bits, sign included; shorter is cheaper.
         """
-        # Numbers below 0 are those above p / 2: modulo 101, 3 - 7 is 97.
         if not secrets.size:
             return secrets
-        return await self._shares(self._mpyc.np_sgn(self._secure(secrets), l=bits, LT=True))
+        prime, whole, size = self.modulus, 1 << bits, secrets.size
+        half = pow(2, -1, prime)
+        signs = await self._signs((bits + 1) * size)
+        ours, sign = (signs[size:].reshape(bits, size) + 1) * half % prime, signs[:size]
+        values = np.array([1 << place for place in range(bits)], dtype=object)
+        low = values @ ours
+        # A secret -3 of 4 bits and a low mask of 9, 1001, below a high one: 16 - 3 + 9 = 22 and a
+        # multiple of 16 are opened, of which 6 = 0110 is left. 6 is below 9, and -3 modulo 16 is 6 -
+        # 9 + 16 = 13, more than the secret itself by 16: it is negative.
+        high = await self._common(size, _whole_numbers, SECURITY // 8)
+        masked = (secrets.reshape(-1) + whole + low + high * whole) % prime
+        seen = await self.opened(masked, self.threshold) % whole
+        theirs = np.array([[number >> place & 1 for number in seen.tolist()] for place in range(bits)], dtype=object)
+        # The first bit from above that differs is our 1 and their 0 where the mask is larger. With a
+        # random sign +1 some term is 0 where it is not, with -1 where it is: whether there is one
+        # tells nothing. At a bit above, 3 for each difference keeps a term from 0.
+        differ = (ours + theirs - 2 * theirs * ours)[::-1]
+        above = np.cumsum(np.concatenate([np.zeros((1, size), dtype=object), differ]), axis=0)
+        lead = np.concatenate([(ours - theirs)[::-1], np.full((1, size), -1, dtype=object)])
+        terms = (sign + lead + 3 * above) % prime
+        while len(terms) > 1:
+            paired = len(terms) // 2
+            both = await self.product(np.multiply, terms[:paired], terms[paired : 2 * paired])
+            terms = np.concatenate([both, terms[2 * paired :]])
+        none = 1 - 2 * (await self._is_zero(terms[0])).astype(object)
+        larger = (none * sign + 1) * half  # 1 where our mask is larger than what is left
+        negative = (seen - low + whole * larger - secrets.reshape(-1)) * pow(whole, -1, prime)
+        return (negative % prime).reshape(secrets.shape)
 
-    async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
-        """Opens whether each secret is 0, and nothing more about it."""
-        if not secrets.size:
-            return np.zeros(secrets.shape, dtype=bool)
-        zero = np.asarray(await self._mpyc.np_is_zero_public(self._secure(secrets)), dtype=bool)
-        self.opened.append(Opened(what, tuple(int(bit) for bit in zero.ravel())))
-        return zero
+    async def _signs(self, size: int) -> Shares:
+        """Shares random numbers that are 1 or -1, nobody knows which."""
+        # A root of an opened square, divided by the one that is itself a square: r / (r^2)^(1/2).
+        roots = await self._common(size, self._uniform, self._long)
+        squares = await self.opened((roots * roots + await self._zeros(size)) % self.modulus, 2 * self.threshold)
+        if not squares.all():  # once in 2^40 times or more: 0 has no sign
+            return await self._signs(size)
+        inverses = self._power(squares.tolist(), (self.modulus - 3) // 4, self.modulus)
+        return roots * np.array([int(inverse) for inverse in inverses], dtype=object) % self.modulus
 
-    async def open(self, secrets: Shares, what: str, receiver: int | None = None) -> np.ndarray:
-        """Opens secrets to all parties, or to one; who receives nothing gets zeros."""
-        opened = await self._mpyc.output(self._field.array(secrets), receiver) if secrets.size else None
-        if opened is None:
-            return np.zeros(secrets.shape, dtype=object)
-        numbers: np.ndarray = opened.signed_()
-        self.opened.append(Opened(what, tuple(int(number) for number in numbers.ravel())))
-        return numbers
+    async def _common(self, size: int, read: Callable[[bytes], np.ndarray], width: int) -> Shares:
+        """Shares random numbers that nobody knows: the sum of a number of each set of parties.
+
+        Args:
+            size: How many.
+            read: Makes the numbers of bytes.
+            width: Bytes of each.
+        """
+        drawn = await self._draw(size * width)
+        numbers: Shares = np.sum([read(content) * self._sets[one] for one, content in drawn.items()], axis=0)
+        return numbers % self.modulus
+
+    async def _zeros(self, size: int) -> Shares:
+        """Makes points of random polynomials of degree 2t that are 0 at 0."""
+        degrees = range(1, self.threshold + 1)
+        powers = np.array([(self.party + 1) ** degree for degree in degrees], dtype=object)
+        drawn = await self._draw(size * self.threshold * self._long)
+        points: Shares = np.zeros(size, dtype=object)
+        for one, content in drawn.items():
+            points = points + self._uniform(content).reshape(size, self.threshold) @ powers * self._sets[one]
+        return points % self.modulus
+
+    async def _draw(self, size: int) -> dict[tuple[int, ...], bytes]:
+        """Draws new random bytes of each set of parties that this one is in."""
+        if not self._keys:
+            await self._share_keys()
+        self._drawn += 1
+        place = self._drawn.to_bytes(8, "big")
+        return {one: hashlib.shake_128(key + place).digest(size) for one, key in self._keys.items()}
+
+    async def _share_keys(self) -> None:
+        """Makes the keys of all sets: the first party of a set draws its key and sends it to the others."""
+        party = self.party
+        own = {one: secrets.token_bytes(KEY) for one in self._sets if one[0] == party}
+        others = [other for other in self._everybody if other != party]
+        sent = {other: b"".join(key for one, key in own.items() if other in one) for other in others}
+        received = dict(await self._link.exchange("keys", sent, others))
+        for one in self._sets:
+            if one[0] != party:
+                own[one], received[one[0]] = received[one[0]][:KEY], received[one[0]][KEY:]
+        if any(len(key) != KEY for key in own.values()) or any(received.values()):
+            raise SessionError("a party sent keys that are none. Do all parties run the same version?")
+        self._keys = {one: own[one] for one in self._sets}
 
     async def release(
         self,
@@ -222,6 +281,12 @@ class Arithmetic:
         of_second = second_won if length == 2 else await self.product(lambda u, c: u * c, marks, second_won)
         met = np.stack([(marks - of_second) % self.modulus, of_second], axis=2).reshape(lists, -1)
         return np.concatenate([units[:, :waits], met], axis=1), largest
+
+
+def _whole_numbers(drawn: bytes) -> np.ndarray:
+    """Makes numbers of ``SECURITY`` bits of random bytes."""
+    width, read = SECURITY // 8, int.from_bytes
+    return np.array([read(drawn[i : i + width], "little") for i in range(0, len(drawn), width)], dtype=object)
 
 
 def _added(n1: Shares, n2: Shares, d1: Shares, d2: Shares) -> Shares:

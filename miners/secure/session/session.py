@@ -21,7 +21,7 @@ from miners.secure.id3.secret_tree import require_paths
 from miners.secure.id3.sources import require_records
 from miners.secure.id3.task import Task
 from miners.secure.mpc.bounds import require_bits
-from miners.secure.mpc.mpyc_runtime import threshold_of
+from miners.secure.mpc.shares import threshold_of
 from miners.secure.sums.joint import sum_bits
 from pinq.errors import QueryError, SessionError
 from pinq.public.columns import Declared, FiniteDecimal

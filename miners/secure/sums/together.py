@@ -44,8 +44,8 @@ from miners.fitted.route import Frame
 from miners.secure.id3.task import require_tables
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import noise_bound, signed_bits
-from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.mpc.noise import Below, own_noise
+from miners.secure.mpc.shares import threshold_of
 from miners.secure.sums.additions import Addition, OwnRows, Units, addition_of, require_sums
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError

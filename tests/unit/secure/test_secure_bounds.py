@@ -13,7 +13,7 @@ from miners.secure.id3.rules import ExactRules
 from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
-from miners.secure.mpc.mpyc_runtime import MPyC, simulate
+from miners.secure.mpc.shares import ALONE, run_to_end
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 
@@ -57,11 +57,11 @@ def test_comparison_is_right_at_the_extremes() -> None:
     bits = 40
     values = np.array([0, -1, 1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)) + 1, -(2 ** (bits - 1))], dtype=object)
 
-    async def work(runtime: MPyC) -> np.ndarray:
-        arithmetic = Arithmetic(runtime, bits)
+    async def work() -> np.ndarray:
+        arithmetic = Arithmetic(ALONE, bits)
         return await arithmetic.open(await arithmetic.is_negative(values % arithmetic.modulus, bits), "test")
 
-    assert simulate(work, bits).tolist() == [int(value < 0) for value in values]
+    assert run_to_end(work()).tolist() == [int(value < 0) for value in values]
 
 
 def test_other_numbers_fit_too() -> None:

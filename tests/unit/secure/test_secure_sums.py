@@ -4,50 +4,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import numpy as np
 import pytest
 
-from miners.secure.sums.shares import SharedSums
+from miners.secure.mpc.shares import Sharing, prime_of
 from pinq.errors import SessionError
+from tests.parties import Wires
 
 
-class Wire:
-    """A connection from one party to another; what is sent is known to both."""
+class Liar(Wires):
+    """Where the third party sends a wrong share of the sum."""
 
-    def __init__(self, sent: dict[tuple[int, int, int], asyncio.Future[bytes]], here: int, there: int) -> None:
-        self._sent, self._here, self._there = sent, here, there
-
-    def _place(self, sender: int, receiver: int, label: int) -> asyncio.Future[bytes]:
-        return self._sent.setdefault((sender, receiver, label), asyncio.get_running_loop().create_future())
-
-    def send(self, label: int, payload: bytes) -> None:
-        self._place(self._here, self._there, label).set_result(payload)
-
-    def receive(self, label: int) -> asyncio.Future[bytes]:
-        return self._place(self._there, self._here, label)
+    def send(self, sender: int, receiver: int, what: str, message: bytes) -> None:
+        wrong = sender == 2 and what.startswith("opening")
+        super().send(sender, receiver, what, bytes([message[0] ^ 1]) + message[1:] if wrong else message)
 
 
-class Liar(Wire):
-    """Sends a wrong share of the sum."""
-
-    def send(self, label: int, payload: bytes) -> None:
-        super().send(label, payload if label == 0 else bytes([payload[0] ^ 1]) + payload[1:])
-
-
-def added(numbers: list[list[int]], bits: int, liar: int | None = None) -> list[np.ndarray | BaseException]:
+def added(numbers: list[list[int]], bits: int, wires: Wires) -> list[np.ndarray | BaseException]:
     """What each party's side of one addition ends with."""
-    parties = range(len(numbers))
 
     async def all_parties() -> list[np.ndarray | BaseException]:
-        sent: dict[tuple[int, int, int], asyncio.Future[bytes]] = {}
-        sides = []
-        for here in parties:
-            kind = Liar if here == liar else Wire
-            wires = {there: kind(sent, here, there) for there in parties if there != here}
-            side = SharedSums(here, wires, (len(numbers) - 1) // 2, bits)
-            sides.append(side.add(np.array(numbers[here], dtype=object)))
+        sides = [
+            Sharing(wires.of(party), bits + 1).sums(np.array(own, dtype=object)) for party, own in enumerate(numbers)
+        ]
         return await asyncio.gather(*sides, return_exceptions=True)
 
     return asyncio.run(all_parties())
@@ -60,7 +40,7 @@ def test_all_get_the_sum(parties: int, bits: int) -> None:
     numbers = [[number, -number, 0, 7] for number in range(parties - 1)]
     others = [sum(column) for column in zip(*numbers, strict=True)]
     numbers.append([most - others[0], -most - others[1], 0, 0])
-    for sums in added(numbers, bits):
+    for sums in added(numbers, bits, Wires(parties)):
         assert isinstance(sums, np.ndarray)
         assert sums.tolist() == [most, -most, 0, 7 * (parties - 1)]
 
@@ -68,7 +48,7 @@ def test_all_get_the_sum(parties: int, bits: int) -> None:
 @pytest.mark.parametrize("parties", [3, 4, 5, 6])
 def test_a_wrong_share_is_noticed(parties: int) -> None:
     """By all others; from four parties on with nobody else under suspicion."""
-    ends = added([[1, 2]] * parties, 30, liar=2)
+    ends = added([[1, 2]] * parties, 30, Liar(parties))
     for party, end in enumerate(ends):
         if party != 2:
             assert isinstance(end, SessionError)
@@ -78,20 +58,22 @@ def test_a_wrong_share_is_noticed(parties: int) -> None:
 
 
 def test_shares_are_random() -> None:
-    """What one party is sent of a number has nothing to do with it: the last bits of shares of 0 are spread evenly."""
-    seen: Counter[int] = Counter()
+    """What a party is sent of a number has nothing to do with it: the last bits of shares of 0 are spread evenly."""
+    wires = Wires(3)
+    added([[0] * 4000] * 3, 15, wires)
+    dealt = np.frombuffer(wires.sent[0, 1][0][1], dtype="<u2")
+    assert 1800 < (dealt % 2).sum() < 2200  # six standard deviations on either side
+    assert prime_of(16) > dealt.max() > 30_000
 
-    class Watching(Wire):
-        def send(self, label: int, payload: bytes) -> None:
-            seen.update([payload[0] % 2])
 
-    side = SharedSums(0, {1: Watching({}, 0, 1), 2: Watching({}, 0, 2)}, 1, 20)
-
-    async def send() -> None:
-        task = asyncio.ensure_future(side.add(np.zeros(1, dtype=object)))
-        await asyncio.sleep(0)
-        task.cancel()
-
-    for _ in range(400):
-        asyncio.run(send())
-    assert 300 < seen[0] < 500
+@pytest.mark.parametrize("bits", [8, 9, 31, 32, 61, 64, 127, 300])
+def test_a_field_is_a_prime_of_its_bits(bits: int) -> None:
+    """And 3 modulo 4, so that a root is a power; no smaller one is passed over."""
+    prime = prime_of(bits)
+    assert (prime.bit_length(), prime % 4) == (bits, 3)
+    assert all(pow(base, prime - 1, prime) == 1 for base in range(2, 50))
+    if bits < 40:
+        between = [
+            n for n in range(2 ** (bits - 1) + 3, prime + 1, 4) if all(n % d for d in range(3, 1 << (bits + 1) // 2, 2))
+        ]
+        assert between == [prime]

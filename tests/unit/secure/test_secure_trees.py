@@ -16,9 +16,9 @@ from miners.secure.id3.rules import ExactRules, LossSplit, NoisyRules
 from miners.secure.id3.secret_tree import MAX_PATHS
 from miners.secure.id3.task import Branch, Holding, Task, hold
 from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.mpyc_runtime import MPyC, _masking_runtime, simulate
 from miners.secure.mpc.rounds import Opened
-from miners.secure.session.party import Growth, Outcome, Role
+from miners.secure.mpc.shares import ALONE, Sharing, run_to_end
+from miners.secure.session.party import Outcome, grow, take_part
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
 from tests.plain_id3 import plain_id3, plain_paths
@@ -30,12 +30,8 @@ def run(
     protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None
 ) -> Outcome:
     rule = ExactRules(task, share, alpha)
-    own = np.zeros((0, len(task.sizes)), dtype=np.int64) if mine is None else mine
-
-    async def work(runtime: MPyC) -> Outcome:
-        return await Growth(Arithmetic(runtime, rule.bits), task, rule, holding).learned(protocol, [len(own)], own)
-
-    return simulate(work, rule.bits)
+    looked_up = [0 if mine is None else len(mine)]
+    return run_to_end(grow(Arithmetic(ALONE, rule.bits), task, rule, holding, protocol, looked_up, mine))
 
 
 def cases(seed: int) -> list[tuple[Task, Holding, Fraction, int]]:
@@ -139,30 +135,19 @@ def test_what_is_opened_is_what_was_promised() -> None:
 
 
 def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every opening of MPyC comes from one of our two recorded ones, or from inside its own protocols, where what is opened is masked."""
-    callers: set[tuple[str, str]] = set()
-    kind = _masking_runtime()
+    """Every opening comes from one of the two recorded ones, or from inside a comparison or a zero test, where what is opened is masked."""
+    callers: set[str] = set()
+    real = Sharing.opened
 
-    def watch(kind: Any, name: str) -> None:
-        real = getattr(kind, name)
+    def opened(self: Sharing, *args: Any, **kwargs: Any) -> Any:
+        callers.add(sys._getframe(1).f_code.co_name)
+        return real(self, *args, **kwargs)
 
-        def opened(*args: Any, **kwargs: Any) -> Any:
-            frame = sys._getframe(1)
-            callers.add((frame.f_globals["__name__"], frame.f_code.co_name))
-            return real(*args, **kwargs)
-
-        monkeypatch.setattr(kind, name, opened)
-
-    for name in ("output", "np_is_zero_public", "is_zero_public", "peek", "transfer"):
-        watch(kind, name)
+    monkeypatch.setattr(Sharing, "opened", opened)
     (task, holding), share = random_task(np.random.default_rng(8), 40, 4), Fraction(1, 20)
     for protocol in ("sid3", "sid3p", "sid3t", "sid3s"):
         run(protocol, task, holding, share, 8, every_row(task))
-    ours = {name for module, name in callers if module == "miners.secure.mpc.arithmetic"}
-    inner = {(module, name) for module, name in callers if module != "miners.secure.mpc.arithmetic"}
-    boundary = {("miners.secure.mpc.mpyc_runtime", "np_is_zero_public")}
-    assert ours == {"open", "is_zero"}
-    assert inner <= {("mpyc.runtime", "np_random_bits"), ("mpyc.runtime", "np_sgn")} | boundary
+    assert callers == {"open", "_is_zero", "is_negative", "_signs"}
 
 
 def test_noisy_trees_open_what_was_promised() -> None:
@@ -170,7 +155,7 @@ def test_noisy_trees_open_what_was_promised() -> None:
     frame = patients(300, 5)
     session = session_of("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
     holding = hold(session.task, frame)
-    outcome = simulate(Role(session, holding, plays=3).run, session.bits)
+    outcome = run_to_end(take_part(session, ALONE, holding, plays=3))
     assert outcome.opened[0] == Opened("noisy rows", (300,))
     assert {opening.what for opening in outcome.opened[1:]} == {"stop", "class", "attribute"}
     assert max(_depths(list(outcome.branches or ()))) == 2
