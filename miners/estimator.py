@@ -43,7 +43,7 @@ TREE_LIMITS = (
 )
 WRAP = (
     "To cross-validate or search with scikit-learn, wrap the miner: PublicRows(miner, schema, target), from miners, "
-    "learns from rows that anybody may see."
+    "learns from public rows."
 )
 
 
@@ -430,7 +430,10 @@ class ForestFaces(GrownFaces):
 
     forest_: Forest
     _state = Forest
-    _limits = (*TREE_LIMITS, "Single trees are rough, each with a part of the rows or of epsilon; use their average.")
+    _limits = (
+        *TREE_LIMITS,
+        "A single tree is inaccurate, because it has a part of the rows or of epsilon; use the average of all trees.",
+    )
 
     @property
     def _model(self) -> Forest:

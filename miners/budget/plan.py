@@ -168,8 +168,8 @@ def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequenc
     sentences = list(hopes)
     before = _fitted_on.get(miner)
     if before is not None and before() is handle and not reuse:
-        already = f"this {type(miner).__name__} is fitted on this handle already"
-        sentences.insert(0, f"{already}, and fitting it again costs an epsilon of {cost} again.")
+        already = f"this {type(miner).__name__} is already fitted on this handle"
+        sentences.insert(0, f"{already}, and another fit costs an epsilon of {cost} again.")
     if sentences:
         frame, level = sys._getframe(), 1
         while frame.f_back is not None and frame.f_globals["__name__"].startswith("miners."):
@@ -199,7 +199,7 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
     leaf = rows / leaves
     if leaf * math.sqrt(trees) >= CLEAR * noise:
         return ()
-    room = f"with {'about' if known else 'at most'} {rows:,} rows an even leaf has {rows_text(leaf)} of them"
+    room = f"with {'about' if known else 'at most'} {rows:,} rows an average leaf has {rows_text(leaf)} of them"
     against = f"against noise of about {rows_text(noise)} rows in each count"
     return (f"{room}, {against}; take fewer or shallower trees, or a larger `epsilon`.",)
 
@@ -221,7 +221,7 @@ def rare_classes(
         for value, count, each in zip(classes, rows, rare, strict=True)
         if each
     )
-    return f"`{target}` has too few rows of {named}: predicted shares may be off by more than a factor of two."
+    return f"`{target}` has too few rows of {named}: predicted probabilities may be wrong by more than a factor of two."
 
 
 def loss_text(loss: Fraction) -> str:
@@ -292,7 +292,7 @@ def spread(epsilon: Epsilon, weights: Sequence[int]) -> tuple[Epsilon, ...]:
     shares.append(epsilon - sum(shares, ZERO))
     if min(shares) < SMALLEST:
         raise QueryError(
-            f"an epsilon of {epsilon} is too small to be spread over {whole:,} shares of at least {SMALLEST} each; "
+            f"an epsilon of {epsilon} is too small to be divided into {whole:,} shares of at least {SMALLEST} each; "
             "use a larger `epsilon` or ask for less."
         )
     return tuple(shares)
@@ -471,7 +471,7 @@ class Recipe:
         """Returns the last step of a node of ``level`` that is not split; see ``left``."""
         classes = self.leaf_step(StepName.CLASSES)
         epsilon = self.left(level, asked) if self.spends_rest else classes.epsilon
-        question = replace(classes.question, asked="or, where that is too small, once more: its classes")
+        question = replace(classes.question, asked="its classes, if it is too small for a split")
         return Step(question, level, epsilon)
 
     def worded(self, name: StepName, asked: str) -> Recipe:
@@ -488,7 +488,7 @@ def _cost(steps: Iterable[Step]) -> Epsilon:
 
 
 UNSEEDED = (
-    "random_state is not given, so another fit draws other questions and finds no paid answers; give a number "
+    "random_state is not given, so a second fit draws other queries and finds no paid answers; give a number "
     "beside reuse=True."
 )
 
@@ -525,7 +525,7 @@ class Bill:
         elif isinstance(error, KeyboardInterrupt):
             with suppress(PinqError):
                 paid = f"The answers so far have cost epsilon {loss_text(self._spent())}."
-                error.add_note(f"{paid} The same call with reuse=True takes them at no cost and goes on.")
+                error.add_note(f"{paid} The same call with reuse=True uses them at no cost and continues.")
 
     def _spent(self) -> Fraction:
         return Exact(self._handle.budget.spent - self._before)

@@ -315,8 +315,8 @@ def _most_dependent(handle: PrivateQueryable, task: ContextTask, target: str, sh
 
 
 ONE_TABLE = (
-    "a table of two attributes is asked once where each is in the other's context; "
-    "then the others get more of the budget."
+    "if two attributes are in each other's context, their table is queried once; "
+    "the other tables then get more of the budget."
 )
 
 
@@ -336,7 +336,7 @@ def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
     )
     notes = [ONE_TABLE] if task.table_epsilon else []
     if left_out:
-        notes.append(f"left out, for they have a single declared value: {', '.join(left_out)}.")
+        notes.append(f"left out, because they have a single declared value: {', '.join(left_out)}.")
     return Plan(title, tuple(lines), task.total.exact, tuple(notes), _warnings(task, lines[-1].noise or 0.0, rows))
 
 
@@ -352,7 +352,7 @@ def _selection_lines(task: ContextTask) -> list[PlanLine]:
         return []
     pairs = len(task.selection_pairs)
     noise = _deviation(task, cost // pairs)
-    return [PlanLine(0, "tables of pairs, to find contexts by", "noisy_count", pairs, cost.exact, noise)]
+    return [PlanLine(0, "tables of pairs, to find contexts", "noisy_count", pairs, cost.exact, noise)]
 
 
 def _table_lines(task: ContextTask) -> list[PlanLine]:
@@ -377,7 +377,7 @@ def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:
     return (
         f"with at most {rows:,} rows, the cells of a table of the widest target hold about "
         f"{rows_text(rows / (largest * other))} rows, and the noise of each is ±{rows_text(noise)}: "
-        "distances between its rarer values say little. "
+        "distances between its rare values are unreliable. "
         "A larger `epsilon`, fewer targets or a smaller `k` helps.",
     )
 

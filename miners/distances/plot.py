@@ -102,7 +102,7 @@ def plot_context(context: Mapping[str, Sequence[str]], ax: Axes | None) -> Axes:
     ax.set_aspect("equal")
     ax.set_axis_off()
     ax.set_title(
-        "an arrow leads to what a value's distance is computed from; blue ones go both ways", fontsize=8, color=PALE
+        "an arrow leads to a member of an attribute's context; blue arrows go both ways", fontsize=8, color=PALE
     )
     return ax
 
@@ -160,8 +160,8 @@ def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
 
 SHOWN_FRAMES, SHOWN_VALUES = 3, 20  # frames in a notebook's view, and the largest of them
 LIMITS = (
-    "Values are near where other columns of this table go alike with them; that is no judgement of what they mean.",
-    "Distances of rare values are mostly noise, shrunk towards those of a value that goes with everything alike.",
+    "Two values are near if their rows are similar in other columns of this table; their meanings may differ.",
+    "Distances of rare values are mostly noise, and shrunk towards those of a value without relations.",
 )
 
 

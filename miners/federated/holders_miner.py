@@ -22,7 +22,7 @@ from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
 W = TypeVar("W")
-DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
+DISJOINT = "the holders' people are disjoint: the fit costs the total at each holder, in its own policy's terms."
 
 StrategyName = Literal["turns", "noisy_counts", "secure"]
 STRATEGIES = get_args(StrategyName)

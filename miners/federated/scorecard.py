@@ -282,13 +282,13 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         yield DISJOINT
         if self.strategy == "turns" and holders > 1:
             yield (
-                "each step's attribute is chosen by one holder, in turns by noisy sizes; shown is what one pays that "
-                "chooses every time, and of several each pays more for the fewer choices that are its own."
+                "one holder chooses the attribute of each step, in turns by noisy sizes; the plan shows the cost for a "
+                "single holder, which chooses every time; several holders pay more for each of their fewer choices."
             )
         if self.strategy == "secure":
             yield (
-                "noise is that of one holder; where c of m parties may pool what they drew, its variance is "
-                "m / (m - c) times what is shown. Rounding to whole units adds a thirty-second."
+                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
+                "m / (m - c) times as large. Rounding to whole units adds 1/32."
             )
 
 

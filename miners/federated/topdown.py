@@ -639,27 +639,27 @@ class FederatedTopDown(HoldersTreeMiner):
         yield DISJOINT
         if self.strategy == "turns" and holders > 1:
             yield (
-                "each level is chosen by one holder, which pays for that one; who has paid for fewer levels "
-                "has more left for the leaves."
+                "one holder chooses the splits of each level and pays for it; a holder that paid for fewer "
+                "levels has more left for the leaves."
             )
             yield (
-                "the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size "
-                "would be asked."
+                "the levels are distributed in proportion to noisy sizes; the plan shows the queries to "
+                "holders of equal size."
             )
         if self.strategy == "secure":
             yield (
-                "noise is that of one holder; where c of m parties may pool what they drew, its variance is "
-                "m / (m - c) times what is shown."
+                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
+                "m / (m - c) times as large."
             )
         if self.strategy != "turns":
             yield (
-                f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that "
+                f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf gets all that "
                 "its path has left."
             )
         if self.max_depth is not None and depth < self.max_depth:
             yield (
-                f"no more than {many(depth, 'level')} of splits are planned: with more a full tree splits "
-                "more than max_nodes, or epsilon is too thin."
+                f"no more than {many(depth, 'level')} of splits are planned: a deeper full tree splits "
+                "more than max_nodes, or has too little epsilon for a node."
             )
         if self.max_depth is None:
             yield default_depth_note(depth)
@@ -669,7 +669,7 @@ class FederatedTopDown(HoldersTreeMiner):
         problem, leaves = work.problem, work.steps()[-1]
         if not leaves.level and self.max_depth is None:
             facts = f"at epsilon {problem.epsilon} and at most {problem.schema.max_rows:,} rows"
-            lost = "no level of splits stands out of the noise, so all rows get one prediction"
+            lost = "noise hides every level of splits, so all rows get one prediction"
             return (f"{facts} {lost}; a larger `epsilon` is needed for any split.",)
         if self.strategy != "turns":  # best-first growth stops by itself
             return ()

@@ -96,7 +96,7 @@ def _sums(values: np.ndarray, parents: np.ndarray, below: np.ndarray) -> np.ndar
 
 
 def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns which nodes' rows cannot be told from zero, shape (nodes,); never the root's.
+    """Returns which nodes have no more rows than their noise, shape (nodes,); never the root.
 
     A node is drowned where its counts add up to no more than the standard deviation of the noise in
     that sum, and wherever its parent is drowned. Where counts are taken as they are, it is drowned

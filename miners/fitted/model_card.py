@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 LEFT = "style='text-align:left'"
 GENERAL = (
-    "Epsilon bounds what anybody can learn of one {unit} from this model; it does not say how right the model is.",
-    "It was learned from noisy answers: fitted again it would differ, most where few rows were.",
-    "What else was released of the same table is not in this epsilon; the data provider's audit has the sum.",
+    "Epsilon bounds the knowledge that anybody can gain about one {unit} from this model; it says nothing about "
+    "the model's accuracy.",
+    "It was learned from noisy answers. Another fit would differ, mostly for rare values.",
+    "Other releases of the same table are not in this epsilon; the data provider's audit has the sum.",
     "What the policy does to rows before they are counted (bounds, undeclared values, rows of one unit) is in the "
     "model too.",
 )
@@ -130,7 +131,7 @@ def model_card(
 
 
 def _difference(left: Fraction) -> str:
-    return "" if left <= 0 else f"; {loss_text(left)} less than planned: answers paid before, or not needed"
+    return "" if left <= 0 else f"; {loss_text(left)} less than planned: answers that were paid before, or not needed"
 
 
 def _factor(epsilon: Fraction) -> str:
@@ -173,7 +174,7 @@ class Reliability:
             label: Of which class.
         """
         if not len(shares):
-            raise QueryError("there is no row to judge shares by.")
+            raise QueryError("there is no row for a comparison of probabilities.")
         # In ten bins .37 is in bin 3, and 1 in bin 9, the last.
         number = np.minimum((shares * bins).astype(int), bins - 1)
         rows = np.bincount(number, minlength=bins)

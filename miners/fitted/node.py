@@ -292,7 +292,7 @@ def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> t
     depths = [0] + [-1] * (len(nodes) - 1)  # -1 until a parent names the node as its child
     for index, node in enumerate(nodes):
         if depths[index] < 0:
-            raise QueryError(f"node {index} of the tree is nobody's child.")
+            raise QueryError(f"node {index} of the tree has no parent.")
         _check_numbers(index, node, target)
         _check_split(index, node, schema, target)
         for child in node.children:
@@ -368,7 +368,7 @@ def read_stored(
     try:
         json.dumps(params, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
-        raise QueryError(f"`params` of a stored {name} have a value that JSON has not: {error}.") from None
+        raise QueryError(f"`params` of a stored {name} have a value that JSON does not allow: {error}.") from None
     cost: Any = stored.get("cost")
     # A fit whose questions were all paid for before costs nothing.
     return stored, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact

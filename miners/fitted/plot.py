@@ -273,7 +273,9 @@ def _header(pen: _Pen, picture: Sketch) -> None:
     """Draws the title, a line of explanation, and which colour is which class."""
     y = MARGIN + 0.58
     pen.write(MARGIN, MARGIN + 0.12, picture.title, TITLE)
-    pen.write(MARGIN, MARGIN + 0.36, "numbers are noisy row counts; ± holds the true one in 95 % of cases", NOTE, PALE)
+    pen.write(
+        MARGIN, MARGIN + 0.36, "numbers are noisy row counts; ± contains the true count in 95 % of cases", NOTE, PALE
+    )
     *starts, after = _legend(picture)
     for number, (name, x) in enumerate(zip(picture.classes, starts, strict=False)):
         pen.box(x, y - 0.06, 0.12, 0.12, colour(number))

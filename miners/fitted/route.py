@@ -205,7 +205,7 @@ def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarr
         found = {
             f"no number as `{name}`": known & np.isnan(numbers),
             f"no `{name}`, of which no value may be missing": ~known & (not numeric.nullable),
-            f"a `{name}` far outside its bounds, which counts as the nearer one": np.abs(numbers - (low + high) / 2)
+            f"a `{name}` far outside its bounds, which counts as the nearer bound": np.abs(numbers - (low + high) / 2)
             > 1.5 * (high - low),
         }
     return [f"{rows.sum():,} of {len(codes):,} rows have {what}" for what, rows in found.items() if rows.any()]

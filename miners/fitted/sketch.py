@@ -278,7 +278,7 @@ def _legend(picture: Sketch) -> str:
         for number, name in enumerate(picture.classes[:CLASSES])
     ]
     more = [f"and {len(picture.classes) - CLASSES} more"] if len(picture.classes) > CLASSES else []
-    meaning = "numbers are noisy row counts; &#177; holds the true one in 95 % of cases"
+    meaning = "numbers are noisy row counts; &#177; contains the true count in 95 % of cases"
     note = f'<FONT POINT-SIZE="10" COLOR="{PALE}">{meaning}</FONT>'
     classes = f'<FONT POINT-SIZE="12">{"&nbsp;&nbsp;&nbsp;".join(boxes + more)}</FONT>'
     title = f"<B>{_words(picture.title, 120)}</B>"

@@ -266,8 +266,8 @@ def faint_of(trees: Sequence[Tree]) -> tuple[str, ...]:
     target = trees[0].target
     if not trees[0].classes:
         return (
-            f"the mean of `{target}` can hardly be told from an end of its range beside noise: the range is too wide "
-            "for this epsilon, and predictions may be far off; narrower bounds, or a larger `epsilon`, are needed.",
+            f"the mean of `{target}` can hardly be distinguished from an end of its range. The range is too wide for "
+            "this epsilon, and predictions may be far off; narrower bounds, or a larger `epsilon`, are needed.",
         )
     return (rare_classes(target, trees[0].classes, rows, noise, faint),)
 
@@ -380,7 +380,7 @@ class Tree:
     def drowned(self) -> np.ndarray:
         """Returns which nodes predict what their parent predicts, shape (nodes,).
 
-        Their rows cannot be told from zero. Pictures mark them "as above".
+        Noise hides whether they have any rows. Pictures mark them "as above".
         """
         return _read_only(drowned(*self._counted) & (self.shares != "moments"))
 

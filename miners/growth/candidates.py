@@ -197,7 +197,7 @@ def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: E
 
 def default_depth_note(depth: int) -> str:
     """Says where a depth comes from that nobody gave."""
-    return f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use."
+    return f"max_depth is not given; {depth} follows from epsilon, max_rows and the attributes."
 
 
 def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> float:

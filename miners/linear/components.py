@@ -175,8 +175,8 @@ class PCA(LinearMiner):
 
     _state = Components
     _limits = (
-        "Rows far from the mean count less, and numbers beyond some deviations as these.",
-        "A component of little variance is made of noise.",
+        "Rows far from the mean count less, and numbers are clamped at some standard deviations.",
+        "A component with little variance is mostly noise.",
     )
     _estimator_type = "transformer"
 
@@ -242,7 +242,7 @@ class PCA(LinearMiner):
 
     def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise alone has components of variance {edge:,.1f} at {rows:,} rows, where a column has 1: take "
+            f"noise alone makes components of variance {edge:,.1f} at {rows:,} rows, where a column has 1: take "
             "fewer `attributes`, or a larger `epsilon`."
         )
 

@@ -238,8 +238,8 @@ class LinearDiscriminant(Classifier, LinearMiner):
 
     _state = Gaussians
     _limits = (
-        "Classes are normal clouds: what bends, or falls into several clouds, is not learned.",
-        "Numbers beyond some deviations from the mean count as these.",
+        "Classes are normal distributions: classes with a bent shape, or in several clusters, are not learned.",
+        "Numbers are clamped at some standard deviations from the mean.",
     )
 
     def _checked(self, schema: Schema, target: str) -> Work:
@@ -274,13 +274,13 @@ class LinearDiscriminant(Classifier, LinearMiner):
         return *scales, sums, products
 
     def _notes(self, work: Work) -> tuple[str, ...]:
-        shape = "each class has a shape of its own." if work.shape == "own" else "all classes share one shape."
+        shape = "each class has its own covariance." if work.shape == "own" else "all classes share one covariance."
         return (*super()._notes(work), shape)
 
     def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise in the products of at most {rows:,} rows is {edge:,.1f} times a column's variance: how columns "
-            "go together cannot be told from it; take fewer `attributes`, a larger `epsilon`, or a Scorecard."
+            f"noise in the products of at most {rows:,} rows is {edge:,.1f} times a column's variance and hides "
+            "the correlations of columns; take fewer `attributes`, a larger `epsilon`, or a Scorecard."
         )
 
 

@@ -34,7 +34,7 @@ Shape = Literal["regression", "components", "pooled", "each", "own"]
 REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
     # Shares of epsilon, in the order of the questions, and from where on noise hides too much: its largest
     # eigenvalue in variances of a column. By experiments on three tables and made-up ones (docs/linear.md).
-    "regression": ((4, 6, 15, 75), 1.0),  # where the target lies, twice; scales; products
+    "regression": ((4, 6, 15, 75), 1.0),  # range of the target, twice; scales; products
     "components": ((15, 85), 1.0),  # scales, products
     "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows
     "each": ((15, 85), 0.2),  # scales, products of each class
@@ -203,7 +203,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
         return *([scale_line(work.schema, work.columns, work.shares[0])] if work.norm.numeric else ()), products
 
     def _notes(self, work: Work) -> tuple[str, ...]:
-        return ("noise of products is in squares of a column's deviation.",)
+        return ("the noise of products is in units of a column's variance.",)
 
     def _warnings(self, work: Work, rows: int | None) -> tuple[str, ...]:
         expected = work.schema.max_rows if rows is None else rows

@@ -250,8 +250,8 @@ class LinearRegression(Regressor, LinearMiner):
 
     _state = RegressionLine
     _limits = (
-        "Only what adds up along straight lines is learned; products and bends of columns are not.",
-        "Rows far from the mean count less, and numbers beyond some deviations as these.",
+        "Only linear, additive effects are learned; interactions and curves are not.",
+        "Rows far from the mean count less, and numbers are clamped at some standard deviations.",
     )
 
     @property
@@ -303,7 +303,7 @@ class LinearRegression(Regressor, LinearMiner):
         parts = bind(objective.base_parts, schema).size
         where = [
             PlanLine(0, asked, "noisy_count", parts, share.exact, standard_deviation(count_scale(schema, share)))
-            for asked, share in zip(("where the target lies", "the same, nearer"), work.shares, strict=False)
+            for asked, share in zip(("range of the target", "range of the target, finer"), work.shares, strict=False)
         ]
         asked = "products of columns and target"
         products = product_line(schema, work.norm, "all", asked, work.shares[3])
@@ -311,6 +311,6 @@ class LinearRegression(Regressor, LinearMiner):
 
     def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise in the products hides {edge * rows:,.0f} rows, of at most {rows:,} rows: coefficients are pulled "
-            "to 0, and their intervals are about the prior; take fewer `attributes`, or a larger `epsilon`."
+            f"noise in the products equals {edge * rows:,.0f} rows, in a table of at most {rows:,} rows: coefficients "
+            "shrink to 0, and their intervals are those of the prior; take fewer `attributes`, or a larger `epsilon`."
         )

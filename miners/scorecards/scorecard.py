@@ -142,7 +142,7 @@ class CardFit:
         target = self.objective.target
         cells = [self._size(spec) for spec in self.specs]
         start = self._size(self.objective.base_parts)
-        texts = [f"rows by `{target}`"] + [f"rows by `{target}`, where these are"] * (len(self.shares.bases) - 1)
+        texts = [f"rows by `{target}`"] + [f"rows by `{target}`, in finer cells"] * (len(self.shares.bases) - 1)
         schema = self.objective.schema
         lines = [count_line(schema, text, start, each) for text, each in zip(texts, self.shares.bases, strict=True)]
         if self.shares.tables:
@@ -161,7 +161,7 @@ class CardFit:
         if step.choice is not None:
             # A score may rise or fall, so the scale of a choice's noise is twice that of a sum.
             noise = None if unit is None else 2 * self.objective.scale(step.choice)
-            asked = f"attribute to mend, of {len(self.specs):,}"
+            asked = f"attribute to improve, of {len(self.specs):,}"
             lines.append(PlanLine(number, asked, "exp_mech", 1, step.choice.exact, noise, unit or ""))
         noise = None if unit is None else standard_deviation(self.objective.scale(step.sums))
         lines.append(PlanLine(number, "gradients of its cells", "noisy_sum", cells, step.sums.exact, noise, unit or ""))
@@ -194,8 +194,8 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
 
     _other: ClassVar[str]  # the miner of the other kind of target
     _limits = (
-        "Points add up: what attributes say only together is not learned.",
-        "On small tables noise shrinks points, and probabilities lean to the middle.",
+        "Points add up: effects of attributes that act only together are not learned.",
+        "On small tables noise shrinks points, and probabilities move towards the middle.",
     )
 
     def to_frame(self) -> pd.DataFrame:
@@ -268,7 +268,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         return CardFit(objective, specs, coarse, self._shares(epsilon, objective, len(specs), steps))
 
     def _default_steps(self, objective: Objective, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps public facts let expect to be of use."""
+        """Returns the number of useful steps, by public facts."""
         return objective.steps(epsilon, attributes)
 
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
@@ -303,11 +303,11 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         return tuple(card_fit.lines())
 
     def _notes(self, card_fit: CardFit) -> tuple[str, ...]:
-        notes = ["all questions are asked of the same rows, so their losses add up."]
+        notes = ["all queries concern the same rows, so their costs add up."]
         if self.steps is None:
             notes.append(
-                f"steps is not given; {len(card_fit.shares.steps)} is what epsilon, max_rows and the target's "
-                "classes let expect to be of use."
+                f"steps is not given; {len(card_fit.shares.steps)} follows from epsilon, max_rows and the "
+                "target's classes."
             )
         return tuple(notes)
 
@@ -318,7 +318,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         if not shares.steps and not shares.tables:
             return (
-                f"at epsilon {epsilon} and at most {schema.max_rows:,} rows no points can be told from noise, so every "
+                f"at epsilon {epsilon} and at most {schema.max_rows:,} rows noise hides all points, so every "
                 f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
             )
         noise = card_fit.cell_noise
@@ -327,7 +327,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         bound = "at most" if rows is None else "about"
         return (
             f"at epsilon {epsilon} and {bound} {expected:,} rows the noise in each cell is about {rows_text(noise)} "
-            "rows, as many as there are; take fewer `steps`, fewer `attributes`, or a larger `epsilon`.",
+            "rows, as many as all rows; take fewer `steps`, fewer `attributes`, or a larger `epsilon`.",
         )
 
 

@@ -62,7 +62,7 @@ def rule(card: Card) -> str:
         doubled = f"every {DOUBLES} points double the odds of `{card.headings[0]}`"
         return f"Add the points of all attributes to the start; {doubled}."
     return (
-        "Add the points of all attributes to the start, for each class by itself; "
+        "Add the points of all attributes to the start, separately for each class; "
         f"a class with {DOUBLES} points more than another is twice as likely."
     )
 
@@ -110,7 +110,7 @@ def _ladder(card: Card) -> Iterator[str]:
 
 def html(card: Card) -> str:
     """Returns the card as tables that open and close, one for each attribute."""
-    intro = f"{escape(heading(card))}<br><small>{escape(rule(card))} ± holds two standard deviations.</small>"
+    intro = f"{escape(heading(card))}<br><small>{escape(rule(card))} ± is two standard deviations.</small>"
     tables = [_table(card, term, number < OPEN) for number, term in enumerate(card.ranked[:MAX_HTML])]
     start = ", ".join(_number(card, value, signed=False) for value in card.start)
     more = f"<p>and {len(card.terms) - MAX_HTML:,} more</p>" if len(card.terms) > MAX_HTML else ""
@@ -194,7 +194,7 @@ def _caption(card: Card) -> str:
         return f"what is added to the prediction, in units of {card.target}; bars: two standard deviations"
     if len(card.base) == 1:
         return f"points; every {DOUBLES} double the odds of {card.headings[0]}; bars: two standard deviations"
-    return f"points of each class; {DOUBLES} more are twice as likely; white where not told from 0"
+    return f"points of each class; {DOUBLES} more are twice as likely; white: not distinguishable from 0"
 
 
 def _panel(ax: Axes, card: Card, term: Term) -> None:

@@ -296,9 +296,9 @@ class SyntheticTable:
 
     def _inferred(self, columns: int) -> str:
         if columns > 2:
-            return "inferred, and a relation that only so many columns have together is not in the model."
+            return "inferred; relations that exist only among this many columns together are not in the model."
         if self.error is None:
-            return "inferred; how far it is off was not measured."
+            return "inferred; its error was not measured."
         return (
             f"tables of two columns that were not measured have at most about {self.error:.1%} of rows in a wrong "
             "cell (quadratic mean, 90 % confidence)."
@@ -581,8 +581,8 @@ class Synthesizer(Kept):
 
     _state = SyntheticTable
     _limits = (
-        "A relation that three or more columns have only together is not in the model.",
-        "Numbers lie evenly within their cell.",
+        "Relations that exist only among three or more columns together are not in the model.",
+        "Numbers are uniform within their cell.",
     )
 
     def fit(
@@ -632,7 +632,10 @@ class Synthesizer(Kept):
         """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
         work = self._checked(schema, target)
         title = f"Synthesizer of {many(len(work.specs), 'column')} and of their {many(len(work.pairs), 'pair')}"
-        notes = ("a round that teaches less than its noise doubles the cost of later ones, so rounds may be fewer.",)
+        notes = (
+            "a round that improves the model by less than its noise doubles the cost of later rounds, so there may "
+            "be fewer.",
+        )
         return Plan(title, tuple(self._lines(work)), work.total.exact, notes, self._warnings(work, rows))
 
     def sample(self, rows: int | None = None, *, random_state: int | None = None) -> pd.DataFrame:
@@ -684,7 +687,7 @@ class Synthesizer(Kept):
         choice, table = _divided(purchase.round)
         rounds = purchase.rounds.nano // purchase.round.nano
         largest = max(map(purchase.cells, purchase.pairs))
-        pairs = f"the pair that fits worst, of {len(purchase.pairs):,}, at most {many(rounds, 'time')}"
+        pairs = f"pair that the model fits worst, of {len(purchase.pairs):,}, at most {many(rounds, 'time')}"
         yield PlanLine(1, pairs, "exp_mech", 1, (choice * rounds).exact, None, "")
         yield self._counts(purchase, "rows in its cells", largest, purchase.rounds - choice * rounds, table)
         if purchase.checks:

@@ -198,9 +198,9 @@ def margin_frame(cells: pd.DataFrame, kept: Kept, margin: CountCells) -> pd.Data
 
 
 Margins = bool | Literal["asked"]
-ASKED = "each margin was asked by itself, at an equal share of epsilon, so sums of cells differ from it by noise"
+ASKED = "each margin was queried separately, at an equal fraction of epsilon, so sums of cells differ from it by noise"
 CONSISTENT = (
-    "cells and margins were moved to the nearest ones that agree; intervals are those of the counts as asked, widened "
+    "cells and margins were moved to the nearest ones that agree; intervals are those of the queried counts, widened "
     "where a number was moved out"
 )
 MARGINS = "margins are the sums of the cells, so they agree with them; their intervals are wider than a count's"

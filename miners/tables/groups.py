@@ -310,8 +310,8 @@ def correlation(
     lines.append(product_line(schema, norm, "all", "products of columns", products))
     Coordinates.unasked(schema, names).products().check(schema)
     notes = (
-        "rows far from the mean count less, and numbers beyond some deviations as these: intervals account for "
-        "noise alone.",
+        "rows far from the mean count less, and numbers are clamped at some standard deviations; intervals "
+        "account for noise alone.",
     )
     title = f"correlation of {', '.join(names)}"
 

@@ -38,7 +38,7 @@ class C45Best(GreedyStrategy):
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
-        asked = f"best split by {many(self.attributes, 'attribute')}, cuts and groups included"
+        asked = f"best split by {many(self.attributes, 'attribute')}, with cuts and groups"
         split = self.choice_question(StepName.SPLIT, asked, LEAF_SHARE - 1)
         # Three levels weigh 5 each and the leaf 3: a sixth of 18.
         return [[split]] * self.depth, [self.classes_question("each leaf", max(1, self.depth))]

@@ -83,7 +83,7 @@ class ForestStrategy(TreeStrategy):
             return recipe
         # How many rows are enough follows from the noise in the leaves, hence from their price.
         rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
-        return recipe.worded(StepName.STOP, f"which splits have rows enough, about {rows:,} and more")
+        return recipe.worded(StepName.STOP, f"splits with enough rows, about {rows:,} and more")
 
     def _stop_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         return math.sqrt(2) * PATH_LOSS * count_scale(self.schema, epsilon), "rows"
@@ -146,16 +146,16 @@ class ForestMiner(TreeMiner[ForestStrategy]):
     def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
         if strategies[0].trees > 1:
             return (
-                f"each row's coin puts it into one of {strategies[0].trees} shards, a tree each; shards are disjoint, "
-                "as the nodes of a level are, so a level of the forest costs what one node costs.",
+                f"each row is in one of {strategies[0].trees} random shards, one for each tree; shards and the nodes "
+                "of a level are disjoint, so a level of the forest costs as much as one node.",
             )
         if len(strategies) > 1:
             return (
-                f"all {len(strategies)} trees see all rows, one after the other, so each costs its part of the total; "
-                "a line stands for all of them.",
+                f"all {len(strategies)} trees use all rows, so each costs its part of the total; a line of the plan "
+                "shows all of them.",
             )
         return (
-            "the nodes of a level are disjoint, so a level costs what one node costs; each path from the root to a "
+            "the nodes of a level are disjoint, so a level costs as much as one node; each path from the root to a "
             "leaf costs the total.",
         )
 
@@ -168,7 +168,7 @@ class ForestMiner(TreeMiner[ForestStrategy]):
         if strategy.recipe.depth == 0 and self.max_depth is None:
             return (
                 f"at epsilon {strategy.problem.epsilon} and at most {strategy.schema.max_rows:,} rows the budget "
-                "carries no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
+                "supports no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
             )
         leaves = 2**strategy.recipe.depth * strategy.trees
         noise = noise_of(strategy.schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
@@ -316,7 +316,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
 
 
 class RandomSplits(ForestStrategy):
-    """Splits that are drawn blindly, and cost nothing."""
+    """Random splits, which cost nothing."""
 
     def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns nothing: a node is asked nothing."""
@@ -361,8 +361,8 @@ class RandomForest(ForestMiner):
             return super()._notes(strategies)
         return (
             *super()._notes(strategies),
-            "splits are drawn blindly: where one class is much more frequent, expect that class for all rows; "
-            "DiffPC45 looks.",
+            "splits are random: if one class is much more frequent, expect this class for all rows; "
+            "DiffPC45 selects its splits.",
         )
 
 

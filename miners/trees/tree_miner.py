@@ -116,7 +116,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         lines: list[PlanLine] = []
         for look, loss in enumerate(problem.looks):
             bins = bind(TargetRange(problem.schema, str(problem.target)).parts, problem.schema).size
-            where = ", where these are" if look else ""
+            where = ", in finer cells" if look else ""
             lines.append(count_line(problem.schema, f"rows by `{problem.target}`{where}", bins, loss))
         for level in range(recipe.depth):
             together = list(zip(*(strategy.recipe.levels[level] for strategy in strategies), strict=True))
@@ -171,7 +171,7 @@ def _with_looks(schema: Schema, epsilon: Epsilon) -> tuple[Epsilon, ...]:
 
 
 def _located(strategies: Sequence[S], handle: PrivateQueryable) -> Sequence[S]:
-    """Asks where the target lies; returns the strategies that clamp it to that range."""
+    """Asks range of the target; returns the strategies that clamp it to that range."""
     problem = strategies[0].problem
     if not problem.looks:
         return strategies
@@ -287,7 +287,7 @@ class Published(GreedyStrategy):
     textbook = True
     spends_rest = False
     noise_factor = 1.0
-    disjoint_note = "a tree all of whose leaves are reached early costs less."
+    disjoint_note = "a tree whose leaves are all early costs less."
 
     def default_depth(self) -> int:
         """Returns the depth of the paper's experiments."""
@@ -386,7 +386,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
     def _notes(self, strategies: Sequence[GreedyStrategy]) -> tuple[str, ...]:
         strategy = strategies[0]
         depth = strategy.recipe.depth
-        note = f"the nodes of a level are disjoint, so a level costs what one node costs; {strategy.disjoint_note}"
+        note = f"the nodes of a level are disjoint, so a level costs as much as one node; {strategy.disjoint_note}"
         if self.max_depth is None:
             return (note, default_depth_note(depth))
         if depth < self.max_depth:
@@ -402,7 +402,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         carried = strategy.levels_carried(expected)
         if depth == 0 and self.max_depth is None:
             return (
-                f"at epsilon {strategy.epsilon} and at most {schema.max_rows:,} rows the budget carries no "
+                f"at epsilon {strategy.epsilon} and at most {schema.max_rows:,} rows the budget supports no "
                 "split, so every row is predicted the most frequent class; a larger `epsilon` is needed for any split.",
             )
         if carried >= depth:
@@ -413,9 +413,9 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         bound = "at most" if rows is None else "about"
         advice = "a larger `epsilon` is needed for any split"
         if carried:
-            advice = f"depth {carried} is what the budget carries"
+            advice = f"depth {carried} is the largest that the budget supports"
         return (
             f"at epsilon {strategy.epsilon} and {bound} {expected:,} rows a depth-{depth} tree over "
-            f"{many(strategy.attributes, 'attribute')} expects {average} rows in a node that is split last, where "
-            f"noise of about {rows_text(noise)} {unit} decides; {advice}.",
+            f"{many(strategy.attributes, 'attribute')} expects {average} rows in a node of the last splits, "
+            f"against noise of about {rows_text(noise)} {unit}; {advice}.",
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``PublicRows`` makes a miner learn from rows that anybody may see.
+"""``PublicRows`` makes a miner learn from public rows.
 
-So scikit-learn's cross-validation and searches can compare settings on them.
+scikit-learn's cross-validation and searches can compare settings on them.
 """
 
 from __future__ import annotations

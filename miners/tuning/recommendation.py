@@ -43,7 +43,7 @@ MOSTLY = 0.5  # of the attributes: more numeric ones make a table one for trees
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
 SCARCE_ROWS = 50  # for each attribute: with no more, points of all say more than the few that a tree asks
 CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
-NOTE = "By public facts alone: columns, classes, max_rows and epsilon. What the rows say may differ."
+NOTE = "By public facts alone: columns, classes, max_rows and epsilon. The rows may behave differently."
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
     """Returns the name of the recommended miner, and why."""
     if not facts.classes:
         return "ScorecardRegressor", (
-            "a number is predicted; points that add up were ahead of trees on every number measured but one."
+            "a number is predicted; points that add up were ahead of trees on every measured table but one."
         )
     # Rows are so few for each attribute that all together say the most.
     if facts.rows <= SCARCE_ROWS * facts.attributes and facts.size >= CLEAR * facts.attributes:
@@ -177,16 +177,16 @@ def _choice(facts: Facts) -> tuple[str, str]:
         )
     if facts.numeric > MOSTLY * facts.attributes:
         return "DiffPC45", (
-            "most attributes are numeric, for which a tree finds cut points of its own; a card has only cells of "
+            "most attributes are numeric, for which a tree finds its own cut points; a scorecard has only cells of "
             "equal width and round numbers."
         )
     # A tree can look at all attributes together and still has rows in its leaves.
     if facts.attributes <= FEW and facts.size >= PLENTY * facts.classes:
         return "DiffPC45", (
-            f"at most {FEW} attributes and {PLENTY:,.0f} rows times epsilon a class: a tree can combine all of them."
+            f"at most {FEW} attributes and {PLENTY:,.0f} rows times epsilon a class: a tree can combine all attributes."
         )
     return "Scorecard", (
-        "most attributes are categorical, and what their values say adds up more often than not; "
+        "most attributes are categorical, and the effects of categories usually add up; "
         "points need fewer rows than a tree, which halves them at every level."
     )
 
@@ -194,15 +194,15 @@ def _choice(facts: Facts) -> tuple[str, str]:
 def _considered(facts: Facts, epsilon: EpsilonLike) -> list[Alternative]:
     """Returns the miners that fit the target."""
     uses: dict[type[Recommended], str] = {
-        ScorecardRegressor: "where attributes add up; a page to print",
-        LinearRegression: "where people need coefficients and errors, or numeric columns act along straight lines",
-        DiPriMeTreeRegressor: "where attributes act together, and rows are many",
+        ScorecardRegressor: "if attributes add up; a page to print",
+        LinearRegression: "if people need coefficients with errors, or effects of numeric columns are linear",
+        DiPriMeTreeRegressor: "if attributes act together, and there are many rows",
     }
     if facts.classes:
         uses = {
-            Scorecard: "where attributes add up, or shares will be used as such; a page to print",
-            DiffPC45: "where attributes act together: rules, positions, sensors; numeric columns",
-            LinearDiscriminant: "many numeric columns that correlate, and several classes: measurements, images",
+            Scorecard: "if attributes add up, or probabilities are needed; a page to print",
+            DiffPC45: "if attributes act together: rules, positions, sensors; numeric columns",
+            LinearDiscriminant: "many correlated numeric columns and several classes: measurements, images",
         }
-    uses[Synthesizer] = "where one fit is to serve several targets, or a model of another library"
+    uses[Synthesizer] = "if one fit serves several targets, or a model of another library"
     return [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]

@@ -131,7 +131,7 @@ def made_up_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -
 
 def _table(schema: Schema, codes: Mapping[str, np.ndarray], random: np.random.Generator) -> pa.Table:
     """Returns rows with these codes as an Arrow table."""
-    arrow = optional("pyarrow", "provider", "Making up rows needs the provider's side")
+    arrow = optional("pyarrow", "provider", "Dummy rows need the provider's side")
     columns = {}
     for name, own in codes.items():
         column = schema.numeric_columns.get(name)
@@ -158,7 +158,10 @@ Advance = Callable[[str, int, int], None]
 Trial = Callable[[Learner, float], float]
 """Returns the accuracy of a copy of the miner that learned with an epsilon from the rows of one rule."""
 STANDARD_ERRORS = 2.0  # on each side of a mean
-NOTE = "Made-up rows: this says how far noise lets the miner follow rules of this kind, nothing about the real table."
+NOTE = (
+    "Dummy rows: this shows how well the miner learns rules of this kind in spite of noise, and says nothing about "
+    "the real table."
+)
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ class Suggestion:
         if self.epsilon is None:
             return (
                 f"No epsilon up to {last.epsilon:g} reaches {goal}; {last.epsilon:g} reaches {last.mean:.1%}. "
-                "More rows or a lower goal is needed, or a tree that can say more."
+                "More rows or a lower goal is needed, or a deeper tree."
             )
         if self.epsilon == first.epsilon and first.mean >= self.accuracy:
             return f"Epsilon {first.epsilon:g}, the smallest that was tried, reaches {goal} already: {first.mean:.1%}."

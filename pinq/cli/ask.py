@@ -37,7 +37,7 @@ ScoreName = StrEnum(
 )
 VERBS = {Verb.count: "noisy_count", Verb.sum: "noisy_sum", Verb.avg: "noisy_avg", Verb.choose: "exp_mech"}
 
-Dataset = Annotated[str, argument("POLICY|URL", "The policy file, or where it is served: https://host:8443/NAME.")]
+Dataset = Annotated[str, argument("POLICY|URL", "The policy file, or its address at a server: https://host:8443/NAME.")]
 Asked = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
 Column = Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")]
 Analyst = Annotated[
@@ -84,11 +84,11 @@ def query(
 ) -> None:
     """Run one query, as an analyst would.
 
-    Parts are disjoint, so asking all of them costs EPSILON once:
+    Parts are disjoint, so a query of all of them costs EPSILON once:
 
     [cyan]pinq query p.yaml avg age --partition sex --analyst ana --epsilon 0.1[/cyan]
 
-    A choice, here of the best first question of a tree:
+    A choice, here of the best first split of a tree:
 
     [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target
     income --analyst ana --epsilon 0.1[/cyan]
@@ -298,7 +298,7 @@ Shares = Annotated[
     list[str] | None, option("--share", metavar="SHARE", help="For quantiles: 0.5 is the median. Repeatable.")
 ]
 Margins = Annotated[bool | None, flag("--margins", help="For crosstab: add the sums of rows and columns.")]
-Most = Annotated[int | None, option("--most", metavar="COUNT", help="For top: how many values; by default 5.")]
+Most = Annotated[int | None, option("--most", metavar="COUNT", help="For top: the number of values; by default 5.")]
 Level = Annotated[float, option("--level", metavar="SHARE", help="The level of the intervals; by default 0.95.")]
 Reuse = Annotated[bool, flag("--reuse", help="Return the stored answers of an identical earlier request, free.")]
 Plan = Annotated[bool, flag("--plan", help="Only show the queries and their cost. Free.")]
@@ -445,7 +445,7 @@ def mcp(
     verify: Verify = None,
     insecure_http: InsecureHttp = False,
 ) -> None:
-    """Let an agent ask: an MCP server with prices, SQL, tables, budget and history as tools.
+    """Let an agent query: an MCP server with prices, SQL, tables, budget and history as tools.
 
     Only its two query tools spend, within both limits and the grant:
 

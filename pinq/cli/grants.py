@@ -202,7 +202,7 @@ def terms(
 
     Without options it shows the terms. An option changes that one limit and leaves the others;
     [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one, [cyan]--no-limits[/cyan] lifts
-    all. New terms count from the next query on, and stand in the log.
+    all. New terms count from the next query on, and are in the log.
     """
     from pinq.ledger.events import FREE
     from pinq.provider.grants import set_terms

@@ -23,8 +23,8 @@ Let others mine a table that you may not hand out.
 
 You declare in a [bold]policy[/bold] what is publicly known about the table, and grant each analyst a budget \
 [bold]epsilon[/bold]. They query counts, sums, averages and selections; every answer is differentially private, \
-every cost is charged first and logged, and when the budget is gone the answer is no. \
-An [bold]audit[/bold] replays the log: who asked what, what it cost, who ran out when.
+every cost is charged first and logged, and queries beyond the budget are refused. \
+An [bold]audit[/bold] replays the log: analysts, queries, costs and refusals.
 """
 EXAMPLES = """\
 [bold]From a table to an audit[/bold]

@@ -167,8 +167,8 @@ def init(
     """Propose a policy for a table, for your review.
 
     Values that come from the data are listed under [bold]unreviewed[/bold]: replace it by
-    what is publicly known, or confirm it, and delete its name there. How a text file is written is
-    stated, not guessed:
+    what is publicly known, or confirm it, and delete its name there. Options
+    describe a text file:
 
     [cyan]pinq init data.csv --delimiter ';' --decimal , --dates %d.%m.%Y --encoding latin-1 -o p.yaml[/cyan]
     [cyan]pinq init visits.xlsx --sheet 2024 --skip 3 -o p.yaml[/cyan]
@@ -238,8 +238,8 @@ def review(
 ) -> None:
     """Review each value that waits for it, and record the reasons.
 
-    Each value that was guessed or read off the rows is shown: keep it, change it, or skip it. Reasons
-    stand in the file under [bold]reviewed[/bold] and go into the log with the policy. In scripts:
+    The command shows each value that comes from the rows: keep it, change it, or skip it. The reasons
+    are in the file under [bold]reviewed[/bold], and in the log with the policy. In scripts:
 
     [cyan]pinq review p.yaml --accept columns.age.upper --value 120 --because "census form 2024"[/cyan]
     """

@@ -119,7 +119,7 @@ def draft(
 ) -> None:
     """Propose a session with a policy's columns, to be agreed by all parties.
 
-    Certificates are looked for beside it as NAME.crt; a party's rows are the policy's `max_rows`.
+    It looks for certificates beside it as NAME.crt; a party's rows are the policy's `max_rows`.
     Every party edits and checks the same file.
     """
     from pinq.provider.policy_file import load_policy
@@ -205,7 +205,7 @@ def join(
     """Take part in a session.
 
     The exit status is 0 with the result, or 1 with a reason and what it has cost. A session that
-    broke off goes on where it was when all parties run the same command again.
+    broke off continues if all parties run the same command again.
     """
     from pinq.provider.secure import join as take_part
     from pinq.secure_computation import Identity, secure_computation

@@ -297,7 +297,9 @@ def test_fitting_again_says_what_it_costs_before_it_does(form: Form) -> None:
     with simulated(schema, rows=20_000, epsilon=100) as h, simulated(schema, rows=20_000, epsilon=100) as other:
         miner = form.built(epsilon=1.5, **wide).fit(h, target)
         before = h.budget.spent
-        again = rf"^this {form.name} is fitted on this handle already, and fitting it again costs an epsilon of 1\.5 again\.$"
+        again = (
+            rf"^this {form.name} is already fitted on this handle, and another fit costs an epsilon of 1\.5 again\.$"
+        )
         with pytest.raises(FitWarning, match=again):
             miner.fit(h, target)
         assert h.budget.spent == before == miner.cost_

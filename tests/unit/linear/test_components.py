@@ -75,7 +75,7 @@ def test_components_of_indicators_and_of_too_much_noise() -> None:
         assert miner.fitted_again(handle).components_.shape == (1, 1)
     assert PCA(epsilon=0.01).plan(SCHEMA, rows=50).warnings
     with simulated(SCHEMA.model_copy(update={"max_rows": 50}), rows=40, epsilon=1) as handle:
-        with pytest.warns(FitWarning, match="noise alone has components"):
+        with pytest.warns(FitWarning, match="noise alone makes components"):
             PCA(epsilon=0.1).fit(handle)
         for wrong, words in (({"n_components": 99}, "n_components"), ({"scaled": "yes"}, "scaled")):
             with pytest.raises(QueryError, match=words):

@@ -54,7 +54,7 @@ def test_later_steps_get_more() -> None:
 
 def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
     """Before anything is asked."""
-    with pytest.raises(QueryError, match="too small to be spread"):
+    with pytest.raises(QueryError, match="too small to be divided"):
         Shares.of(Epsilon(50), tables=0, steps=9, chooses=True)
 
 

@@ -298,7 +298,7 @@ def test_margins_that_are_asked_agree_only_on_request() -> None:
     assert len(table.frame) == 3 * 5
     assert wide.loc["F"].iloc[:4].sum() != wide.loc["F", "All"]
     assert table.scale.tolist() == [200.0] * 15
-    assert "asked by itself" in repr(table)
+    assert "queried separately" in repr(table)
     table, wide = both(consistent=True, nonnegative=True)
     assert np.allclose(wide.iloc[:, :4].sum(axis=1), wide["All"])
     assert np.allclose(wide.iloc[:2].sum(), wide.loc["All"])
