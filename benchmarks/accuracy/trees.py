@@ -29,38 +29,11 @@ __all__ = ["STUDY", "DataSet", "table", "write"]
 
 RUNS = 20
 UNLIMITED_EPSILON = 10**5
-Accuracies = tuple[float | None, ...]
-
-# Accuracies that others reached; ``ABOUT`` says how. `goal` is what the defaults are to reach.
-ADULT_ELSEWHERE: dict[str, Accuracies] = {
-    "goal": (0.825, 0.837, 0.842, 0.845, 0.849, 0.851),
-    "prototype": (0.825, 0.837, 0.842, 0.844, 0.847, 0.849),
-    "authors' DiffPC4.5, max": (0.754, None, 0.795, 0.816, 0.821, 0.828),
-    "authors' DiffPC4.5, gini": (0.754, None, 0.799, 0.806, 0.808, 0.823),
-    "authors' DiffPC4.5, info gain": (0.754, None, 0.771, 0.787, 0.801, 0.812),
-    "authors' DiffPID3, max": (0.780, None, 0.811, 0.824, 0.828, 0.828),
-    "authors' DiffPID3, gini": (0.760, None, 0.814, 0.820, 0.825, 0.827),
-    "authors' DiffPID3, info gain": (0.758, None, 0.804, 0.814, 0.819, 0.821),
-    "authors' SuLQ": (0.754, None, 0.788, 0.804, 0.814, 0.820),
-    "diffprivlib 0.6.6, tree": (0.786, None, 0.772, 0.788, 0.772, 0.789),
-    "diffprivlib 0.6.6, forest": (0.779, None, 0.764, 0.783, 0.764, 0.783),
-    "DP-EBM, delta 1e-5": (0.781, 0.788, 0.793, 0.806, 0.811, 0.814),
-}
-ELSEWHERE: dict[str, dict[str, Accuracies]] = {
-    "adult": ADULT_ELSEWHERE,
-    "mushroom": {"authors' DiffPID3": (0.992, 0.992, 0.996, 0.997), "authors' SuLQ": (0.891, 0.950, 0.989, 0.992)},
-    "car": {"authors' DiffPID3, gini": (0.694, 0.711, 0.775, 0.789)},
-    "banknote": {"goal": (0.882, 0.903, 0.937, 0.953)},
-    "robot_navigation": {"goal": (0.814, 0.857, 0.893, 0.908)},
-    "credit_default": {"goal": (0.821, 0.821, 0.823, 0.822)},
-}
 ABOUT = (
     "Mean test accuracy ± standard deviation of the runs. Adult: UCI's own split (32,561 / 16,281), "
     "at most 50,000 rows declared; the others: 90/10 splits.\n\n"
-    "Below ours what others reached: the authors' own Weka code (depth 5, Adult's 30,162 complete training "
-    "rows), diffprivlib (its best encoding and depth), DP-EBM (interpret-core 0.7.8), a rough prototype at its "
-    "best depth. *goal* is what the defaults are to reach; **bold** where they do. Not private: scikit-learn's "
-    "tree of that depth, by entropy over the codes, on the same splits; it says what there is to gain at all."
+    "Not private: scikit-learn's tree of that depth, by entropy over the codes, on the same splits; it says what "
+    "there is to gain at all."
 )
 EXACT = {f"depth {depth}, not private": exact_tree(pruned=False, max_depth=depth) for depth in (2, 5)}
 BINARY: dict[str, Learner] = {"DiffPC45": private(DiffPC45), "DiffPID3": private(DiffPID3)} | EXACT
@@ -130,23 +103,18 @@ def write(data_sets: Sequence[DataSet], cells: pd.DataFrame, folder: Path) -> No
 
 
 def _markdown(data_set: DataSet, means: pd.DataFrame) -> str:
-    """Returns a data set's table: our miners, then what others reached."""
-    goals = ELSEWHERE[data_set.key].get("goal", (None,) * len(data_set.xs))
+    """Returns a data set's table."""
     lines = []
     for name in data_set.learners:
         by_x = means[means["algorithm"] == name].set_index("x").to_dict("index")
         if by_x:
-            goal_of = dict(zip(data_set.xs, goals, strict=True)) if name not in EXACT else {}
-            texts = [_text(by_x[x], goal_of.get(x)) if x in by_x else "" for x in data_set.xs]
+            texts = [_text(by_x[x]) if x in by_x else "" for x in data_set.xs]
             lines.append([name, *texts, min(row["n"] for row in by_x.values())])
-    for name, values in ELSEWHERE[data_set.key].items():
-        lines.append([f"*{name}*", *("" if value is None else f"{value:.3f}" for value in values), ""])
     return markdown([data_set.key, *(f"{x:g}" for x in data_set.xs), "runs"], lines)
 
 
-def _text(row: Mapping[Hashable, float], goal: float | None) -> str:
-    text = f"{row['mean']:.4f} ± {row['sd']:.4f}" if row["n"] > 1 else f"{row['mean']:.4f}"
-    return f"**{text}**" if goal is not None and row["mean"] >= goal else text
+def _text(row: Mapping[Hashable, float]) -> str:
+    return f"{row['mean']:.4f} ± {row['sd']:.4f}" if row["n"] > 1 else f"{row['mean']:.4f}"
 
 
 STUDY = Study(

@@ -23,7 +23,7 @@ from benchmarks.harness.cells import Cell, Store
 from benchmarks.harness.datasets import why_missing
 from benchmarks.harness.measure import Experiment, measure, missing
 from benchmarks.harness.origin import origin, write_origins
-from benchmarks.harness.publish import RESULTS, ROOT, publish
+from benchmarks.harness.publish import RESULTS, ROOT, publish, without_short
 
 __all__ = ["Beside", "Study", "options", "reproduce", "run_study"]
 
@@ -128,10 +128,11 @@ def reproduce(study: Study[E], asked: argparse.Namespace) -> None:
         _measure(store, _possible(selected), asked, study.beside)
     cells = store.frame()
     if not asked.quick:
+        enough = without_short(cells, RESULTS / study.name)
 
         def write(folder: Path) -> None:
-            study.write(experiments, cells, folder)
-            write_origins(cells, folder)
+            study.write(experiments, enough, folder)
+            write_origins(enough, folder, [experiment.key for experiment in experiments])
 
         publish(write, RESULTS / study.name, build / "results")
         return

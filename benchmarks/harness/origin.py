@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -42,9 +43,18 @@ def commit_of() -> str:
     return _git("rev-parse", "HEAD")[:12] + (CHANGED if changed else "")
 
 
-def write_origins(cells: pd.DataFrame, folder: Path) -> None:
-    """Writes which origins the cells of each experiment have, most cells first."""
+def write_origins(cells: pd.DataFrame, folder: Path, keys: Sequence[str] = ()) -> None:
+    """Writes which origins the cells of each experiment have, most cells first.
+
+    Experiments without cells keep their lines. One of ``keys`` with a table and no line gets the commit of its table.
+    """
     table = cells.groupby(["figure", "origin"]).size().rename("cells").reset_index()
+    if (folder / ORIGINS).exists():
+        published = pd.read_csv(folder / ORIGINS)
+        table = pd.concat([table, published[~published["figure"].isin(table["figure"])]])
+    older = [key for key in keys if key not in set(table["figure"]) and (folder / f"{key}.csv").exists()]
+    lines = [(key, _at_most([folder / f"{key}.csv"]), 0) for key in older]
+    table = pd.concat([table, pd.DataFrame(lines, columns=table.columns)])
     table = table.sort_values(["figure", "cells"], ascending=[True, False])
     table.to_csv(folder / ORIGINS, index=False, lineterminator="\n")
 
@@ -66,11 +76,15 @@ def moved(results: Path = RESULTS) -> list[list[str]]:
 def _commits(folder: Path) -> dict[str, list[str]]:
     """Returns the experiments of a folder's results, by the commit that made them."""
     if not (folder / ORIGINS).exists():
-        latest = _git("log", "-1", "--format=%h", "--abbrev=12", "--", *map(str, sorted(folder.glob("*.csv"))))
-        return {f"{AT_MOST}{latest}": ["all"]}
+        return {_at_most(sorted(folder.glob("*.csv"))): ["all"]}
     table = pd.read_csv(folder / ORIGINS, dtype=str)
     by_commit = table.groupby(table["origin"].str.split(";").str[0], sort=False)
     return {str(commit): sorted(set(rows["figure"])) for commit, rows in by_commit}
+
+
+def _at_most(tables: Sequence[Path]) -> str:
+    """Returns the commit that brought the latest of some tables: what they hold was measured before it."""
+    return AT_MOST + _git("log", "-1", "--format=%h", "--abbrev=12", "--", *map(str, tables))
 
 
 def _since(commit: str, own: str) -> tuple[int, int]:

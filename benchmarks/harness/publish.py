@@ -2,11 +2,13 @@
 """Where results go: to what is committed if they are of at least as many runs, else below build.
 
 So a short run spoils nothing. A table of results is a CSV with a column ``n``, the number of runs.
-The columns left of it name a measurement; those right of it are what came out.
+The columns left of it name a measurement; those right of it are what came out. A figure with a table
+of its own, ``KEY.csv``, takes its place alone; the others of its study stay as they are published.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-__all__ = ["RESULTS", "ROOT", "publish", "shortfall", "single"]
+__all__ = ["RESULTS", "ROOT", "publish", "shortfall", "single", "without_short"]
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -34,6 +36,8 @@ def publish(write: Callable[[Path], Written], committed: Path, spare: Path) -> t
         The folder that is to be read, and what ``write`` returned.
     """
     spare.mkdir(parents=True, exist_ok=True)
+    if committed.exists():  # of figures that were not measured now
+        shutil.copytree(committed, spare, dirs_exist_ok=True)
     written = write(spare)
     short = shortfall(spare, committed)
     if short:
@@ -48,6 +52,21 @@ def publish(write: Callable[[Path], Written], committed: Path, spare: Path) -> t
     written = write(committed)
     print(f"Results are in {_relative(committed)}.", file=sys.stderr)
     return committed, written
+
+
+def without_short(cells: pd.DataFrame, committed: Path) -> pd.DataFrame:
+    """Returns cells without the figures that have a table of more runs among what is committed; names those."""
+    short = []
+    for key, own in cells.groupby("figure"):
+        if not (committed / f"{key}.csv").exists():
+            continue
+        theirs = pd.read_csv(committed / f"{key}.csv").set_index(["algorithm", "x"])[RUNS]
+        ours = own.groupby(["algorithm", "x"]).size().reindex(theirs.index, fill_value=0)
+        if (ours < theirs).any():
+            short.append(key)
+    if short:
+        print(f"More runs are published of {', '.join(map(str, short))}, which stay as they are.", file=sys.stderr)
+    return cells[~cells["figure"].isin(short)]
 
 
 def shortfall(measured: Path, committed: Path) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-__all__ = ["by_algorithm", "markdown", "number_of_runs", "replace_section", "summary"]
+__all__ = ["by_algorithm", "markdown", "measured_or_published", "number_of_runs", "replace_section", "summary"]
 
 
 def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
@@ -26,6 +26,13 @@ def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
     table["se"] = table["sd"] / np.sqrt(table["n"])
     table["rank"] = table["algorithm"].map({name: rank for rank, name in enumerate(order)})
     return table.sort_values(["rank", "x"]).drop(columns="rank").reset_index(drop=True)
+
+
+def measured_or_published(cells: pd.DataFrame, order: Sequence[str], published: Path) -> pd.DataFrame:
+    """Returns the summary of a figure's cells; without cells the published table, empty where there is none."""
+    if cells.empty:
+        return pd.read_csv(published) if published.exists() else pd.DataFrame()
+    return summary(cells, order)
 
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

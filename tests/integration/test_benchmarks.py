@@ -26,7 +26,7 @@ from benchmarks.harness.datasets import stratified_folds, why_missing
 from benchmarks.harness.learners import Rows, exact_tree
 from benchmarks.harness.measure import measure, missing
 from benchmarks.harness.origin import ORIGINS, moved, write_origins
-from benchmarks.harness.publish import RESULTS, ROOT, publish, shortfall
+from benchmarks.harness.publish import RESULTS, ROOT, publish, shortfall, without_short
 from benchmarks.harness.tables import replace_section
 from benchmarks.papers.dilca.__main__ import STUDY as DILCA
 from benchmarks.papers.dilca.experiments import Comparison
@@ -272,6 +272,25 @@ def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None
         folder.mkdir()
     table({"Max": 3}).to_csv(tmp_path / "theirs" / "fig2.csv", index=False)
     assert shortfall(tmp_path / "mine", tmp_path / "theirs") == ["Max 0.5 in fig2.csv, 0 of 3"]
+
+
+def test_a_figure_that_was_measured_again_takes_its_place_alone(tmp_path: Path) -> None:
+    """What was not measured now stays as it is published, and so does what has fewer runs now; each says of what code."""
+    figures = [replace(FIGURES[key], sizes=(100,), learners={"Max": None}) for key in ("fig3", "fig4")]
+    both = pd.DataFrame([CELL._replace(figure=key, run=run) for key in ("fig3", "fig4") for run in (0, 1)])
+    write(figures, both, tmp_path)
+    write_origins(both.assign(origin="0123456789ab"), tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    again = pd.DataFrame([CELL, *(CELL._replace(figure="fig4", run=run, value=1.0) for run in range(3))])
+    kept = without_short(again.assign(origin="ba9876543210"), tmp_path)
+    assert set(kept["figure"]) == {"fig4"}
+    write(figures, kept, tmp_path)
+    write_origins(kept, tmp_path)
+    assert pd.read_csv(tmp_path / "fig3.csv")["n"].tolist() == [2]
+    assert pd.read_csv(tmp_path / "fig4.csv")[["n", "mean"]].values.tolist() == [[3, 1.0]]
+    cut = "### Figure 4"
+    assert (tmp_path / "README.md").read_text().split(cut)[0] == page.split(cut)[0]
+    assert (tmp_path / ORIGINS).read_text().splitlines()[1:] == ["fig3,0123456789ab,2", "fig4,ba9876543210,3"]
 
 
 OF_ONE_RUN = ("growth.csv", "mapped.csv", "table-6.csv", "wire.csv", "runs.csv")  # times, bytes, a line for each run

@@ -14,11 +14,12 @@ from scipy import stats
 
 from benchmarks.harness.measure import Experiment
 from benchmarks.harness.pictures import Look, error_bars, log_axis, look_of, picture
-from benchmarks.harness.tables import by_algorithm, markdown, number_of_runs, replace_section, summary
+from benchmarks.harness.tables import by_algorithm, markdown, measured_or_published, number_of_runs, replace_section
 
 __all__ = ["corrected_t", "significance", "write"]
 
 ABOUT_TESTS = "Corrected paired t-tests (Nadeau & Bengio 2003) on the same folds, two-sided, 0.05."
+TESTS = "fig8_tests.csv"
 TABLE1 = (500, 1000, 1500, 2000, 5000)
 STYLES: dict[str, Look] = {
     "Max": {"color": "#4e79a7", "marker": "o"},
@@ -37,18 +38,18 @@ DASHED = ("10 bins", "not private", "diffprivlib")
 
 
 def write(figures: Sequence[Experiment], cells: pd.DataFrame, folder: Path) -> list[str]:
-    """Writes everything that there are cells for; returns the names of the files."""
+    """Writes all figures that were measured or are in the folder; returns the names of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files: list[str] = []
     sections: list[str] = []
     for figure in figures:
         own = cells[cells["figure"] == figure.key]
-        if own.empty:
-            continue
         peers = sorted(set(own["algorithm"]) - set(figure.learners))
-        table = summary(own, [*figure.learners, *peers])
+        table = measured_or_published(own, [*figure.learners, *peers], folder / f"{figure.key}.csv")
+        if table.empty:
+            continue
         files += [_csv(table, folder / f"{figure.key}.csv"), _picture(figure, table, folder / f"{figure.key}.png")]
-        name = f"Figure {figure.key[3:]}"
+        name = _name(figure)
         text = _markdown(table, figure.xlabel, deviations=figure.key == "fig8")
         sections.append(f"### {name}. {figure.title}\n\n![{name}]({figure.key}.png)\n\n{text}")
         if figure.key == "fig3":
@@ -57,11 +58,16 @@ def write(figures: Sequence[Experiment], cells: pd.DataFrame, folder: Path) -> l
             text = _markdown(rows, figure.xlabel, deviations=True)
             sections.append(f"### Table 1. Accuracy and standard deviation of single splits\n\n{text}")
         if figure.key == "fig8":
-            tests = significance(own)
-            files.append(_csv(tests, folder / "fig8_tests.csv", digits=4))
+            tests = pd.read_csv(folder / TESTS) if own.empty else significance(own)
+            files.append(_csv(tests, folder / TESTS, digits=4))
             sections.append(f"### Significance on Adult\n\n{ABOUT_TESTS}\n\n{_tests(tests)}")
     replace_section(folder / "README.md", "tables", "\n\n".join(sections), heading="Friedman & Schuster 2010 again")
     return [*files, "README.md"]
+
+
+def _name(figure: Experiment) -> str:
+    """Returns ``Figure 6``, or ``Figure 6 depth 3`` for a variant of it."""
+    return f"Figure {figure.key[3:]}".replace("-", " ")
 
 
 def _csv(table: pd.DataFrame, path: Path, digits: int = 5) -> str:
@@ -109,7 +115,7 @@ def significance(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _picture(figure: Experiment, table: pd.DataFrame, path: Path) -> str:
-    title = f"Figure {figure.key[3:]}: {figure.title}".replace(" = ", "\xa0=\xa0")
+    title = f"{_name(figure)}: {figure.title}".replace(" = ", "\xa0=\xa0")
     with picture(
         path,
         title=textwrap.fill(title, 80),
@@ -120,7 +126,7 @@ def _picture(figure: Experiment, table: pd.DataFrame, path: Path) -> str:
     ) as axes:
         for name, rows in table.groupby("algorithm", sort=False):
             error_bars(axes, rows, _look(str(name)), label=str(name), scale=100)
-        if figure.key in LOG_AXES:
+        if figure.key.startswith(LOG_AXES):
             log_axis(axes, figure.xs)
     return path.name
 

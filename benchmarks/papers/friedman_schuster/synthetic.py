@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,14 +30,15 @@ class Synthetic(Experiment):
     """A figure that varies the number of training rows.
 
     Attributes:
-        key: ``fig3``.
+        key: ``fig3``; of what the paper says without a picture ``fig6-depth-3``.
         title: What it shows.
-        numeric: How many of the ten attributes are numeric over [0, 100]; the others are binary.
+        numeric: How many of the ten attributes are numeric over [0, 100]; the others are categorical.
         depth: Levels of the rule; 1 for a single split, of a numeric attribute at 35 where there is one.
         epsilon: The budget B.
         noise: p_noise.
         sizes: Training rows.
         trees: Rules; None for another one in each run.
+        values: How many values each categorical attribute and the class have.
         runs: Training sets for each size.
         learners: What is compared.
     """
@@ -51,6 +52,7 @@ class Synthetic(Experiment):
     sizes: tuple[int, ...]
     learners: Mapping[str, Learner]
     trees: int | None = None
+    values: int = 2
     runs: int = 200
     xlabel: str = "training rows"
     data: str = ""
@@ -61,15 +63,21 @@ class Synthetic(Experiment):
         return self.sizes
 
     def schema(self) -> Schema:
-        """Declares ten attributes and a binary class; the largest size bounds the rows."""
+        """Declares ten attributes and a class; the largest size bounds the rows."""
+        nominal = Categorical(values=tuple(range(self.values)))
         attributes = {f"n{i}": Numeric(lower=0, upper=100) for i in range(self.numeric)} | {
-            f"a{i}": Categorical(values=(0, 1)) for i in range(10 - self.numeric)
+            f"a{i}": nominal for i in range(10 - self.numeric)
         }
-        return Schema(columns={**attributes, TARGET: Categorical(values=(0, 1))}, max_rows=max(self.sizes))
+        return Schema(columns={**attributes, TARGET: nominal}, max_rows=max(self.sizes))
+
+    @property
+    def number(self) -> int:
+        """The figure's number, which seeds its rows."""
+        return int(self.key[3:].split("-")[0])
 
     def rule(self, run: int) -> Tree:
         """Returns the rule that labels the rows of a run."""
-        schema, seed = self.schema(), [int(self.key[3:]), run if self.trees is None else run % self.trees]
+        schema, seed = self.schema(), [self.number, run if self.trees is None else run % self.trees]
         if self.depth > 1:
             return random_rule(schema, TARGET, depth=self.depth, seed=seed)
         random = np.random.default_rng(seed)
@@ -82,7 +90,7 @@ class Synthetic(Experiment):
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
         """Returns test accuracies of some learners on one training set."""
-        rule, seed = self.rule(run), [int(self.key[3:]), run, int(x)]
+        rule, seed = self.rule(run), [self.number, run, int(x)]
         train, fresh = (
             made_up_rows(rule, int(x), noise=self.noise, seed=[*seed, 0]),
             made_up_rows(rule, FRESH, seed=[*seed, 1]),
@@ -111,6 +119,14 @@ def _sulq(depth: int) -> dict[str, Learner]:
     return {"SuLQ": private(SuLQID3, variant="paper", max_depth=depth)}
 
 
+def _nominal(depth: int) -> dict[str, Learner]:
+    return _paper(DiffPID3, depth) | _sulq(depth) | {"best": private(DiffPID3)}
+
+
+FIGURE_6 = Synthetic(
+    key="fig6", title="A tree of depth 5, 10 binary attributes, binary class, B = 1, p_leaf = 0.3",
+    numeric=0, depth=5, epsilon=1.0, noise=0.1, sizes=LARGE, trees=10, learners=ID3 | _nominal(5),
+)  # fmt: skip
 _FIGURES = (
     Synthetic(
         key="fig3", title="Splitting a single node with a binary attribute, B = 0.1, p_noise = 0.1",
@@ -126,11 +142,11 @@ _FIGURES = (
         key="fig5", title="Numerical split against discretization, B = 0.2, p_noise = 0",
         numeric=3, depth=1, epsilon=0.2, noise=0.0, sizes=SMALL, learners=PAPER_BINS | BEST_SPLIT,
     ),
-    Synthetic(
-        key="fig6", title="A tree of depth 5, 10 binary attributes, binary class, B = 1, p_leaf = 0.3",
-        numeric=0, depth=5, epsilon=1.0, noise=0.1, sizes=LARGE, trees=10,
-        learners=ID3 | _paper(DiffPID3, 5) | _sulq(5) | {"best": private(DiffPID3)},
-    ),
+    FIGURE_6,
+    *(replace(FIGURE_6, key=f"fig6-depth-{depth}", title=f"As figure 6, a tree of depth {depth}", depth=depth,
+              learners=ID3 | _nominal(depth)) for depth in (3, 10)),
+    *(replace(FIGURE_6, key=f"fig6-values-{values}", title=f"As figure 6, attributes and class of {values} values",
+              values=values) for values in (3, 5)),
     Synthetic(
         key="fig7", title="A tree of depth 5, 7 binary and 3 numeric attributes, binary class, B = 1, p_leaf = 0.3",
         numeric=3, depth=5, epsilon=1.0, noise=0.1, sizes=LARGE, trees=10,

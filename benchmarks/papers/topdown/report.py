@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from benchmarks.harness.pictures import Look, error_bars, log_axis, look_of, picture
-from benchmarks.harness.tables import number_of_runs, summary
+from benchmarks.harness.tables import measured_or_published, number_of_runs
 from benchmarks.papers.topdown.experiments import Figure
 
 __all__ = ["write"]
@@ -34,15 +34,16 @@ class Series(NamedTuple):
 
 
 def write(figures: Sequence[Figure], cells: pd.DataFrame, folder: Path) -> list[str]:
-    """Writes everything that there are cells for; returns the names of the files."""
+    """Writes all figures that were measured or are in the folder; returns the names of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     by_key = {figure.key: figure for figure in figures}
     tables = {}
     for figure in figures:
-        own = cells[cells["figure"] == figure.key]
-        if not own.empty:
-            tables[figure.key] = summary(own, list(figure.learners))
-            tables[figure.key].to_csv(folder / f"{figure.key}.csv", index=False, float_format="%.5g")
+        path = folder / f"{figure.key}.csv"
+        table = measured_or_published(cells[cells["figure"] == figure.key], list(figure.learners), path)
+        if not table.empty:
+            tables[figure.key] = table
+            table.to_csv(path, index=False, float_format="%.5g")
     files = [f"{key}.csv" for key in tables]
     for key, table in tables.items():
         if key.startswith("fig1"):
