@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -65,7 +66,7 @@ MODELS = {
 BINS = 5  # of a number that the policy does not cut and for which nobody says where
 DRAWN_ROWS = 1000  # of a synthesizer, to look at; any number more is free
 LINKS = {"Columns": "/", "Tables": "/tables", "Models": "/models", "History": "/history"}
-_drawing = threading.Lock()  # matplotlib draws one picture at a time
+_alone = threading.Lock()  # matplotlib draws one picture at a time, and Python notes warnings of one at a time
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Result:
         picture: An SVG file.
         files: What can be kept, by name.
         lines: The lines of Python that make it.
+        doubts: What a fit warned of.
     """
 
     title: str
@@ -85,6 +87,7 @@ class Result:
     picture: bytes
     files: dict[str, str]
     lines: str
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,8 @@ class Analyst:
             with section(result.title):
                 source = f"data:image/svg+xml;base64,{base64.b64encode(result.picture).decode()}"
                 ui.element("img").classes("picture").props.update({"src": source, "alt": result.title})
+                for doubt in result.doubts:
+                    tell(doubt, "quiet")
                 _notebook(result.html)
                 with row():
                     for name, text in result.files.items():
@@ -292,12 +297,15 @@ def _model_asked(draft: Draft, handle: PrivateQueryable) -> Question:
     lines = f"import miners\nmodel = miners.{kind}(**{words!r}).fit(h, {target!r}, reuse=True)"
 
     def ask() -> Result:
-        made = miner.fit(handle, target, reuse=True)
+        with _alone, warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always", miners.FitWarning)
+            made = miner.fit(handle, target, reuse=True)
+        doubts = tuple(str(one.message) for one in noted if one.category is miners.FitWarning)
         files = {"model.json": made.to_json(), "card.md": made.card().to_markdown()}
         if kind == "Synthesizer":
             files["rows.csv"] = made.sample(DRAWN_ROWS, random_state=0).to_csv(index=False)
         title = f"{MODELS[kind]} of {target or 'all columns'}"
-        return Result(title, _shown(made), _drawn(made.plot), files, lines)
+        return Result(title, _shown(made), _drawn(made.plot), files, lines, doubts)
 
     return Question(lambda: miner.plan(handle.schema, target), ask, lines)
 
@@ -349,7 +357,7 @@ def _left(known: Budget | None) -> str:
 
 def _drawn(plot: Callable[[], Any]) -> bytes:
     """A picture as an SVG file."""
-    with _drawing:
+    with _alone:
         figure, file = plot().figure, io.BytesIO()
         figure.savefig(file, format="svg", bbox_inches="tight")
         pyplot.close(figure)

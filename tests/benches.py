@@ -88,6 +88,7 @@ def look_at(browser: Browser, name: str) -> list[str]:
     Where ``PINQ_PICTURES`` is set, as by ``make pictures``, it also takes the pictures of the docs.
     """
     wrong = []
+    browser.js("window.scrollTo(0, 0)")  # the head stays in sight, and would stand in the middle of a whole page
     for place, width, height in (("desk", 1100, 800), ("phone", 390, 844)):
         browser.resize(width, height, phone=place == "phone")
         for scheme in ("light", "dark"):

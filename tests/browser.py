@@ -28,6 +28,7 @@ class Browser:
         self._buffer, self._number = b"", 0
         self._session: str | None = None
         self.console: list[str] = []
+        self.clicks, self.values = 0, 0  # that its user made and typed since somebody looked
         target = self._send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -74,12 +75,14 @@ class Browser:
             f"(window.did_handshake ?? true) && ((one) => one && (one.focus(), one.select && one.select(), document.activeElement === one))({_labelled(label)})"
         )
         self.insert(text) if text else self.press("Delete")
+        self.values += 1
 
     def push(self, text: str) -> None:
         """Presses a button or follows a link by its text, once it can be pressed."""
         one = f"[...document.querySelectorAll('button, a, summary, .q-item')].find((one) => one.innerText.trim().split('\\n')[0] === {json.dumps(text)} && !one.disabled)"
         self.wait(f"!!({one})")
         self.js(f"{one}.click()")
+        self.clicks += 1
 
     def choose(self, label: str, option: str) -> None:
         """Chooses an option of a list."""
@@ -88,6 +91,12 @@ class Browser:
         one = f"[...document.querySelectorAll('.q-menu [role=option]')].find((one) => one.innerText.trim() === {json.dumps(option)})"
         self.wait(f"!!({one})")
         self._point_at(one)
+        self.clicks += 2
+
+    def counted(self) -> tuple[int, int]:
+        """How many clicks were made and values typed since this was asked last."""
+        made, self.clicks, self.values = (self.clicks, self.values), 0, 0
+        return made
 
     def _point_at(self, one: str) -> None:
         """Presses the mouse where an element is."""
