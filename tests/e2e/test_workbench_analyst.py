@@ -99,7 +99,7 @@ def test_a_table_a_model_and_the_end_of_the_budget(
     browser.fill("Epsilon", "0.002")
     browser.push("Ask")
     doubts = "[...document.querySelectorAll('[role=status]')].map((one) => one.innerText).join()"
-    browser.wait(f"{doubts}.includes('the budget carries no split')")  # beside the answer too
+    browser.wait(f"{doubts}.includes('no split, so every row')")  # beside the answer too
     browser.push("History")
     browser.sees("miners.DiffPC45")
     wrong += look_at(browser, "analyst-history")
