@@ -248,28 +248,8 @@ MAX_SLOTS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class _Alone:
-    """One partition, however large: places along its axes make a part."""
-
-    axes: tuple[Axis, ...]
-    low: int  # its number
-
-    def parts(self, rows: Rows, kind: np.ndarray, some: np.ndarray | None) -> np.ndarray:
-        """The part of each row, or of some by number, whose node has this partition; negative for none."""
-        part = np.zeros(len(kind), dtype=np.int64)
-        for axis in self.axes:
-            # By sex and by age below and from 30 on there are four parts: a man (1) of 40 (1) is in 1 * 2 + 1 = 3.
-            place = rows.places(axis, some)
-            part *= axis.size
-            part += place
-            if axis.slots > axis.size:
-                part[place == axis.size] = NONE
-        return part
-
-
-@dataclass(frozen=True, eq=False)
-class _Together:
-    """Several partitions, of which each row is looked up in that of its node.
+class _Lookup:
+    """Partitions, of which each row is looked up in that of its node.
 
     Attributes:
         axes: One for each column (two, where some partitions cut it and others do not): along it all
@@ -287,12 +267,12 @@ class _Together:
     values: np.ndarray
 
     @classmethod
-    def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, read: Mapping[Hashable, Axis]) -> _Together:
+    def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, read: Mapping[Hashable, Axis]) -> _Lookup:
         """Makes the table of some partitions, numbered from ``low`` on."""
         columns = {told: number for number, told in enumerate(read)}
         column, offset = np.zeros((2, max(map(len, partitions)), len(partitions)), dtype=np.intp)
         # Where a partition has no axis: 0, wherever a row is.
-        values = [np.zeros(max(axis.size for axis in read.values()), dtype=np.int32)]
+        values = [np.zeros(max((axis.size for axis in read.values()), default=1), dtype=np.int32)]
         end = len(values[0])
         # Of the four parts by sex and by age below and from 30 on, ages give 0 and 1, and sex gives 0
         # and 2: a man of 40 is in 2 + 1 = 3.
@@ -312,13 +292,13 @@ class _Together:
         """The part of each row, or of some by number, by the partition ``kind`` of its node; negative for none."""
         kind, count = kind - kind.dtype.type(self.low), len(kind)
         places = [rows.places(axis, some) for axis in self.axes]
-        place, number = np.concatenate(places), np.arange(count)
-        along = []
+        number, part = np.arange(count), np.zeros(count, dtype=np.int64)
+        place = np.concatenate(places or [number])
         for column, offset in zip(self.column, self.offset, strict=True):
             # Row 5 of a node that is split by column 2, of 1,000 rows, has its place there at 2 * 1000 + 5.
             own = place if len(places) == 1 else place.take((column * count).take(kind) + number)
-            along.append(self.values.take(offset.take(kind) + own, mode="clip"))
-        return along[0] if len(along) == 1 else np.stack(along).sum(axis=0, dtype=np.int64)
+            part += self.values.take(offset.take(kind) + own, mode="clip")
+        return part
 
 
 def _told(axis: Axis) -> Hashable:
@@ -326,17 +306,15 @@ def _told(axis: Axis) -> Hashable:
     return axis.source, axis.thresholds is None
 
 
-def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_Alone | _Together]:
+def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_Lookup]:
     """How distinct partitions, numbered from ``low`` on, are looked up: as many together as the table has room for."""
-    if len(partitions) == 1:
-        return [_Alone(partitions[0], low)]
     axes = dict[Hashable, list[Axis]]()
     for partition in partitions:
         for axis in partition:
             axes.setdefault(_told(axis), []).append(axis)
     read = {told: _telling(own) for told, own in axes.items()}
-    if sum(len(own) * read[told].size for told, own in axes.items()) <= MAX_VALUES:
-        return [_Together.of(partitions, low, read)]
+    if len(partitions) == 1 or sum(len(own) * read[told].size for told, own in axes.items()) <= MAX_VALUES:
+        return [_Lookup.of(partitions, low, read)]
     half = len(partitions) // 2
     return [*_looked_up(partitions[:half], low), *_looked_up(partitions[half:], low + half)]
 
@@ -370,7 +348,7 @@ class Descent:
     nodes: int
     kind: np.ndarray
     first: np.ndarray
-    ways: tuple[_Alone | _Together, ...]
+    ways: tuple[_Lookup, ...]
     way: np.ndarray
     children: np.ndarray | None
     searched: np.ndarray | None
@@ -524,7 +502,7 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
 
 def _distinct(
     partitions: Sequence[Partition | None],
-) -> tuple[np.ndarray, tuple[tuple[_Alone | _Together, ...], np.ndarray], np.ndarray]:
+) -> tuple[np.ndarray, tuple[tuple[_Lookup, ...], np.ndarray], np.ndarray]:
     """The number of each node's partition among the distinct ones, how these are looked up, and their sizes."""
     # Nodes split by age, by sex and by age again: two distinct partitions, and `kind` is 0 1 0.
     numbers: dict[bytes, int] = {}
