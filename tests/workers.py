@@ -29,7 +29,7 @@ SUMMARY = re.compile(r"(sum|count)\((?:DISTINCT )?(\w+)\) AS (\w+)")
 
 
 class Frame:
-    """Partitions of batches; see ``SparkFrame``.
+    """Partitions of batches, with as much of a frame of Spark as the engine uses.
 
     Args:
         partitions: The batches of each.

@@ -22,15 +22,14 @@ repeated.
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -179,53 +178,21 @@ _ALONE: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-class _Shared:
-    """The database of this process, made when it is first needed."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._database: duckdb.DuckDBPyConnection | None = None
-
-    def connected(self) -> duckdb.DuckDBPyConnection:
-        """Connects once more."""
-        with self._guard:
-            if self._database is None:
-                self._database = duckdb.connect(config=_ALONE)
-            return self._database.cursor()
-
-    def close(self) -> None:
-        """Ends the database once nobody is connected; the next connection starts another one."""
-        # DuckDB would close everybody's connections with its first one, or fail where one is at work:
-        # so that one is let go, and the last of the others ends the database.
-        with self._guard:
-            self._database = None
-
-
-_shared = _Shared()
-_inherited: list[_Shared] = []
-
-
-def _leave_to_parent() -> None:
-    """Starts anew in a forked process: another thread may have been at work in the parent's."""
-    global _shared
-    _inherited.append(_shared)
-    _shared = _Shared()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
-atexit.register(lambda: _shared.close())
+@cache
+def _shared(process: int) -> duckdb.DuckDBPyConnection:
+    """The database of a process; one that was forked leaves its parent's alone, in which a thread may be at work."""
+    return duckdb.connect(config=_ALONE)
 
 
 @contextmanager
 def small_database() -> Iterator[duckdb.DuckDBPyConnection]:
     """Connects to the database that all small work shares; what it makes must be temporary."""
-    shared = _shared
-    with closing(shared.connected()) as connection:
+    with closing(_shared(os.getpid()).cursor()) as connection:
         try:
             yield connection
         except (duckdb.FatalException, duckdb.InternalException):  # after one it may answer nobody
-            shared.close()
+            # Not closed, which would close everybody's connections: the last of these ends it.
+            _shared.cache_clear()
             raise
 
 
@@ -350,24 +317,8 @@ def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
     sets = policy.memory_limit or policy.database or any(column.formula for column in policy.columns.values())
     if data is not None or sets:
         return not sets and is_table(data) and len(data) <= SMALL_ROWS  # type: ignore[arg-type]  # a table has rows
-    if policy.served_by is not None or _bytes(files) > SMALL_BYTES:
-        return False
-    return source_dialect(policy) is not None or _packed_rows(files) <= SMALL_ROWS
-
-
-def _packed_rows(files: Sequence[Path]) -> int:
-    """How many rows Parquet files say they have: a few thousand bytes may hold millions.
-
-    0 where one cannot be read: whoever reads it says why.
-    """
-    listed = ", ".join(literal(str(file)) for file in files)
-    try:
-        with small_database() as connection:
-            query = f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata([{listed}])"
-            ((rows,),) = connection.execute(query).fetchall()
-    except duckdb.Error:
-        return 0
-    return int(rows)
+    # A few thousand bytes of Parquet may hold millions of rows.
+    return policy.served_by is None and source_dialect(policy) is not None and _bytes(files) <= SMALL_BYTES
 
 
 def is_large(files: Sequence[Path]) -> bool:

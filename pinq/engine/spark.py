@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, TimeoutError
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -45,6 +45,9 @@ from pinq.errors import PolicyError
 from pinq.public.parts import PartSet
 from pinq.public.plugins import install_line
 from pinq.public.policy import Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 BLOCKS = "task string, bucket int, rows bigint, digest bigint, data binary"
 """A table of blocks, as Spark calls its columns' types."""
@@ -303,46 +306,14 @@ DIRECT_BYTES = 2**24
 LOOK = 0.1
 
 T = TypeVar("T")
-Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class SparkSettings(Protocol):
-    """What is used of a session's settings."""
-
-    def get(self, key: str) -> str: ...
-
-
-class SparkSession(Protocol):
-    """What is used of a session of Spark."""
-
-    @property
-    def conf(self) -> SparkSettings: ...
-    def addTag(self, tag: str) -> None: ...
-    def removeTag(self, tag: str) -> None: ...
-    def interruptTag(self, tag: str) -> list[str]: ...
-
-
-class SparkFrame(Protocol):
-    """What is used of a frame of Spark."""
-
-    @property
-    def columns(self) -> list[str]: ...
-    @property
-    def sparkSession(self) -> SparkSession: ...
-    def selectExpr(self, *columns: str) -> SparkFrame: ...
-    def repartition(self, partitions: int, *columns: str) -> SparkFrame: ...
-    def mapInArrow(self, work: Work, schema: str) -> SparkFrame: ...
-    def persist(self) -> SparkFrame: ...
-    def unpersist(self) -> SparkFrame: ...
-    def collect(self) -> list[Any]: ...
-
-
-def is_spark_frame(data: object) -> TypeGuard[SparkFrame]:
+def is_spark_frame(data: object) -> TypeGuard[DataFrame]:
     """Whether it is a frame of Spark, of either kind."""
     return hasattr(data, "mapInArrow")
 
 
-def spark_frame(policy: Policy, data: object) -> SparkFrame | None:
+def spark_frame(policy: Policy, data: object) -> DataFrame | None:
     """The frame of Spark that is to be opened; None where the source is none.
 
     Raises:
@@ -363,7 +334,7 @@ def spark_frame(policy: Policy, data: object) -> SparkFrame | None:
 
 
 def open_spark(
-    policy: Policy, frame: SparkFrame, *, salt: bytes, report: bool = False
+    policy: Policy, frame: DataFrame, *, salt: bytes, report: bool = False
 ) -> tuple[SparkEngine, EncodingReport | None]:
     """Encodes a frame inside Spark and opens an engine over it; see ``open_engine``."""
     names = list(dict.fromkeys(declared_columns(policy)))
@@ -466,7 +437,7 @@ class _Encoded:
         tasks: How many tasks made them.
     """
 
-    def __init__(self, blocks: SparkFrame, policy: Policy, salt: bytes) -> None:
+    def __init__(self, blocks: DataFrame, policy: Policy, salt: bytes) -> None:
         self.policy, self.session = policy, blocks.sparkSession
         self._salt, self._blocks = salt, blocks.persist()
         try:
@@ -479,7 +450,7 @@ class _Encoded:
         self._digest = (digest or 0) % DIGEST
 
     @classmethod
-    def of(cls, raw: SparkFrame, policy: Policy, salt: bytes) -> _Encoded:
+    def of(cls, raw: DataFrame, policy: Policy, salt: bytes) -> _Encoded:
         """Encodes a raw frame."""
         buckets = _buckets(raw)
         blocks = raw.mapInArrow(Encoding(policy, salt, buckets), BLOCKS)
@@ -526,12 +497,12 @@ class _Encoded:
 _CHANGED = "The source changed after it was opened, and Spark lost rows that it had read. Open it again."
 
 
-def _buckets(frame: SparkFrame) -> int:
+def _buckets(frame: DataFrame) -> int:
     """Into how many partitions Spark is told to shuffle."""
     return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
 
 
-def _report(raw: SparkFrame, policy: Policy, salt: bytes, encoded: int) -> EncodingReport:
+def _report(raw: DataFrame, policy: Policy, salt: bytes, encoded: int) -> EncodingReport:
     """What encoding leaves out, by another pass."""
     losses = Losses(policy)
     for (data,) in raw.mapInArrow(Losing(policy, salt), LOSSES).collect():
