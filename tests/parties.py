@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
 from benchmarks.papers.secure.processes import free_ports
-from miners.secure.id3.task import Holding, Task
+from miners.secure.id3.task import Task
 from miners.secure.session.session import Member, Session
-from miners.secure.sums.together import JointSum, OwnTables, SecureFederation
+from miners.secure.sums import JointSum, OwnRows, SecureFederation
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
+from pinq.secure_computation import Holding
 from tests.processes import PinqProcess
 from tests.servers import publish
 
@@ -117,11 +119,9 @@ def with_plain_noise(parties: SecureFederation, seed: int) -> SecureFederation:
     """The same parties, their noise as wide but drawn at once: where a test looks at what is asked, not at what is opened."""
     draw = np.random.default_rng(seed)
 
-    def add_up(asked: JointSum, own: OwnTables) -> list[np.ndarray]:
-        return [
-            table + np.rint(draw.laplace(0, float(1 / epsilon), table.shape)).astype(np.int64)
-            for table, epsilon in zip(own(secrets.randbelow), asked.epsilons, strict=True)
-        ]
+    def add_up(asked: JointSum, own: OwnRows) -> np.ndarray:
+        scales = np.concatenate([np.full(math.prod(one.shape), float(1 / one.loss)) for one in asked.additions])
+        return asked.table(own, secrets.randbelow) + np.rint(draw.laplace(0, scales)).astype(np.int64)
 
     parties._add_up = add_up
     return parties

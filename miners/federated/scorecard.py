@@ -329,7 +329,7 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
         own policy's terms, for any behaviour of the coordinator and the other owners.
         Why: the queries to an owner add up to ``epsilon`` (``miners.federated.scorecard``), and its
         ledger charges and enforces this. A person is at one owner only, so costs do not add up over
-        owners. A secure computation opens noisy sums only (``miners.secure.sums.together``).
+        owners. A secure computation opens noisy sums only (``miners.secure.sums``).
         Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
         tests/contract/test_every_miner.py.
 
@@ -385,7 +385,7 @@ class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
         up to ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of
         all owners. The residual and the row's count are two bins that together cost this bound
         (privacy.md 8.4). In a secure computation the units follow from the bound, so a row moves as
-        many units as ``miners.secure.sums.additions`` says.
+        many units as ``miners.secure.sums`` says.
         Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
         tests/unit/secure/test_secure_scorecard.py, tests/contract/test_every_miner.py.
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees among parties that trust no one, on secret shares: ID3 and DP-TopDown.
 
-Four folders, each on those before it: ``mpc`` computes with secrets, ``id3`` grows trees of them,
-``sums`` opens noisy sums for miners that ask for counts, ``session`` is what parties agree on and
-how they talk. ``secure_id3`` is the estimator and ``provider`` what ``pinq secure`` uses; read
-``mpc/arithmetic.py`` first. Names are imported when they are first used: a party's process needs
-neither scikit-learn nor pandas.
+Each on those before it: ``mpc`` computes with secrets, ``id3`` grows trees of them, ``sums`` opens
+noisy sums for miners that ask for counts, ``session`` is what parties agree on and how they talk.
+``secure_id3`` is the estimator and ``provider`` what ``pinq secure`` uses; read ``mpc/shares.py``
+first. Names are imported when they are first used: a party's process needs neither scikit-learn nor
+pandas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from miners.secure.secure_id3 import SecureID3, SecurePlan
     from miners.secure.session.session import Member, Session, load_session
-    from miners.secure.sums.together import SecureFederation, noisy_sum, noisy_sum_bits, simulate_noisy_sum
+    from miners.secure.sums import SecureFederation, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 
 __all__ = [
     "Member",
@@ -33,7 +33,7 @@ __all__ = [
 _HOMES = {
     "secure_id3": ("SecureID3", "SecurePlan"),
     "session.session": ("Member", "Session", "load_session"),
-    "sums.together": ("SecureFederation", "noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),
+    "sums": ("SecureFederation", "noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from miners.fitted.route import Frame
-from miners.secure.id3.rules import ExactRules
+from miners.secure.id3.public_tree import ExactRules
 from miners.secure.id3.task import hold
 from miners.secure.mpc.arithmetic import field_bits
 from miners.secure.mpc.bounds import count_bits
@@ -26,8 +26,6 @@ from miners.secure.mpc.shares import threshold_of
 from miners.secure.session.party import Outcome, run_party, run_simulation
 from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
-
-__all__ = ["COMPUTATION", "Computation", "estimate"]
 
 SECONDS_A_MB = 0.4  # of a party's processor, where numbers are compared (benchmarks.speed.sessions)
 SECONDS_A_SUM = 0.0003  # to draw the noise of a number and to add it up

@@ -26,8 +26,6 @@ from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
-__all__ = ["SecureID3", "SecurePlan"]
-
 
 @dataclass(frozen=True)
 class SecurePlan:
@@ -88,7 +86,7 @@ class SecureID3(TreeClassifier):
 
     Privacy:
         See ``miners.secure.mpc.arithmetic`` for the values that parties see, and
-        ``miners.secure.id3.rules`` for the opened values and their noise.
+        ``miners.secure.id3.public_tree`` for the opened values and their noise.
     """
 
     def __init__(

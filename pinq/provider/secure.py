@@ -11,7 +11,7 @@ The protocols themselves are a registered implementation's (``pinq.secure_comput
 Privacy:
     With noise, what a session opens is epsilon-DP for the rows of every party together, in the
     session's adjacency and privacy unit, which must be the policy's. The implementation claims that
-    (miners/secure/id3/rules.py). Each round is charged to the grant of ``analyst`` before anything of it
+    (miners/secure/id3/public_tree.py). Each round is charged to the grant of ``analyst`` before anything of it
     leaves, by the rule that charges queries, and what it opened is its answer in the ledger. A run that
     broke off begins again from those answers. Without noise the exact result leaks, which no epsilon
     describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge.

@@ -464,7 +464,7 @@ FAULTS = (
     ),
     Fault(
         "a session's rounded sums have the sensitivity of exact ones",
-        "miners/secure/sums/additions.py",
+        "miners/secure/sums.py",
         "rounding = vectors.width if step > 1 else 0",
         "rounding = 0",
         (UNITS,),

@@ -59,7 +59,7 @@ from pinq.cli.main import main
 main()
 """
 ONE_STEP_MORE = """
-from miners.secure.id3.rules import ExactRules
+from miners.secure.id3.public_tree import ExactRules
 scores = ExactRules.scores
 
 async def more(self, arithmetic, tables, attributes):
@@ -70,7 +70,7 @@ from pinq.cli.main import main
 main()
 """
 ASKS_OTHERWISE = """
-from miners.secure.sums.together import SecureFederation
+from miners.secure.sums import SecureFederation
 ask = SecureFederation.ask
 SecureFederation.ask = lambda self, questions: ask(self, [*questions, *questions])
 from pinq.cli.main import main

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import pinq
 from miners.secure import SecureID3, Session, load_session
-from miners.secure.id3.task import Holding, hold
+from miners.secure.id3.task import hold
 from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
@@ -27,7 +27,7 @@ from pinq.provider.secure import _Booking, join, require_fit
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
-from pinq.secure_computation import Identity
+from pinq.secure_computation import Holding, Identity
 from tests.parties import COLUMNS, NAMES, Consortium, patients
 from tests.servers import publish, token_of
 

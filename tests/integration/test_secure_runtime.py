@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.secure.processes import free_ports, run_processes
-from miners.secure.id3.task import Holding, hold
+from miners.secure.id3.task import hold
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.provider import estimate
 from miners.secure.session.party import Outcome, run_simulation
 from pinq.errors import SessionError
+from pinq.secure_computation import Holding
 from tests.parties import Wires, patients, session_of
 
 SLOPE = 123_456_789

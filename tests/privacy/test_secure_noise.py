@@ -20,18 +20,19 @@ from scipy import stats
 
 from miners.budget.plan import count_variance
 from miners.secure import SecureFederation
-from miners.secure.id3.rules import Later, LossSplit, NoisyRules, later
+from miners.secure.id3.public_tree import Later, LossSplit, NoisyRules, later
 from miners.secure.id3.task import Task, hold
 from miners.secure.mpc import rounds
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.noise import own_share
 from miners.secure.mpc.shares import ALONE, run_to_end
 from miners.secure.session.party import run_simulation
-from miners.secure.sums.additions import Units
-from miners.secure.sums.together import JointSum, noisy_sum, noisy_sum_bits, simulate_noisy_sum
+from miners.secure.sums import Addition, JointSum, Units, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts
+from pinq.public.specs import Cuts, bind
 from tests.parties import session_of
 
 LEVEL = 1e-6
@@ -82,11 +83,13 @@ def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatc
 
 def test_each_sum_of_a_round_has_its_own_noise() -> None:
     """Two losses in one addition, each cell by the law of its own; swapped they fit neither."""
-    asked = JointSum([(2000,)] * 2, [Fraction(1, 2), Fraction(1)], Fraction(1), b"")
-    wide, narrow = asked.noise(3, seeded(6), plays=3)
-    assert misfit(wide.tolist(), 0.5) > LEVEL
-    assert misfit(narrow.tolist(), 1.0) > LEVEL
-    assert max(misfit(wide.tolist(), 1.0), misfit(narrow.tolist(), 0.5)) < LEVEL
+    schema = Schema(columns={"x": Numeric(lower=0, upper=1999, integer=True)}, max_rows=100)
+    parts = PartSet([Block(Part())]).split(bind(Cuts("x", tuple(range(1, 2000))), schema))
+    asked = JointSum([Addition(parts, None, schema, Epsilon.of(loss)) for loss in ("0.5", 1)], Fraction(1))
+    wide, narrow = asked.cut(asked.noise(3, seeded(6), plays=3))
+    assert misfit(wide.ravel().tolist(), 0.5) > LEVEL
+    assert misfit(narrow.ravel().tolist(), 1.0) > LEVEL
+    assert max(misfit(wide.ravel().tolist(), 1.0), misfit(narrow.ravel().tolist(), 0.5)) < LEVEL
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import Federation
 from miners.fitted.tree import Tree
 from miners.secure import SecureID3
-from miners.secure.id3.rules import LossSplit
-from miners.secure.id3.task import Branch, Holding, Task, hold, to_tree
+from miners.secure.id3.public_tree import LossSplit
+from miners.secure.id3.task import Branch, Task, hold, to_tree
 from pinq.provider.local import simulate
 from pinq.public.schema import Categorical, Schema
+from pinq.secure_computation import Holding
 from tests.plain_id3 import plain_id3
 
 __all__ = ["HOLDERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]

@@ -15,9 +15,10 @@ import pandas as pd
 
 from benchmarks.harness.datasets import load
 from benchmarks.papers.secure.processes import free_ports, run_processes
-from miners.secure.id3.task import Holding, hold
+from miners.secure.id3.task import hold
 from miners.secure.session.session import Member, Session
 from pinq.public.schema import Schema
+from pinq.secure_computation import Holding
 
 __all__ = ["FORMS", "PARTIES", "forms", "run", "run_grown"]
 

@@ -9,15 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miners.secure.id3.public_tree import Progress
-from miners.secure.id3.rules import ExactRules
-from miners.secure.id3.sources import Records, members_of_classes, one_hot
-from miners.secure.id3.task import Task
+from miners.secure.id3.public_tree import ExactRules, Progress
+from miners.secure.id3.task import Records, Task, members_of_classes, one_hot
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from miners.secure.mpc.bounds import count_bits
 from pinq.errors import QueryError
-
-__all__ = ["MAX_PATHS", "SecretTree", "classify_all", "grow_paths", "grow_secret", "require_paths"]
 
 MAX_PATHS = 2**14
 

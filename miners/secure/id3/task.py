@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Task`` holds what all parties know before they start; ``hold`` encodes rows."""
+"""``Task`` holds what all parties know before they start; a ``Source`` gives shared counts of their rows.
+
+``LocalTables`` are those of SID3P, ``Records`` those of the other protocols.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,12 +17,11 @@ from miners.fitted.node import Node
 from miners.fitted.route import Frame, encode
 from miners.fitted.tree import Tree
 from miners.growth.candidates import CutsByColumn, multiway_splits
+from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values, bind
 from pinq.secure_computation import Holding
-
-__all__ = ["Branch", "Holding", "Task", "hold", "require_tables", "to_tree"]
 
 
 def require_tables(tables: object) -> None:
@@ -148,3 +151,186 @@ def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
         else:
             nodes.append(Node(split=task.splits[branch.attribute], children=branch.children))
     return Tree(task.schema, task.target, nodes)
+
+
+MAX_SHARED_BITS = 2**25
+
+Path = tuple[tuple[int, int], ...]
+"""A public node: the attribute and value of each step from the root."""
+
+
+class LocalTables:
+    """SID3P (Protocol 5.4): each party counts its own rows and shares the table.
+
+    So what is sent does not depend on rows.
+
+    Args:
+        arithmetic: Among the parties.
+        task: The public facts.
+        holding: This party's rows.
+    """
+
+    def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding) -> None:
+        self._arithmetic, self._task, self._holding = arithmetic, task, holding
+        self._rows: dict[Path, np.ndarray] = {(): np.arange(holding.codes.shape[1])}
+
+    async def classes(self) -> Shares:
+        """Counts the rows of each class, shape (1, classes)."""
+        counts = np.bincount(self._holding.codes[-1], self._holding.counts, self._task.classes)
+        return await self._arithmetic.sum_of_inputs(counts.astype(np.int64)[None])
+
+    async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
+        """Counts the rows of each class with each value of each of a node's attributes.
+
+        Args:
+            paths: The nodes of one level; as they are asked, the order stays.
+            attributes: Of each node, shape (nodes, attributes).
+
+        Returns:
+            The tables end to end, shape (values, classes).
+        """
+        own = [
+            self._count(self._within(path), attribute)
+            for path, row in zip(paths, attributes, strict=True)
+            for attribute in row
+        ]
+        return await self._arithmetic.sum_of_inputs(np.concatenate(own))
+
+    def _within(self, path: Path) -> np.ndarray:
+        """Selects the rows of a node from those of its parent; remembered for those below it."""
+        if path not in self._rows:
+            (attribute, value), above = path[-1], self._within(path[:-1])
+            self._rows[path] = above[self._holding.codes[attribute, above] == value]
+        return self._rows[path]
+
+    def _count(self, rows: np.ndarray, attribute: int) -> np.ndarray:
+        """Counts rows by an attribute's value and class, shape (values, classes)."""
+        codes, counts, classes = self._holding.codes, self._holding.counts, self._task.classes
+        cells = codes[attribute, rows] * classes + codes[-1, rows]
+        table = np.bincount(cells, counts[rows], self._task.sizes[attribute] * classes)
+        return table.astype(np.int64).reshape(-1, classes)
+
+
+class Records:
+    """SID3 (Protocol 4.1) secret-shares every record, and a bit whether it is in a node.
+
+    A party that has fewer rows than it declared adds empty ones, which are in no node, so how many
+    it has stays its own. Of each attribute all values but the last are shared: the last is what
+    remains of the row's own bit. They are shared when something is first asked of them.
+
+    Args:
+        arithmetic: Among the parties.
+        task: The public facts.
+        holding: This party's rows.
+
+    Attributes:
+        values, labels: Shares of a bit for each value, and for each class, of each row.
+        seconds: How long the sharing took.
+    """
+
+    def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding) -> None:
+        self._arithmetic, self._task, self._holding = arithmetic, task, holding
+        self.seconds = 0.0
+        self.values: Shares = np.zeros((sum(task.sizes), 0), dtype=object)
+        self.labels: Shares = np.zeros((task.classes, 0), dtype=object)
+        self._masks: dict[Path, Shares] = {}
+
+    async def share(self) -> None:
+        """Shares every party's rows, once."""
+        if self._masks:
+            return
+        began = time.perf_counter()
+        task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
+        n_values, sizes = sum(task.sizes), [*task.sizes, task.classes]
+        # Attributes of 2 and 3 values and two classes: of the values 0 to 4 the last ones, 1 and 4,
+        # stay at home; 0, 2, 3 and the classes 5 and 6 are sent.
+        shared_values = np.delete(np.arange(n_values), last)
+        sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
+        blocks = []
+        for owner, rows in enumerate(task.rows):
+            own = one_hot(sizes, self._holding.each, rows)[sent] if owner == self._arithmetic.party else None
+            blocks.append(await self._arithmetic.share(own, owner, (len(sent), rows)))
+        shared = np.concatenate(blocks, axis=1)
+        self.labels = shared[len(shared_values) :]
+        values = np.zeros((n_values, shared.shape[1]), dtype=object)
+        values[shared_values] = shared[: len(shared_values)]
+        present = self.labels.sum(axis=0)
+        for start, remainder in zip(task.starts, last, strict=True):
+            values[remainder] = present - values[start:remainder].sum(axis=0)
+        self.values = values % self._arithmetic.modulus
+        self._masks = {(): present % self._arithmetic.modulus}
+        self.seconds = time.perf_counter() - began
+
+    @property
+    def present(self) -> Shares:
+        """1 for each row that there is, 0 for an empty one."""
+        return self._masks[()]
+
+    async def classes(self) -> Shares:
+        """Counts the rows of each class, shape (1, classes)."""
+        await self.share()
+        return self.labels.sum(axis=1)[None] % self._arithmetic.modulus
+
+    async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
+        """As that of ``LocalTables``."""
+        await self.share()
+        masks = await self._within(paths)
+        members = await members_of_classes(self._arithmetic, masks, self.labels)
+        columns_of_nodes = [self._task.columns(row) for row in attributes]
+
+        def counts(members: Shares, values: Shares) -> Shares:
+            return np.concatenate(
+                [values[columns] @ node.T for node, columns in zip(members, columns_of_nodes, strict=True)]
+            )
+
+        return await self._arithmetic.product(counts, members, self.values)
+
+    async def _within(self, paths: Sequence[Path]) -> Shares:
+        """Makes the masks of a level's nodes, shape (nodes, rows), from those above."""
+        if paths[0] and paths[0] not in self._masks:
+            above = await self._within([path[:-1] for path in paths])
+            columns = [self._task.starts[path[-1][0]] + path[-1][1] for path in paths]
+            masks = await self._arithmetic.product(lambda t, s: t * s[columns], above, self.values)
+            self._masks = {(): self.present} | dict(zip(paths, masks, strict=True))
+        return np.stack([self._masks[path] for path in paths])
+
+
+Source = LocalTables | Records
+"""Gives shares of the counts that a public tree's growth asks for."""
+
+
+def require_records(task: Task) -> None:
+    """Raises ``QueryError`` where more would be shared than fits into memory.
+
+    Shared is a number for each value of each attribute of each row.
+    """
+    shared = task.max_rows * (sum(task.sizes) + task.classes)
+    if shared > MAX_SHARED_BITS:
+        raise QueryError(
+            f"the records of {task.max_rows:,} rows would be {shared:,} secret bits at every party; "
+            f"at most {MAX_SHARED_BITS:,} are possible. Declare no more rows than there can be, "
+            "coarser cuts or fewer attributes, or use SID3P, which shares counts only. Nothing left any party."
+        )
+
+
+async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shares) -> Shares:
+    """Finds which rows are in a node and of a class (or value), shape (nodes, classes, rows).
+
+    The last class is what remains of the mask.
+    """
+    first = await arithmetic.product(lambda t, s: t[:, None] * s[None, :-1], masks, labels)
+    return np.concatenate([first, (masks - first.sum(axis=1))[:, None]], axis=1) % arithmetic.modulus
+
+
+def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
+    """Makes a bit for each value of each row; shape (bits, rows). Empty rows stand at the end.
+
+    Args:
+        sizes: How many values each attribute has.
+        codes: The value of each attribute, shape (attributes, at most so many rows).
+        rows: How many.
+    """
+    bits = np.zeros((sum(sizes), rows), dtype=object)
+    for start, values in zip(np.cumsum([0, *sizes[:-1]]), codes, strict=True):
+        bits[start + values, np.arange(len(values))] = 1
+    return bits

@@ -38,11 +38,9 @@ import numpy as np
 
 from miners.secure.mpc.noise import Below, own_noise
 from miners.secure.mpc.rounds import Opened, Rounds
-from miners.secure.mpc.shares import Link, Shares, Sharing, threshold_of, weights
+from miners.secure.mpc.shares import Link, Shares as Shares, Sharing, threshold_of, weights
 from pinq.errors import SessionError
 from pinq.public.plugins import optional
-
-__all__ = ["Arithmetic", "Shares", "field_bits"]
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
 KEY = 16  # bytes of a key of common randomness
@@ -213,7 +211,7 @@ class Arithmetic(Sharing):
         """
         epsilon, shape, colluding = losses
 
-        async def opened(noise: np.ndarray) -> np.ndarray:
+        async def opened(noise: np.ndarray, _: Below) -> np.ndarray:
             return await work(await self.sum_of_inputs(noise))
 
         def draw(below: Below) -> np.ndarray:

@@ -17,16 +17,6 @@ from fractions import Fraction
 
 from pinq.errors import QueryError
 
-__all__ = [
-    "MAX_BITS",
-    "count_bits",
-    "gini_bits",
-    "noise_bound",
-    "require_bits",
-    "signed_bits",
-    "stop_bits",
-]
-
 MAX_BITS = 2048
 NEGLIGIBLE_BITS = 100
 MIN_EPSILON = Fraction(1, 100_000)

@@ -36,8 +36,6 @@ import numpy as np
 
 from miners.secure.mpc.bounds import noise_bound
 
-__all__ = ["Below", "own_noise", "own_share", "stream"]
-
 Below = Callable[[int], int]
 BLOCK = 16  # successes that one draw decides
 BUFFER = 8192  # bytes that a stream makes at once

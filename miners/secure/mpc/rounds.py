@@ -34,8 +34,6 @@ import numpy as np
 from miners.secure.mpc.noise import Below, stream
 from pinq.errors import SessionError
 
-__all__ = ["Company", "Opened", "Rounds"]
-
 TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015
 NANO = 10**9
 
@@ -85,7 +83,7 @@ class Rounds:
         what: str,
         epsilon: Fraction,
         draw: Callable[[Below], np.ndarray],
-        work: Callable[[np.ndarray], Awaitable[np.ndarray]],
+        work: Callable[[np.ndarray, Below], Awaitable[np.ndarray]],
         *,
         question: bytes = b"",
     ) -> np.ndarray:
@@ -95,7 +93,7 @@ class Rounds:
             what: What is opened.
             epsilon: What the question costs, in the session's terms.
             draw: Draws this party's noise from a source of numbers.
-            work: Opens the answer, from the noise, and notes it in ``opened``.
+            work: Opens the answer, from the noise and the source, and notes it in ``opened``.
             question: What else must be the same at all parties.
         """
         number = self._number
@@ -108,13 +106,14 @@ class Rounds:
             answer = np.array(values, dtype=object)
             self._pay(number, nano, len(values))
         else:
-            noise = await asyncio.to_thread(draw, stream(_digest(self._key + number.to_bytes(8, "big")).encode()))
+            below = stream(_digest(self._key + number.to_bytes(8, "big")).encode())
+            noise = await asyncio.to_thread(draw, below)
             if self._company is not None:
                 passed = time.monotonic() - self._ended
                 await asyncio.sleep(math.ceil(passed / TICK) * TICK - passed)
             await self.meet(place)
             self._pay(number, nano, noise.size)
-            answer = await work(noise)
+            answer = await work(noise, below)
             values = [int(value) for value in answer.ravel()]
         text = json.dumps({"place": place, "opened": values})
         if self._company is not None:

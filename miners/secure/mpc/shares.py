@@ -35,8 +35,6 @@ import numpy as np
 
 from pinq.errors import SessionError
 
-__all__ = ["ALONE", "Link", "Shares", "Sharing", "run_to_end", "threshold_of", "weights"]
-
 SPARE_BYTES = 16  # a random number is drawn so much longer than the prime
 WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # for public numbers that nobody chose to deceive
 Shares = np.ndarray

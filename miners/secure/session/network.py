@@ -36,8 +36,6 @@ from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.secure_computation import Identity
 
-__all__ = ["AGAIN", "Network"]
-
 ARITHMETIC = 4  # changes with what parties send each other in a computation
 FAREWELL = 2.0  # seconds that a party with its result waits for the others to say that they have it
 STOP, WAIT, HELLO = -1, -2, -3  # labels of what is no message of an exchange

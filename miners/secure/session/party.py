@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from miners.fitted.tree import Tree
-from miners.secure.id3.public_tree import Progress, grow_public
-from miners.secure.id3.rules import ExactRules, Rule
+from miners.secure.id3.public_tree import ExactRules, Progress, Rule, grow_public
 from miners.secure.id3.secret_tree import classify_all, grow_paths, grow_secret
-from miners.secure.id3.sources import LocalTables, Records
-from miners.secure.id3.task import Branch, Task, to_tree
+from miners.secure.id3.task import Branch, LocalTables, Records, Task, to_tree
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.rounds import Opened, Rounds
 from miners.secure.mpc.shares import ALONE, Link, Sharing, run_to_end
 from miners.secure.session.network import Network
 from miners.secure.session.session import Session
-from miners.secure.sums.joint import fit_jointly
+from miners.secure.sums import fit_jointly
 from pinq.errors import PinqError, QueryError, SessionError
 from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Booking, Holding, Joining, Traffic
@@ -33,8 +31,6 @@ from pinq.secure_computation import Booking, Holding, Joining, Traffic
 if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import FederatedTopDown
-
-__all__ = ["Outcome", "grow", "run_party", "run_simulation", "take_part"]
 
 
 @dataclass(frozen=True)

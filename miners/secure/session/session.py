@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from miners.scorecards.shares import MAX_STEPS
-from miners.secure.id3.rules import ExactRules, LossSplit, NoisyRules, Rule
+from miners.secure.id3.public_tree import ExactRules, LossSplit, NoisyRules, Rule
 from miners.secure.id3.secret_tree import require_paths
-from miners.secure.id3.sources import require_records
-from miners.secure.id3.task import Task
+from miners.secure.id3.task import Task, require_records
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.shares import threshold_of
-from miners.secure.sums.joint import sum_bits
+from miners.secure.sums import sum_bits
 from pinq.errors import QueryError, SessionError
 from pinq.public.columns import Declared, FiniteDecimal
 from pinq.public.epsilon import Epsilon
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from miners.federated.scorecard import HoldersCardMiner
     from miners.federated.topdown import FederatedTopDown
 
-__all__ = ["MAX_ROWS", "Member", "Session", "first_certificate", "json_object", "load_session"]
 
 MAX_ROWS = 2**33
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"

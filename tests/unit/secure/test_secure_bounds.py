@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from miners.secure.id3.rules import ExactRules
+from miners.secure.id3.public_tree import ExactRules
 from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits

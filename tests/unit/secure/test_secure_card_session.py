@@ -16,8 +16,7 @@ from miners.secure import SecureFederation
 from miners.secure.id3.task import hold
 from miners.secure.session.party import run_simulation
 from miners.secure.session.session import Session
-from miners.secure.sums.additions import OwnRows, Units, most_units
-from miners.secure.sums.together import noisy_sum_bits
+from miners.secure.sums import OwnRows, Units, most_units, noisy_sum_bits
 from pinq.errors import QueryError
 from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.parts import Block, Part, PartSet

@@ -46,7 +46,7 @@ def ran(company: Company, kept: list[str], prices: list[Fraction], key: bytes = 
         company.did.append(("draw", -1))
         return own_noise((1,), Fraction(1, 50), 2, below)
 
-    async def work(noise: np.ndarray) -> np.ndarray:
+    async def work(noise: np.ndarray, _: Below) -> np.ndarray:
         company.did.append(("send", -1))
         return noise
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-import miners.secure.sums.together
+import miners.secure.sums
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import CountSource
 from miners.federated.growing import splitting_functions
@@ -21,8 +21,7 @@ from miners.secure import SecureFederation
 from miners.secure.id3.task import hold
 from miners.secure.session.party import run_simulation
 from miners.secure.session.session import Session
-from miners.secure.sums.additions import OwnRows
-from miners.secure.sums.together import noisy_sum_bits
+from miners.secure.sums import OwnRows, noisy_sum_bits
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
@@ -40,7 +39,7 @@ def drafted(rows: list[int], **fields: Any) -> Session:
 
 
 def test_the_docstrings_example_holds() -> None:
-    assert doctest.testmod(miners.secure.sums.together).failed == 0
+    assert doctest.testmod(miners.secure.sums).failed == 0
 
 
 # What it costs
@@ -88,7 +87,7 @@ def test_a_plan_says_what_a_fit_costs() -> None:
     miner = FederatedTopDown(epsilon=2, strategy="secure")
     plan = miner.plan(SCHEMA, "ill", holders=3)
     assert plan.total == sum(line.epsilon for line in plan.lines) == 2
-    assert "noise is that of one holder; where c of m parties may pool" in repr(plan)
+    assert "shown is that of one holder; if c of m parties may pool" in repr(plan)
     fitted = miner.fit(SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=2), "ill")
     again = FederatedTopDown.from_json(fitted.to_json())
     assert (again.tree_, again.card_) == (fitted.tree_, fitted.card_)

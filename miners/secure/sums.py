@@ -1,0 +1,706 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``SecureFederation`` makes several parties one holder, with the noise of one.
+
+A miner asks it as a ``CountSource``, for counts or for sums of derivatives. In a session every party
+runs the same miner on the same public answers (``fit_jointly``), so all ask the same questions in the
+same order; each adds up over its own rows, exactly (``OwnRows``), and shares the numbers with its
+share of the noise. ``noisy_sum`` is the smallest useful piece of it, for other miners to build on: the
+sum of all parties' histograms.
+
+Noise of many units takes long to draw jointly, so derivatives, whose own units are 2^-16 rows, are
+first rounded to coarser ones by each party: up or down at random, so that no sum is biased.
+
+Privacy:
+    Opens: in each round noisy sums: of a tree the class counts of some nodes, by the values of each
+    attribute, or of leaves; of a scorecard counts of the target, alone or in the cells of each
+    attribute, or derivatives in the cells of one.
+    Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
+    everybody outside and to any ``colluding`` parties together.
+    Why: all that is opened are noisy sums, each at its question's loss over the schema's distance.
+    What they cost together is the ledger's own recursion, rounded up to whole nano-epsilons, and a
+    party that would pass its limit refuses before anything is shared. Which question comes next
+    follows from what was opened. Noise is of the size that the question says, so parties that asked
+    different ones must not add up: fits decide by floating-point numbers, which another machine may
+    round otherwise. So a round compares the question first (``miners.secure.mpc.rounds``).
+    Noise DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in one cell.
+    Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform on
+    0 .. step - 1 and drawn without a look at any row. For whatever U a row whose vector moves S_i by
+    v_i moves the rounded number by less than |v_i| / step + 1, and by nothing where v_i = 0. A vector
+    has ``width`` entries, all in one cell, of L1 norm at most ``bound``: in all at most bound / step +
+    width units, which is whole, so its floor. The field holds sums and noise, for its bits follow from
+    the smallest losses and the most units.
+    Assumes: parties draw their noise as they should, and the time that this takes is not seen
+    (``miners.secure.mpc.rounds``). People with rows at several parties lose it once at each.
+    Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py,
+    tests/unit/secure/test_secure_card_session.py, tests/e2e/test_secure_session.py; and of the units
+    tests/unit/secure/test_secure_scorecard.py, exhaustively on small tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Self, TypeVar, Union
+
+import numpy as np
+
+from miners.budget.plan import Pricing, count_scale, count_variance
+from miners.federated.federation import (
+    Ability,
+    CountSource,
+    Dropped,
+    FederatedParts,
+    HolderQuestion,
+    Sums,
+    progress_of,
+    unknown_holder,
+)
+from miners.federated.growing import first_codes
+from miners.fitted.route import Frame, encode
+from miners.secure.id3.task import Task, require_tables
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.bounds import noise_bound, signed_bits
+from miners.secure.mpc.noise import Below, own_noise
+from miners.secure.mpc.rounds import Opened, Rounds
+from miners.secure.mpc.shares import threshold_of
+from pinq.analyst.queryable import divided
+from pinq.errors import BudgetExceeded, QueryError
+from pinq.public.derivatives import Derivatives
+from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.plugins import install_line, plugin
+from pinq.public.queries import Budget, Preview
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis, Partition, bind
+from pinq.secure_computation import Holding
+
+if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs
+    from miners.federated.scorecard import HoldersCardMiner
+    from miners.federated.topdown import FederatedTopDown
+
+ALL = "all parties"
+FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
+KEY = 32  # bytes, more than a part or a partition is known by
+NO_ODOMETER = f"Pricing sums as a ledger would needs the provider's side: {install_line('provider')}."
+Miner = Union["FederatedTopDown", "HoldersCardMiner"]
+"""A miner whose fit asks for counts and sums alone."""
+M = TypeVar("M", bound=Miner)
+T = TypeVar("T")
+
+
+class OwnRows:
+    """One party's rows.
+
+    Args:
+        codes: Of each column that may be asked for a code of each distinct row, or another code
+            that no question tells apart from it.
+        counts: How often each occurs.
+    """
+
+    def __init__(self, codes: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
+        self._codes, self._counts = codes, counts
+        self._rows: dict[bytes, np.ndarray] = {Part().key: np.arange(len(counts))}
+
+    @classmethod
+    def of_holding(cls, task: Task, holding: Holding) -> OwnRows:
+        """Takes a session's holding: rows known by the values that the splits tell apart."""
+        *attributes, classes = holding.codes
+        codes = {task.target: classes}
+        for split, values in zip(task.splits, attributes, strict=True):
+            codes[split.column] = first_codes(bind(split, task.schema).axes[0])[values]
+        return cls(codes, holding.counts)
+
+    @classmethod
+    def of_tables(cls, schema: Schema, tables: Sequence[Frame]) -> OwnRows:
+        """Takes all rows of several tables.
+
+        Those with an undeclared value are left out, as behind pinq's wall.
+        """
+        codes = {name: np.concatenate([encode(schema, name, table) for table in tables]) for name in schema.columns}
+        known = np.all([column >= 0 for column in codes.values()], axis=0)
+        counts = np.ones(int(known.sum()), dtype=np.int64)
+        return cls({name: column[known] for name, column in codes.items()}, counts)
+
+    def table(self, parts: PartSet) -> np.ndarray:
+        """Counts the rows of each part, shape ``parts.shape``."""
+        counts = [self._block(self._within(block.part), block.partition) for block in parts.blocks]
+        return np.concatenate(counts or [np.zeros(0, dtype=np.int64)]).reshape(parts.shape)
+
+    def derivatives(self, parts: PartSet, sums: Sums, schema: Schema) -> np.ndarray:
+        """Adds up derivatives over the rows of one part, exactly, shape (cells, width)."""
+        (part,) = parts
+        rows, vectors = self._within(part), sums.loss.vectors(schema)
+        # A row that occurs three times adds three times its vector.
+        places = [self._places(axis, rows) for axis in vectors.inputs]
+        weighted = vectors.of(places) * self._counts[rows]
+        cells = bind(sums.by, schema)
+        totals = np.zeros((cells.size + 1, vectors.width), dtype=np.int64)
+        np.add.at(totals, self._cells(cells, rows), weighted.T)
+        return totals[: cells.size]
+
+    def _places(self, axis: Axis, rows: np.ndarray) -> np.ndarray:
+        """Finds each row's place along an axis, ``axis.size`` for none."""
+        places = axis.parts_of(self._codes[str(axis.column)][rows])
+        return np.where(places < 0, axis.size, places)
+
+    def _block(self, rows: np.ndarray, partition: Partition | None) -> np.ndarray:
+        if partition is None:
+            return self._counts[rows].sum(keepdims=True)
+        counts = np.bincount(self._cells(partition, rows), self._counts[rows], partition.size + 1)
+        return counts[: partition.size].astype(np.int64)
+
+    def _within(self, part: Part) -> np.ndarray:
+        """Selects the rows of a part; remembered, for those below it are asked next."""
+        if part.key not in self._rows:
+            assert part.parent is not None
+            assert part.partition is not None
+            # Rows 0, 2 and 5 are women, and their jobs are parts 1, 0 and 1: women of job 1 are the
+            # rows 0 and 5.
+            above = self._within(part.parent)
+            self._rows[part.key] = above[self._cells(part.partition, above) == part.index]
+        return self._rows[part.key]
+
+    def _cells(self, partition: Partition, rows: np.ndarray) -> np.ndarray:
+        """Finds the part of a partition in which each row lies, ``partition.size`` for none."""
+        positions = np.stack([axis.parts_of(self._codes[str(axis.column)][rows]) for axis in partition.axes])
+        inside = (positions >= 0).all(axis=0)
+        cells = np.full(len(rows), partition.size)
+        cells[inside] = np.ravel_multi_index(tuple(positions[:, inside]), partition.shape)
+        return cells
+
+
+@dataclass(frozen=True)
+class Units:
+    """The whole units of a loss's rounded sums.
+
+    Attributes:
+        step: Units of the loss itself to one.
+        sensitivity: How many a row moves in all numbers together.
+        unit: One of them in the loss's natural units.
+    """
+
+    step: int
+    sensitivity: int
+    unit: float
+
+    @classmethod
+    def of(cls, loss: Derivatives, schema: Schema) -> Self:
+        """Returns the coarsest power of two that makes ``FINENESS`` units an entry of the bound."""
+        # Vectors of two entries and a bound of 65,536 units: 65,536 // (32 * 2) = 1,024, so 1,024
+        # of the loss's units make one, and a row moves at most 64 + 2 of these.
+        vectors = loss.vectors(schema)
+        step = 1 << max(0, (vectors.bound // (FINENESS * vectors.width)).bit_length() - 1)
+        rounding = vectors.width if step > 1 else 0
+        return cls(step, vectors.bound // step + rounding, step / loss.unit)
+
+    def rounded(self, sums: np.ndarray, below: Below = secrets.randbelow) -> np.ndarray:
+        """Rounds exact sums to whole units, each up or down at random.
+
+        Args:
+            sums: In the loss's own units, int64.
+            below: Draws a number below its argument; the operating system's by default.
+        """
+        # In steps of 4, a sum of 10 becomes 2 for the draws 0 and 1, and 3 for 2 and 3: 2.5 on
+        # average.
+        moved = [(total + below(self.step)) // self.step for total in sums.ravel().tolist()]
+        return np.array(moved, dtype=np.int64).reshape(sums.shape)
+
+
+def most_units(width: int) -> int:
+    """Returns how many units a row moves at most in sums of so many entries, whatever the loss.
+
+    A step is more than half of bound / (``FINENESS`` width), so bound / step is less than twice
+    ``FINENESS`` units an entry; rounding adds one to each.
+    """
+    return (2 * FINENESS + 1) * width
+
+
+@dataclass(frozen=True)
+class Addition:
+    """One question as parties answer it.
+
+    Attributes:
+        parts: Of which parts.
+        sums: The derivatives to add up in the cells of a spec; None to count rows.
+        schema: The public columns.
+        epsilon: Its loss.
+    """
+
+    parts: PartSet
+    sums: Sums | None
+    schema: Schema
+    epsilon: Epsilon
+
+    @cached_property
+    def units(self) -> Units:
+        """In which the numbers are whole."""
+        return Units(1, 1, 1) if self.sums is None else Units.of(self.sums.loss, self.schema)
+
+    @property
+    def loss(self) -> Fraction:
+        """The loss of one unit."""
+        # A loss of .6 at a distance of 2, for sums that a row moves by 66 units: .3 / 66 for each.
+        return self.epsilon.per_row(self.schema.distance) / self.units.sensitivity
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the numbers: a count of each part, or a vector in each cell."""
+        if self.sums is None:
+            return self.parts.shape
+        return bind(self.sums.by, self.schema).size, self.sums.loss.vectors(self.schema).width
+
+    @property
+    def identity(self) -> bytes:
+        """The same for the same question, wherever it is asked."""
+        sums = b"" if self.sums is None else repr((self.sums.loss.identity, self.sums.by.identity)).encode()
+        keys = [
+            block.part.key.rjust(KEY) + (block.partition.key if block.partition else b"").rjust(KEY)
+            for block in self.parts.blocks
+        ]
+        return b"".join([f"{self.epsilon} {len(keys)};".encode(), sums, *keys])
+
+    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
+        """Returns a party's own numbers, in whole units; only ever to be shared."""
+        if self.sums is None:
+            return rows.table(self.parts)
+        return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema), below)
+
+
+@dataclass(frozen=True)
+class JointSum:
+    """One addition of all parties, whose numbers lie end to end.
+
+    Attributes:
+        additions: What is added.
+        price: What it costs each party.
+    """
+
+    additions: Sequence[Addition]
+    price: Fraction
+
+    @property
+    def identity(self) -> bytes:
+        """Digest of what is asked."""
+        return hashlib.sha256(b"".join(addition.identity for addition in self.additions)).digest()
+
+    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
+        """Returns a party's own numbers; draws what rounding needs."""
+        return np.concatenate([addition.table(rows, below).ravel() for addition in self.additions])
+
+    def noise(self, honest: int, below: Below, plays: int = 1) -> np.ndarray:
+        """Draws what this process adds; see ``own_noise``."""
+        drawn = [own_noise(one.shape, one.loss, honest, below, plays).ravel() for one in self.additions]
+        return np.concatenate(drawn)
+
+    def cut(self, sums: np.ndarray) -> list[np.ndarray]:
+        """Makes arrays again of numbers that lie end to end."""
+        # Arrays of 2 x 3 and of 4 cells were added as one of 10, which is cut at 6.
+        shapes = [addition.shape for addition in self.additions]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        pieces = np.split(sums.astype(np.int64), ends)
+        return [cells.reshape(shape) for cells, shape in zip(pieces, shapes, strict=True)]
+
+
+AddUp = Callable[[JointSum, OwnRows], np.ndarray]
+"""Returns the noisy sums over all parties, end to end."""
+
+
+def require_sums(verb: str) -> None:
+    """Raises ``QueryError`` unless a question asks for counts or sums."""
+    if verb not in ("noisy_count", "noisy_sum"):
+        raise QueryError(
+            f"parties that add up their counts cannot answer {verb}; use strategy='secure' or 'noisy_counts'."
+        )
+
+
+class _SummedParts:
+    """Parts of all parties' tables together.
+
+    They cannot be asked one by one, only as questions of their federation.
+    """
+
+    def __init__(self, schema: Schema, part_set: PartSet) -> None:
+        self._schema, self.part_set = schema, part_set
+
+    def partition(self, *specs: object) -> _SummedParts:
+        return _SummedParts(self._schema, divided(self.part_set, specs, self._schema))
+
+    def __getitem__(self, chosen: slice | Sequence[int] | np.ndarray) -> _SummedParts:
+        try:
+            positions = np.arange(len(self))[chosen]
+        except IndexError:
+            raise QueryError(f"positions must be whole numbers from 0 to {len(self) - 1}.") from None
+        return _SummedParts(self._schema, self.part_set.take(positions))
+
+    def __len__(self) -> int:
+        return len(self.part_set)
+
+    @staticmethod
+    def union(*collections: _SummedParts) -> _SummedParts:
+        return _SummedParts(collections[0]._schema, PartSet.union([parts.part_set for parts in collections]))
+
+    def __repr__(self) -> str:
+        return f"{len(self)} parts of {ALL}"
+
+
+class SecureFederation(CountSource):
+    """The parties of a secure computation, which add up their counts as one owner, ``"all parties"``.
+
+    It is a ``CountSource``. In a session (``protocol: topdown``) each party makes one with its own
+    rows; ``simulated`` makes one with all rows, for trials.
+
+    Args:
+        schema: The public columns; ``max_rows`` is the largest number of rows of all parties
+            together.
+        rows: The rows that this process counts.
+        add_up: A function of the queries and of this process's counts; it returns the noisy sums
+            over all parties.
+        epsilon: The largest cost of all queries, in the schema's terms.
+        parties: The number of parties.
+        colluding: The number of parties that may pool the noise that they drew.
+        say: Called with a line of text after each round.
+
+    Attributes:
+        abilities: Counts come as sums.
+        schema: The public columns.
+        dropped: Empty, because no party is dropped.
+        rounds: The number of additions.
+        requests: The same, by holder.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> schema = pinq.Schema(columns={"sex": pinq.Categorical(values=("F", "M"))}, max_rows=100)
+        >>> tables = [pd.DataFrame({"sex": ["F", "M", "M"]}) for _ in range(3)]
+        >>> together = SecureFederation.simulated(tables, schema=schema, epsilon=1000)
+        >>> together.parts().partition(pinq.Values("sex")).noisy_count(epsilon=1000)["all parties"].tolist()
+        [[3, 6]]
+    """
+
+    abilities: frozenset[Ability] = frozenset({"sums"})
+
+    def __init__(
+        self,
+        schema: Schema,
+        rows: OwnRows,
+        add_up: AddUp,
+        *,
+        epsilon: EpsilonLike,
+        parties: int,
+        colluding: int,
+        say: Callable[[str], object] | None = None,
+    ) -> None:
+        self.schema = schema
+        self.dropped: list[Dropped] = []
+        self.rounds, self.requests = 0, {ALL: 0}
+        self._limit = Epsilon.of(epsilon)
+        self._odometer = plugin("pinq.provider", "odometer", NO_ODOMETER)()  # adds up as a ledger does
+        self._rows, self._add_up = rows, add_up
+        self._parties = parties
+        # Parties that may pool their noise leave the sum less of it, so each draws more.
+        self._variance_factor = parties / (parties - colluding)
+        self._say = progress_of(say)
+
+    @classmethod
+    def simulated(
+        cls,
+        tables: Sequence[Frame],
+        *,
+        schema: Schema,
+        epsilon: EpsilonLike = 1,
+        rows: int | None = None,
+        colluding: int | None = None,
+        say: Callable[[str], object] | None = None,
+    ) -> SecureFederation:
+        """Makes a federation of all parties in this process.
+
+        The numbers have the same distribution. The parties are not protected from this process.
+
+        Args:
+            tables: One pandas or Arrow table for each of at least three parties.
+            schema: The public columns.
+            epsilon: The largest cost of all queries.
+            rows: The largest number of rows of a party, public; by default the rows of its table.
+            colluding: The number of parties that may pool the noise that they drew; by default the
+                number that secret sharing tolerates.
+            say: Called with a line of text after each round.
+        """
+        require_tables(tables)
+        below: Below = secrets.randbelow
+        longest = max(map(len, tables))
+        if rows is not None and longest > rows:
+            raise QueryError(f"`rows` is {rows}; a table has {longest:,}. Declare as many as any party may have.")
+        pooling = threshold_of(len(tables)) if colluding is None else colluding
+        if not 0 <= pooling < len(tables):
+            allowed = f"at least 0 and below the number of parties, {len(tables)}"
+            raise QueryError(f"is {colluding}", parameter="colluding", allowed=allowed)
+        max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
+
+        def add_up(asked: JointSum, own: OwnRows) -> np.ndarray:
+            return asked.table(own, below) + asked.noise(len(tables) - pooling, below, len(tables))
+
+        return cls(
+            schema.model_copy(update={"max_rows": max_rows}),
+            OwnRows.of_tables(schema, tables),
+            add_up,
+            epsilon=epsilon,
+            parties=len(tables),
+            colluding=pooling,
+            say=say,
+        )
+
+    @property
+    def holders(self) -> list[str]:
+        """One name, which stands for all parties."""
+        return [ALL]
+
+    def require_holder(self, holder: str) -> None:
+        """Raises ``QueryError`` where there is no holder of this name."""
+        if holder != ALL:
+            raise unknown_holder(holder, self.holders)
+
+    def distance(self, holder: str) -> int:
+        """Returns the number of rows by which two neighbouring tables may differ."""
+        return self.schema.distance
+
+    def parts(self) -> FederatedParts:
+        """Returns the whole of all tables, as a collection of one part."""
+        return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
+
+    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, np.ndarray]]:
+        """Sends several queries of counts or sums, in one addition of all parties.
+
+        Raises:
+            QueryError: A query is of another kind, or needs too much noise; nothing was spent.
+            BudgetExceeded: Too little remains; nothing was shared.
+        """
+        began = time.monotonic()
+        additions = [self._addition(question) for question in questions]
+        before = self.budget.spent
+        for addition in additions:
+            # All are charged before a row is looked at, so a question that cannot be paid leaves no
+            # trace.
+            self._charge(addition)
+        asked = JointSum(additions, self.budget.spent - before)
+        sums = asked.cut(self._add_up(asked, self._rows))
+        self.rounds += 1
+        self.requests[ALL] += 1
+        opened, seconds = sum(map(np.size, sums)), time.monotonic() - began
+        self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
+        return [{ALL: numbers * addition.units.unit} for addition, numbers in zip(additions, sums, strict=True)]
+
+    def _addition(self, question: HolderQuestion) -> Addition:
+        """Returns what a question adds up. Raises ``QueryError`` if parties cannot answer it."""
+        require_sums(question.verb)
+        parts: PartSet = question.parts.of(ALL).part_set
+        if question.sums is not None:
+            if len(parts) != 1:
+                raise QueryError(f"sums of derivatives are asked of one part, not of {len(parts):,}.")
+            question.sums.loss.check(self.schema)
+        addition = Addition(parts, question.sums, self.schema, question.epsilon[ALL])
+        noise_bound(addition.loss)  # what would need too much noise is refused before it costs
+        return addition
+
+    def _charge(self, asked: Addition) -> None:
+        """Charges a question. Raises ``BudgetExceeded`` if too little remains."""
+        price, remaining = self._odometer.price(asked.parts, asked.epsilon), self._limit - self._odometer.spent
+        if price > remaining:
+            raise BudgetExceeded(
+                f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
+                asked=price.exact,
+                remaining=remaining.exact,
+                scope="analyst",
+            )
+        self._odometer.charge(asked.parts, asked.epsilon)
+
+    def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
+        """Prices a query of counts of the whole table."""
+        require_sums(verb)
+        price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
+        remaining = self._limit - self._odometer.spent - price
+        return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
+
+    @property
+    def budget(self) -> Budget:
+        """The budget and spending of each party, the same for all."""
+        spent = self._odometer.spent
+        return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
+
+    def variance(self, holder: str, epsilon: EpsilonLike) -> float:
+        """Returns the variance of the noise in one sum.
+
+        It is larger than one owner's if parties may pool their noise.
+        """
+        return self._variance_factor * count_variance(count_scale(self.schema, Epsilon.of(epsilon)))
+
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
+        """Returns the variance of the noise in one sum of derivatives, in natural units."""
+        units = Units.of(loss, self.schema)
+        scale = units.sensitivity * units.unit * count_scale(self.schema, Epsilon.of(epsilon))
+        return self._variance_factor * 2 * scale**2
+
+    def spent(self) -> dict[str, Fraction | None]:
+        """Returns the cost of the queries so far to each party."""
+        return {ALL: self.budget.spent}
+
+    def budgets(self) -> dict[str, Budget | None]:
+        """Returns the budget of each party."""
+        return {ALL: self.budget}
+
+    def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
+        """Applies a function to the budget of each party, which is the same for all."""
+        return {ALL: act(self)}
+
+    def __repr__(self) -> str:
+        return (
+            f"SecureFederation of {self._parties} parties, {self.rounds} rounds so far\n"
+            f"  {ALL}: {self.budget!r}, {self.requests[ALL]} requests"
+        )
+
+
+def sum_bits(miner: Miner, task: Task) -> int:
+    """Returns the bits of every sum, from the smallest losses at which a miner asks.
+
+    Raises ``QueryError`` if its noise would be too large, or the miner refuses.
+    """
+
+    def bits(epsilon: Epsilon, units: int) -> int:
+        """Returns the bits of sums to which a row adds at most so many units."""
+        per_unit = epsilon.per_row(task.schema.distance) / units
+        return noisy_sum_bits(units * task.max_rows, len(task.rows), per_unit)
+
+    needed = miner.sums_needed(task.schema, task.target)
+    sums = 0 if needed.sums is None else bits(needed.sums, most_units(needed.width))
+    return max(bits(needed.count, 1), sums)
+
+
+async def fit_jointly(
+    miner: M,
+    task: Task,
+    holding: Holding,
+    add: Callable[[np.ndarray], Awaitable[np.ndarray]],
+    rounds: Rounds,
+    *,
+    colluding: int,
+    plays: int,
+    progress: Callable[[str], None],
+) -> M:
+    """Runs one party's side; returns the fitted miner.
+
+    Its fit asks from a thread of its own, and each round of its questions is one addition of all
+    parties. A process that plays all parties adds alone.
+
+    Args:
+        miner: What every party runs; new for each run.
+        task: The public facts.
+        holding: This party's rows.
+        add: Adds up what all parties pass, arrays of one length.
+        rounds: Asks what has noise.
+        colluding: The number of parties that may pool the noise that they drew.
+        plays: How many parties this process is.
+        progress: Called with a line of text after each round.
+    """
+    loop, fitting = asyncio.get_running_loop(), True
+
+    async def opened(asked: JointSum, own: OwnRows) -> np.ndarray:
+        if not fitting:  # the session ended while the fit was at work
+            raise asyncio.CancelledError
+
+        async def added(noise: np.ndarray, below: Below) -> np.ndarray:
+            # After the charge; and rounding draws from where the noise did, so that a round that is
+            # asked again has the same numbers.
+            sums = await add(noise + await asyncio.to_thread(asked.table, own, below))
+            rounds.opened.append(Opened("noisy sum", tuple(sums.tolist())))
+            return sums
+
+        def draw(below: Below) -> np.ndarray:
+            return asked.noise(len(task.rows) - colluding, below, plays)
+
+        return await rounds.ask("noisy sum", asked.price, draw, added, question=asked.identity)
+
+    together = SecureFederation(
+        task.schema,
+        OwnRows.of_holding(task, holding),
+        lambda asked, own: asyncio.run_coroutine_threadsafe(opened(asked, own), loop).result(),
+        epsilon=miner.epsilon,
+        parties=len(task.rows),
+        colluding=colluding,
+        say=progress,
+    )
+    try:
+        await asyncio.to_thread(miner.fit, together, task.target)
+        return miner
+    finally:
+        fitting = False
+
+
+def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
+    """Bounds the bits of sums of histograms of at most ``rows`` rows in all.
+
+    A cell is at most ``rows``, each party's noise at most its bound.
+    """
+    # 1,000 rows, three parties at epsilon 1: 1,000 + 3 * 71 = 1,213, which takes 12 bits with a
+    # sign.
+    return signed_bits(rows + parties * noise_bound(epsilon))
+
+
+async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Fraction, colluding: int) -> np.ndarray:
+    """Opens the sum of all parties' histograms, with separate discrete Laplace noise in each cell.
+
+    Args:
+        arithmetic: Among the parties, of at least ``noisy_sum_bits`` bits.
+        histogram: This party's whole numbers, any shape, the same for all.
+        epsilon: The cost of the release for one row, which counts in one cell; exact.
+        colluding: The number of parties that may pool the noise that they drew.
+
+    Returns:
+        The noisy sums, int64.
+
+    Privacy:
+        Adjacency: one row of one party comes or goes and changes one cell by 1. Claim: epsilon-DP
+        against outsiders and against any ``colluding`` parties.
+        Why: cells are disjoint parts, and each gets at least DLap(1/epsilon) that these parties do
+        not know (miners/secure/mpc/noise.py). Only the noisy sums are opened. With ``colluding=0``
+        the noise is exactly one DLap(1/epsilon); with c of m parties its variance is m / (m - c)
+        times that. Held by: tests/privacy/test_secure_noise.py.
+    """
+    table = np.asarray(histogram)
+    noise = own_noise(table.shape, epsilon, arithmetic.parties - colluding, secrets.randbelow, arithmetic.plays)
+    shares = await arithmetic.sum_of_inputs(table.astype(object) + noise)
+    return (await arithmetic.open(shares, "noisy sum")).astype(np.int64)
+
+
+def simulate_noisy_sum(
+    histograms: Sequence[np.ndarray], epsilon: Fraction, *, rows: int, colluding: int = 0
+) -> np.ndarray:
+    """Draws the values that ``noisy_sum`` would open, with all parties in this process.
+
+    It is for experiments; the parties are not protected from this process.
+
+    Args:
+        histograms: One for each party, of one shape.
+        epsilon: Privacy loss of the release for one row.
+        rows: The largest number of rows of all parties together.
+        colluding: The number of parties that may pool their noise.
+    """
+    if not histograms or not 0 <= colluding < len(histograms):
+        raise QueryError(
+            f"is {colluding}", parameter="colluding", allowed=f"at least 0 and below the {len(histograms)} histograms"
+        )
+    shapes = [np.shape(histogram) for histogram in histograms]
+    if len(set(shapes)) > 1:
+        raise QueryError(f"the histograms have the shapes {', '.join(map(str, shapes))}; they must be the same.")
+    total = np.sum(histograms, axis=0)
+    if np.abs(total).max(initial=0) > rows:
+        raise QueryError(
+            f"a cell of the histograms' sum is beyond `rows`, {rows:,}. "
+            "Declare as many as all parties together may have."
+        )
+    noise = own_noise(total.shape, epsilon, len(histograms) - colluding, secrets.randbelow, len(histograms))
+    return (total + noise).astype(np.int64)
