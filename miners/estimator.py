@@ -99,7 +99,7 @@ class Model(State, Protocol):
 
 
 class Learned(Parameterised):
-    """What every fitted miner has: a bill, a page about it, its text, and which answers it was made from.
+    """The common interface of fitted miners: bill, model card, text and certificate.
 
     Attributes:
         schema_: The public schema under which it learned.

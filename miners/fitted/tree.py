@@ -273,7 +273,7 @@ def faint_of(trees: Sequence[Tree]) -> tuple[str, ...]:
 
 
 class Tree:
-    """A decision tree predicts the classes of a categorical target, or the mean of a numeric one.
+    """A decision tree that predicts the classes of a categorical target, or the mean of a numeric one.
 
     It is immutable, and equal to another when all of their data are equal.
 
@@ -687,7 +687,7 @@ FOREST_FORMAT = "pinq-forest"
 
 
 class Forest:
-    """A forest holds trees that predict together. Immutable; equal when all its trees are equal.
+    """A forest of trees that predict together. Immutable; equal when all its trees are equal.
 
     A row follows a path down each tree. Class probabilities and means are averaged over trees with
     equal weights, because a leaf with few rows is already shrunk towards its parent.

@@ -777,7 +777,7 @@ def _packed(
 
 
 def count(block: RowBlock, request: CountRequest) -> Counts:
-    """Counts a block of rows; what several blocks give is added up by ``Counts.merged``."""
+    """Counts a block of rows; ``Counts.merged`` adds up the counts of several blocks."""
     counts = Counts(request)
     counts.take(block)
     return counts

@@ -241,7 +241,7 @@ class Encoder:
 
 
 def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") -> pa.Table:
-    """Encodes a batch of raw rows. It needs nothing but its arguments: any process can do it.
+    """Encodes a batch of raw rows. Any process can run it, because it needs its arguments only.
 
     Args:
         batch: Has the policy's columns, as typed values or as text.

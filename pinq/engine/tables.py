@@ -27,7 +27,7 @@ LOW_BITS = 24  # of the square of a code, which are added up apart from the othe
 
 @dataclass(frozen=True)
 class Moments:
-    """Ask for sums of a column's codes, shifted right by ``shift`` bits, or of their squares too.
+    """A request for sums of a column's codes, shifted right by ``shift`` bits, or also of their squares.
 
     Before that codes are clamped to those from ``first`` to ``last`` and numbered from 0. Rows where
     the column is missing are left out. Its few sums count as one number of a cell.

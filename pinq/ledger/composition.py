@@ -206,7 +206,7 @@ class Costs:
 
 @dataclass
 class Together:
-    """What all analysts together spent, as the cap over them counts it.
+    """The spending of all analysts together, as the cap counts it.
 
     Under ``sum`` what an analyst can still ask follows from the own tree and from one number, the
     sum of what the others spent. Under ``union`` it follows from the trees of the others too, so

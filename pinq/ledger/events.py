@@ -449,7 +449,7 @@ def here(because: str = "") -> Signature:
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the log: a record, its place in the chain, and whom it concerns.
+    """One line of the log: a record, its place in the chain, and its analyst.
 
     Attributes:
         at: When, ISO 8601 in UTC, to the millisecond.

@@ -45,7 +45,7 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass
 class Account:
-    """All that the log says of one analyst: what may be spent, and what was.
+    """The account of one analyst: its limit, its spending and its terms, as the log has them.
 
     Attributes:
         together: What all analysts spent, and the cap over them.

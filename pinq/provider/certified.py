@@ -37,7 +37,7 @@ UNLIMITED = Exact(MAX_EPSILON)
 
 @dataclass(frozen=True)
 class Verified:
-    """A model that the answers of a ledger make.
+    """The proof that a model follows from the answers of a ledger, with their cost.
 
     Attributes:
         miner: The miner with its parameters, as Python writes it.
@@ -65,7 +65,7 @@ def verify_certificate(
     model: str | os.PathLike[str],
     ledger: str | os.PathLike[str] | None = None,
 ) -> Verified:
-    """Proves that a model was made from the answers of a ledger, and says what they cost.
+    """Proves that a model follows from the answers of a ledger, and returns their cost.
 
     Args:
         certificate: A file with what ``miner.certificate().to_json()`` gave.

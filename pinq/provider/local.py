@@ -293,7 +293,7 @@ def open_ledger(
 
 
 def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = None) -> Ledger:
-    """Opens a ledger of which nothing is changed: a policy's, or the one in a file.
+    """Opens a ledger for reading only: a policy's ledger, or the one in a file.
 
     Raises:
         QueryError: Neither is given.
@@ -368,7 +368,7 @@ def simulate(
     data: Any = None,
     seed: int = 0,
 ) -> PrivateQueryable:
-    """Opens a handle for trying a script before it spends anything.
+    """Opens a handle on dummy rows, for the trial of a script before it spends anything.
 
     Args:
         schema: A handle's ``schema``, a policy, or a policy file.

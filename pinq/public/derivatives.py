@@ -169,7 +169,7 @@ AT_ONCE = 2**16  # numbers that are computed together: they fit into a core's ca
 
 
 class RowMeasure(ABC):
-    """What is added up of each row, looked up in its cells of joint tables.
+    """The numbers that are added up for each row, looked up in its cells of joint tables.
 
     Attributes:
         inputs: What it reads: a row's place along each of these axes.
