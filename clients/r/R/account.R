@@ -1,4 +1,4 @@
-#' What was granted, spent, and remains
+#' Returns the granted, spent and remaining epsilon
 #'
 #' @param x A handle, or parts.
 #' @return A list of class `pinq_budget`: `epsilon`, `spent`, `remaining`, as numbers.
@@ -38,16 +38,16 @@ domain_text <- function(column) {
   paste0(length(column$values), " values: ", shown, if (length(column$values) > 4) ", ...")
 }
 
-#' What the grant allows beside the budget
+#' Returns the terms of the grant beside the budget
 #'
 #' @param x A handle.
 #' @return Text.
 #' @export
 terms_of <- function(x) send(session_of(x), "GET", "")$terms
 
-#' What you asked, what it cost and what came back
+#' Lists your queries, their costs and their answers
 #'
-#' It prints short; the columns have all. (R's own history of commands is [utils::history()].)
+#' It prints a short form; the columns have everything. (R's own history of commands is [utils::history()].)
 #'
 #' @param x A handle.
 #' @return A data frame, oldest first: `at` (UTC), `asked`, `epsilon` (`NA` for a refusal), `spent`
@@ -86,7 +86,7 @@ print.pinq_history <- function(x, ...) {
   invisible(x)
 }
 
-#' Lets go of what stands behind a handle
+#' Closes the connection of a handle
 #'
 #' @param x A handle.
 #' @return Nothing.

@@ -7,14 +7,14 @@ CLASSES <- c(
   "internal" = "InternalError"
 )
 
-#' Conditions that a failed question raises
+#' Conditions that a failed query raises
 #'
-#' All have the class `pinq_error`, the field `code` and one class of their own: `QueryError` (a
+#' All have the class `pinq_error`, the field `code` and one further class: `QueryError` (a
 #' request or an argument is malformed), `BudgetExceeded` (with `asked`, `remaining` and `scope`),
 #' `NotAllowed` (the grant's terms forbid it), `TooManyRequests` (with `retry_after`, in seconds),
-#' `NotAuthorised`, `Unavailable` (no answer; asking the same with `reuse = TRUE` is safe),
-#' `LedgerError`, `EngineError` (the charge stands) and `InternalError`. They are the classes of the
-#' Python client, with the same texts.
+#' `NotAuthorised`, `Unavailable` (no answer; the same query with `reuse = TRUE` is safe),
+#' `LedgerError`, `EngineError` (the charge stands) and `InternalError`. Classes and texts are those of
+#' the Python client.
 #'
 #' @name pinq_error
 #' @examples

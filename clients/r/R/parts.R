@@ -4,13 +4,13 @@ new_part <- function(session, path = list(), specs = list()) {
   structure(list(session = session, path = path, specs = specs), class = "pinq_part")
 }
 
-#' Cuts a part into disjoint parts
+#' Splits a part into disjoint parts
 #'
-#' A question to all of them costs epsilon once: they are disjoint. Nothing is asked here.
+#' A query of all parts costs epsilon once, because they are disjoint. The split itself is free.
 #'
-#' @param x A handle, or parts: then each is cut further.
-#' @param ... Specs: [values()], [cuts()], [groups()], [shards()], [cross()]. Of several, every
-#'   combination is a part.
+#' @param x A handle, or parts, each of which is then split.
+#' @param ... Specs: [values()], [cuts()], [groups()], [shards()], [cross()]. With several
+#'   specs, every combination is a part.
 #' @return Parts, of class `pinq_part`.
 #' @examples
 #' \dontrun{

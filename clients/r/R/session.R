@@ -18,13 +18,13 @@ session_of <- function(x) {
 #' Opens a handle on a dataset behind a server
 #'
 #' @param url `https://host:port/dataset`.
-#' @param token What `pinq grant` printed. By default `PINQ_TOKEN`, else the file that
+#' @param token The token that `pinq grant` printed. By default `PINQ_TOKEN`, else the file that
 #'   `PINQ_TOKEN_FILE` names, else a line `URL TOKEN` of `~/.config/pinq/tokens`; files need mode
 #'   0600.
 #' @param verify A file with the provider's own certificate authority; by default those of the
-#'   system. Checking cannot be switched off.
-#' @param timeout Seconds after which an unanswered question is given up, retries included.
-#' @param insecure_http Whether `http://` will do, for a server on this very machine.
+#'   system. The check cannot be switched off.
+#' @param timeout Seconds for a request, including retries.
+#' @param insecure_http Whether to allow `http://`, for a server on the same machine.
 #' @return A handle on the whole table, of class `pinq_part`. It prints the columns and the budget.
 #' @examples
 #' \dontrun{

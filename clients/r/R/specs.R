@@ -2,21 +2,21 @@
 
 spec <- function(kind, ..., class = "pinq_spec") structure(list(..., kind = kind), class = class)
 
-#' Specs: what cuts a table into disjoint parts
+#' Specs: groupings that split a table into disjoint parts
 #'
 #' `values()` has a part for each declared value of a column (for each grid cell of a number),
 #' `cuts()` one for each interval between points, `groups()` one for each listed group of values
 #' (rows in no group are in no part), `calendar()` one for each year, quarter, month or weekday of
 #' dates, `shards()` random disjoint parts, `cross()` every combination.
-#' Missing values, where a column may have them, are a part of their own, named `NA`.
+#' If a column may have missing values, they are a separate part, named `NA`.
 #'
 #' @param column A column's name.
 #' @param points Increasing numbers, or dates as text, `Date` or `POSIXct` (in UTC); values below the
 #'   first are the first part.
 #' @param period `"year"`, `"quarter"`, `"month"` or `"weekday"`.
 #' @param groups A list of vectors of values; `NA` names the missing value.
-#' @param count How many parts.
-#' @param key Another key, other coins.
+#' @param count The number of parts.
+#' @param key Another key gives other parts.
 #' @param ... Specs.
 #' @return A spec, for `partition()` and `exp_mech()`.
 #' @examples
@@ -72,12 +72,12 @@ cross <- function(...) spec("cross", specs = flat(list(...)))
 
 #' Families: many candidates in one, for `exp_mech`
 #'
-#' `any_cut()` is every cut of a numeric column at a grid point, `any_grouping()` the ways to put a
-#' column's values into two groups, `any_cross()` the joint parts of every `size` of some specs.
+#' `any_cut()` has every cut of a numeric column at a grid point, `any_grouping()` the ways to divide a
+#' column's values into two groups, `any_cross()` the crosses of every `size` of some specs.
 #'
 #' @inheritParams specs
-#' @param seed Which groupings are drawn where there are too many; public.
-#' @param size How many specs make a candidate.
+#' @param seed Seed of the groupings that are drawn if there are too many; public.
+#' @param size The number of specs in a candidate.
 #' @return A family, for `exp_mech()`.
 #' @name families
 NULL
@@ -99,15 +99,15 @@ any_cross <- function(..., size) {
   spec("any_cross", specs = specs, size = whole(size, "size", 1, max(1, length(specs))), class = "pinq_family")
 }
 
-#' Scores: what makes a candidate good
+#' Scores: the quality of a candidate
 #'
 #' For a category: `info_gain()`, `gini()`, `max_class()` and `mutual_information()` (which takes
-#' `cuts()` of a number as target too). For a number: `squared_error()` and `absolute_error()`.
-#' `balance()` prefers what leaves the given share of rows on the left, so that
+#' `cuts()` of a number as target, too). For a number: `squared_error()` and `absolute_error()`.
+#' `balance()` prefers a given proportion of the rows on the left, so that
 #' `exp_mech(x, any_cut("age"), balance(), epsilon = 0.1)` is a median. `class_count()` chooses the
 #' most frequent value of a category and needs no candidates.
 #'
-#' @param target The column to be told apart.
+#' @param target The column to predict.
 #' @param share Between 0 and 1, both excluded.
 #' @return A score, for `exp_mech()`.
 #' @name scores

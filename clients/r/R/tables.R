@@ -1,18 +1,18 @@
 #' Everyday tables: cross tables, histograms, quantiles, summaries
 #'
-#' Each costs its epsilon once and gives every number with an interval that holds the exact one with
-#' probability `level`. `quantiles()` counts twice: in even bins, and in finer ones where the
-#' quantiles must lie. `summary()` gives the number of rows one share of epsilon, a categorical column
-#' four for its counts, a number three for its mean and five for its quartiles.
+#' Each table costs its epsilon once. Every number has an interval that contains the exact number with
+#' probability `level`. `quantiles()` counts twice: in equal bins, and in finer bins around the
+#' quantiles. `summary()` divides epsilon: one part for the number of rows, four for the counts of a
+#' categorical column, three for the mean of a number and five for its quartiles.
 #'
 #' @param x,object A handle, or one part.
 #' @param ... Columns by name, or specs; a number needs [cuts()]. For `summary()`, the columns.
 #' @param column A column's name; for `quantiles()` a number or a date.
-#' @param bins How many bins of about equal width a number is cut into.
-#' @param by Groups to count apart: a column's name, or a spec.
+#' @param bins The number of bins for a number, of about equal width.
+#' @param by Groups that are counted separately: a column's name, or a spec.
 #' @param shares Between 0 and 1: 0.5 is the median.
 #' @param margins Whether to add the sums over each column, called `"All"`.
-#' @param epsilon What the whole table may cost.
+#' @param epsilon The cost of the whole table.
 #' @param reuse,level As in [noisy_count()].
 #' @return A data frame with `value`, `low` and `high` in each row, which `plot()` draws.
 #' @examples

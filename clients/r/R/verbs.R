@@ -1,18 +1,17 @@
-#' Counts, adds up, averages: with noise
+#' Counts, sums and averages, with noise
 #'
-#' Each question is charged once, over however many parts: they are disjoint. The charge stands
+#' Each query is charged once for any number of parts, because they are disjoint. The charge comes
 #' before the data is read.
 #'
 #' @param x A handle, or parts.
-#' @param epsilon What the question may cost.
+#' @param epsilon The cost of the query.
 #' @param column A numeric column; for an average also one of dates, whose average is a date. Its
 #'   values are clamped to the declared bounds; missing ones are left out.
-#' @param reuse Whether the stored answer will do where you asked this very question before, at no
-#'   cost.
-#' @param level The probability with which `low` and `high` hold the exact number.
+#' @param reuse Whether to return the stored answer of an identical earlier query, at no cost.
+#' @param level The probability with which `low` and `high` contain the exact number.
 #' @return A data frame with a row for each part: a column for each spec, then `value`, `low` and
 #'   `high`. Attributes: `epsilon` as it was charged, and `scale`, of the discrete Laplace noise, in
-#'   the answer's units; of an average one for each part, by its rows.
+#'   the answer's units; for an average one scale for each part, by its rows.
 #' @examples
 #' \dontrun{
 #' noisy_count(people, epsilon = 0.1)
@@ -44,17 +43,17 @@ noisy_avg <- function(x, column, epsilon, reuse = FALSE, level = 0.95) {
   answer
 }
 
-#' Chooses a candidate for each part, better ones more likely
+#' Chooses a candidate for each part at random; a better score makes it more likely
 #'
 #' @inheritParams verbs
 #' @param candidates A spec, a family or a list of them ([values()], [cuts()], [any_cut()], ...).
 #'   None with [class_count()].
 #' @param score A score: [info_gain()], [gini()], [balance()], ...
-#' @param each Choose a member of every candidate instead of one candidate; these choices share
-#'   epsilon evenly.
+#' @param each Whether to choose a member of every candidate instead of one candidate; these choices
+#'   divide epsilon evenly.
 #' @return A data frame with a row for each part (with `each`: for each part and candidate): a column
 #'   for each spec, then `choice`, the value or the spec as text. The attribute `specs` has the
-#'   chosen specs themselves, NULL where there was nothing to choose from.
+#'   chosen specs, NULL if there was no candidate.
 #' @examples
 #' \dontrun{
 #' exp_mech(people, list(any_cut("age"), values("job")), info_gain("income"), epsilon = 0.2)
@@ -72,14 +71,14 @@ exp_mech <- function(x, candidates = list(), score, epsilon, each = FALSE, reuse
   structure(rows, specs = chosen$specs, epsilon = as.numeric(answer$epsilon), class = c("pinq_answer", "data.frame"))
 }
 
-#' Says what a question would cost and how exact it would be
+#' Returns the cost and the expected error of a query
 #'
-#' Costs nothing.
+#' It costs nothing.
 #'
 #' @inheritParams exp_mech
 #' @param verb `"noisy_count"`, `"noisy_sum"`, `"noisy_avg"` or `"exp_mech"`.
-#' @param ... What the verb takes beside the handle.
-#' @return A list of class `pinq_preview`: `cost`, `remaining` (negative where it would be refused),
+#' @param ... The arguments of the query beside the handle.
+#' @return A list of class `pinq_preview`: `cost`, `remaining` (negative if the query would be refused),
 #'   `error` in words, and `scale`.
 #' @examples
 #' \dontrun{
