@@ -254,8 +254,8 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         steps, attributes = len(card_fit.shares.steps), len(card_fit.specs)
         return replace(card_fit, naive=self._is_naive(card_fit.objective, card_fit.shares.total, attributes, steps))
 
-    def _default_steps(self, objective: Objective, epsilon: Epsilon, attributes: int) -> int:
-        steps = super()._default_steps(objective, epsilon, attributes)
+    def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
+        steps = super()._default_steps(objective, epsilon, cells)
         return steps if self.strategy == "turns" else round(objective.unchosen * steps)
 
     def _is_naive(self, objective: Objective, epsilon: Epsilon, attributes: int, steps: int) -> bool:
@@ -265,16 +265,17 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         """
         return objective.tabulates and (self._asks_tables(objective, epsilon, attributes) or 2 * steps < attributes)
 
-    def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
+    def _shares(self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int) -> Shares:
         """Returns what each question pays; where nobody chooses, tables order the attributes."""
         if self.strategy == "turns":
-            return super()._shares(epsilon, objective, attributes, steps)
+            return super()._shares(epsilon, objective, cells, steps)
+        attributes = len(cells)
         asked = self._asks_tables(objective, epsilon, attributes) or (steps > 0 and attributes > 1)
         naive = self._is_naive(objective, epsilon, attributes, steps)
         weight = (objective.table_weight(epsilon, attributes) or TABLES) if naive else objective.order_weight
         tables = attributes if asked else 0
         return Shares.of(
-            epsilon, tables=tables, steps=steps, chooses=False, weight=weight, starts=naive, looks=objective.looks
+            epsilon, tables=tables, steps=steps, choice=0.0, weight=weight, starts=naive, looks=objective.looks
         )
 
     def _holder_notes(self, holders: int) -> Iterator[str]:

@@ -74,6 +74,25 @@ def newton(
     return Estimate(points, np.sqrt(scale * variance), rows.sum(axis=1))
 
 
+def from_share(step: Estimate, share: float, most: float) -> Estimate:
+    """Returns the points of a Newton step in log-odds, where all rows have had one chance of the class.
+
+    There a step says which share of a cell's rows have the class, without error of second order: by
+    itself it goes too far towards the rarer class.
+
+    Args:
+        step: Of two classes, shape (cells, 1).
+        share: The chance that all rows have had, above 0 and below 1.
+        most: Points are clipped to this size.
+    """
+    # A share of .2 and a step of 1.5: .2 + 1.5 * .16 = .44, whose log-odds are 1.15 above those of .2.
+    variance, odds = share * (1 - share), math.log(share / (1 - share))
+    least, largest = (1 / (1 + math.exp(-odds - end)) for end in (-most, most))
+    known = np.clip(share + step.points * variance, least, largest)
+    points = np.log(known / (1 - known)) - odds
+    return Estimate(points, step.deviations * variance / (known * (1 - known)), step.weights)
+
+
 def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, damping: float) -> list[Estimate]:
     """Returns points from tables of classes, as naive Bayes has them, damped.
 
@@ -126,7 +145,9 @@ def reliable_share(tables: list[np.ndarray], totals: np.ndarray, scale: float) -
         variance = np.average((odds - np.average(odds, weights=rows)) ** 2, weights=rows)
         # Of 100 rows, half of class 1, a cell with 40 and 10 is 15 away from what chance expects.
         away = np.square(moved[:, 1] - share * moved.sum(axis=1)).sum()
-        known += variance * max(0.0, 1 - (chance * totals.sum() + noise * len(moved)) / max(away, 1e-9))
+        # Moved to known totals, of m cells m - 1 are free: of two, one is what the other is not.
+        by_chance = (chance * totals.sum() / len(moved) + noise) * (len(moved) - 1)
+        known += variance * max(0.0, 1 - by_chance / max(away, 1e-9))
         every += variance
     return float(known / max(every, 1e-9))
 

@@ -12,6 +12,7 @@ in the answer, is the asking's.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,16 +24,15 @@ import numpy as np
 from miners.budget.plan import count_scale, rare_classes
 from miners.growth.candidates import Grid
 from miners.growth.target_range import TargetRange
-from miners.scorecards.card import Card, Estimate, log_shares, newton, reliable_share
+from miners.scorecards.card import Card, Estimate, from_share, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
-    STEPS_FOR_MEANS,
     TABLES,
     Shares,
+    choice_share,
     repeated,
-    repeats_little,
     rows_epsilon,
     steps_after_tables,
-    steps_for_two,
+    steps_that_pay,
     tables_for_two,
     tables_pay,
 )
@@ -180,9 +180,19 @@ class Objective(ABC):
     noise_unit: ClassVar[str | None] = "rows"  # of ``bound`` in a plan; None where it follows from the first answer
     unchosen: ClassVar[float] = 1.3
 
-    @abstractmethod
-    def steps(self, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps a budget pays for, of so many attributes."""
+    def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:
+        """Returns how many steps pay with what tables leave of a budget.
+
+        Args:
+            epsilon: The budget.
+            cells: How many cells each attribute has in steps.
+        """
+        size = rows_epsilon(self.schema, epsilon) / (1 + self.table_weight(epsilon, len(cells)))
+        return steps_that_pay(size, len(cells), float(np.mean(cells)))
+
+    def choice(self, cells: Sequence[int]) -> float:
+        """Returns the share of a step that chooses its attribute; 0 where there is one only."""
+        return choice_share(len(cells), float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
         """Returns what tables of all attributes weigh that come first, for each unit of all steps.
@@ -263,10 +273,11 @@ class Objective(ABC):
         """Returns what is to be summed of the rows, given the scores so far."""
 
     @abstractmethod
-    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+    def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
         """Returns the points that follow from noisy sums.
 
         Args:
+            card: The scores of which they are sums.
             gradients: Shape (cells, outputs).
             curvatures: Shape (cells, outputs).
             scale: Of their noise, in their units.
@@ -324,10 +335,6 @@ class Mean(Objective):
         """The target's declaration."""
         return self.schema.numeric(self.target)
 
-    def steps(self, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps a budget pays for."""
-        return STEPS_FOR_MEANS.within(STEPS_FOR_MEANS.at(rows_epsilon(self.schema, epsilon)))
-
     @cached_property
     def _range(self) -> TargetRange:
         return TargetRange(self.schema, self.target, self.within)
@@ -382,7 +389,7 @@ class Mean(Objective):
         """Returns the clamped residual, with the rows."""
         return Residuals(self.target, card.score_of(0), self.bound)
 
-    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+    def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
         """Returns the posterior of the mean residual: the difference of two noisy bins."""
         noise = 2 * standard_deviation(scale) ** 2
         width = TIMID * self.deviation
@@ -486,13 +493,9 @@ class TwoClasses(_Classes):
 
     unchosen: ClassVar[float] = 1.1
 
-    def steps(self, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps a budget pays for, with what tables leave of it."""
-        return steps_for_two(rows_epsilon(self.schema, epsilon), attributes, self.table_weight(epsilon, attributes))
-
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns the weight of the regime; 0 where one step over all attributes at once does not pay."""
-        return tables_for_two(rows_epsilon(self.schema, epsilon), self.schema.max_rows, attributes)
+        """Returns the weight for few attributes; 0 where steps are better alone."""
+        return tables_for_two(rows_epsilon(self.schema, epsilon), attributes)
 
     def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
         """Returns a coarse grid where points start from tables by default."""
@@ -502,10 +505,7 @@ class TwoClasses(_Classes):
 
     def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
         """Returns the less the noisier tables are: too small scores are easier to mend."""
-        share = max(reliable_share(tables, totals, scale), LEAST_RELIABLE)
-        # Steps that follow light tables are many: they begin with smaller points.
-        factor = 1.0 if repeats_little(self.schema.max_rows, len(tables)) else 0.5**0.5
-        return super().damping(tables, totals, scale) * share * factor
+        return super().damping(tables, totals, scale) * max(reliable_share(tables, totals, scale), LEAST_RELIABLE)
 
     @property
     def bound(self) -> float:
@@ -539,10 +539,11 @@ class TwoClasses(_Classes):
         """Returns the logistic loss."""
         return Logistic(self.target, (self.column.values[1],), card.score_of(0))
 
-    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+    def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
         """Returns the posterior of a Newton step; a row's gradient varies as its curvature says."""
         noise = standard_deviation(scale) ** 2
-        return newton(gradients, curvatures, spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
+        step = newton(gradients, curvatures, spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
+        return step if card.terms else from_share(step, 1 / (1 + math.exp(-card.base[0] / POINTS)), STEEPEST)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -553,9 +554,13 @@ class ManyClasses(_Classes):
     gradient, whose entries of all classes move. Steps then mend what the tables count twice.
     """
 
-    def steps(self, epsilon: Epsilon, attributes: int) -> int:
-        """Returns how many steps a budget pays for."""
-        return steps_after_tables(rows_epsilon(self.schema, epsilon), self.column.cells, attributes)
+    def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:
+        """Returns how many steps pay after tables, whatever their cells."""
+        return steps_after_tables(rows_epsilon(self.schema, epsilon), self.column.cells, len(cells))
+
+    def choice(self, cells: Sequence[int]) -> float:
+        """Returns the share for sums of so many classes in each cell."""
+        return choice_share(len(cells), self.column.cells * float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
         """Returns what tables weigh; 0 where they cannot be told from noise."""
@@ -590,7 +595,7 @@ class ManyClasses(_Classes):
         never = [Points(base=round(NEVER * POINTS))] * int(self.column.nullable)
         return Softmax(self.target, tuple(scores + never), hessian=True, limit=CLIPPED)
 
-    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+    def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
         """Returns the posterior of a Newton step for each class by itself.
 
         Scores of all K classes move at once, which counts what tells two of them apart twice: hence

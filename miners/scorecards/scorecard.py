@@ -126,7 +126,7 @@ class CardFit:
         sums = asking.sums(number, spec, objective, loss)
         gradients, curvatures = loss.gradients(sums.numbers), loss.hessians(sums.numbers)
         assert curvatures is not None  # every objective asks for them
-        return card.plus(spec, objective.update(gradients, curvatures, sums.scale)), sums
+        return card.plus(spec, objective.update(card, gradients, curvatures, sums.scale)), sums
 
     @property
     def cell_noise(self) -> float:
@@ -260,24 +260,24 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         attributes = attribute_names(schema, target, self.attributes)
         grids = objective.grid(epsilon), objective.table_grid(epsilon, len(attributes))
         specs, coarse = (attribute_cells(schema, target, attributes, self.cuts, grid) for grid in grids)
-        steps = self._default_steps(objective, epsilon, len(attributes))
+        cells = [bind(spec, schema).size for spec in specs]
+        steps = self._default_steps(objective, epsilon, cells)
         if self.steps is not None:
             steps = whole_number("steps", self.steps, 0, MAX_STEPS)
         elif len(specs) == 1:
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
-        return CardFit(objective, specs, coarse, self._shares(epsilon, objective, len(specs), steps))
+        return CardFit(objective, specs, coarse, self._shares(epsilon, objective, cells, steps))
 
-    def _default_steps(self, objective: Objective, epsilon: Epsilon, attributes: int) -> int:
+    def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
         """Returns the number of useful steps, by public facts."""
-        return objective.steps(epsilon, attributes)
+        return objective.steps(epsilon, cells)
 
-    def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
+    def _shares(self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int) -> Shares:
         """Returns what each question pays."""
-        tables = attributes if self._asks_tables(objective, epsilon, attributes) else 0
-        weight = objective.table_weight(epsilon, attributes) or TABLES
-        return Shares.of(
-            epsilon, tables=tables, steps=steps, chooses=attributes > 1, weight=weight, looks=objective.looks
-        )
+        tables = len(cells) if self._asks_tables(objective, epsilon, len(cells)) else 0
+        weight = objective.table_weight(epsilon, len(cells)) or TABLES
+        choice, looks = objective.choice(cells), objective.looks
+        return Shares.of(epsilon, tables=tables, steps=steps, choice=choice, weight=weight, looks=looks)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes are asked; without steps they are all."""
@@ -338,8 +338,8 @@ class Scorecard(Classifier, ScorecardMiner):
     It is an additive model, much like a logistic regression on binned attributes, and fits on one
     page. Component-wise boosting learns it. Each step selects the attribute whose cells have the
     largest remaining error, queries the noisy gradient and curvature of its cells, and updates its
-    points according to the noise. With more than two classes, few attributes, or few rows for each
-    attribute, noisy tables of all attributes come first.
+    points according to the noise. With more than two classes or few attributes, noisy tables of all
+    attributes come first.
 
     On large tables its probabilities are well calibrated. On small tables noise shrinks the points,
     and probabilities move towards the middle (docs/scorecards.md). If attributes act together (a
@@ -372,9 +372,9 @@ class Scorecard(Classifier, ScorecardMiner):
         tests/contract/test_every_miner.py.
 
     Notes:
-        The choice of a step gets about a quarter of the step's epsilon, and the sums three
-        quarters. The start gets about a tenth of a step. Later steps get more than earlier ones
-        (measured in docs/defaults.md).
+        The fraction of a choice and the number of steps follow from the numbers of attributes and cells,
+        ``max_rows`` and ``epsilon``; later steps get more than earlier ones. docs/defaults.md has the rule
+        and the measurements.
 
     References:
         Bühlmann & Yu 2003, "Boosting with the L2 loss"; Lou et al. 2012, "Intelligible models for

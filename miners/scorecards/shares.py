@@ -21,78 +21,18 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
 MAX_STEPS = 200
+MOST_STEPS = 24  # of a default; more gain nothing on Adult, epsilon .1 to 64
 STEP = 1000  # what an average step weighs
-BASE, CHOICE = 100, 250  # of it: where scores start; each step's choice, the rest being its sums
+BASE = 100  # of it: where scores start
 # Later steps have less to find, so they get more: their sums by this factor, their choices by that.
 SUMS_GROW, CHOICES_GROW = 1.1, 1.2
-# Below so many rows times epsilon (for many classes: by class) noise eats all that can be learned.
-HOPELESS_TWO, HOPELESS_EACH = 100.0, 25.0
+LEFT = 5.0  # a step finds one part in so many of the rows, over its number; six tables, docs/defaults.md
+HOPELESS_EACH = 25.0  # rows times epsilon for each class below which tables cannot be told from noise
 TABLES_KNOW = 4  # steps that tables of all attributes replace, and twice as many of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
-MANY_ATTRIBUTES = 14  # so many that more of them pay for fewer steps
-WIDE_ROWS = 50  # rows for each attribute below which noise is in all of them
-TABLES = 2.3  # what tables of all attributes weigh, for each unit of all steps: seven tenths
+# What tables of all attributes weigh for each unit of all steps: seven tenths; for two classes a half.
+TABLES, TABLES_FOR_TWO = 2.3, 1.0
 BESIDE_TABLES = 10  # what the start weighs where points start from tables, which say it better
-
-
-@dataclass(frozen=True)
-class Steps:
-    """How many steps pay, as a power of rows times epsilon.
-
-    Attributes:
-        count: So many at ``size``.
-        size: Rows times epsilon.
-        grows: The power.
-        most: More gain nothing.
-        set_by: The experiment; its figures are in docs/defaults.md.
-    """
-
-    count: float
-    size: float
-    grows: float
-    most: int = MAX_STEPS
-    set_by: str = ""
-
-    def at(self, size: float) -> float:
-        """Returns how many pay, before rounding."""
-        return float(self.count * (size / self.size) ** self.grows)
-
-    def within(self, steps: float, least: int = 0) -> int:
-        """Returns a number of steps that can be made."""
-        return min(max(least, round(steps)), self.most)
-
-
-STEPS_FOR_TWO = Steps(13, 50_000, 0.4, most=24, set_by="Adult, epsilon .1 to 64; Mushroom and Banknote at .5")
-STEPS_AFTER_TABLES = Steps(11, 50_000, 0.35, set_by="Car and Balance Scale, 20 runs; Contraceptive Method at 4")
-STEPS_FOR_MEANS = Steps(6, 20_000, 0.4, set_by="Appliances Energy, epsilon .1 to 4")
-
-
-@dataclass(frozen=True)
-class Regime:
-    """Tables of two classes to which a weight of tables of all attributes belongs.
-
-    Attributes:
-        weight: What all tables together weigh, for each unit of all steps.
-        clear: Rows times epsilon for each attribute, at least.
-        attributes: At most.
-        rows: For each attribute, at most.
-        set_by: The experiment; its figures are in docs/decisions/0102.
-    """
-
-    weight: float
-    clear: float
-    attributes: float = math.inf
-    rows: float = math.inf
-    set_by: str = ""
-
-
-# The first row that holds decides; where none does, steps are better alone.
-TABLES_FOR_TWO = (
-    Regime(0.43, 500, attributes=FEW_ATTRIBUTES, set_by="Banknote, iris, columns of Car, epsilon 4: .844, else .838"),
-    Regime(TABLES, 0, attributes=FEW_ATTRIBUTES, set_by="the same at .25 and 1: .696 and .817, steps .683 and .786"),
-    Regime(TABLES, 30, rows=WIDE_ROWS, set_by="breast cancer, SPECT, Soybean, wide made-up tables, epsilon 1 to 4"),
-    Regime(0.11, 100, rows=500, set_by="2,000 rows of Mushroom's columns at 1: .977, steps .965; samples of Adult"),
-)
 
 
 @dataclass(frozen=True)
@@ -136,7 +76,7 @@ class Shares:
         *,
         tables: int,
         steps: int,
-        chooses: bool,
+        choice: float,
         weight: float = TABLES,
         starts: bool = True,
         looks: int = 1,
@@ -147,7 +87,7 @@ class Shares:
             epsilon: The total.
             tables: How many tables are asked.
             steps: How many steps are made.
-            chooses: Whether a step chooses its attribute.
+            choice: The share of a step that chooses its attribute; 0 where nobody chooses.
             weight: What all tables together weigh, for each unit of all steps.
             starts: Whether points start from tables, where there are any.
             looks: How many questions say where scores start.
@@ -155,18 +95,19 @@ class Shares:
         Raises:
             QueryError: Some share would be below one nano-epsilon.
         """
-        # Of two steps the choices weigh 227 and 273, the sums 714 and 786: 2,000 in all.
-        choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
+        # Of two steps, a quarter for choices, these weigh 227 and 273, the sums 714 and 786: 2,000 in all.
+        choices = _growing(STEP * choice, CHOICES_GROW, steps)
+        sums = _growing(STEP * (1 - choice), SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
         base = BESIDE_TABLES if tables and starts else BASE
         # Looks may be of the same parts: at losses of their own they are different questions, and ``reuse``
         # finds the answer of each.
         weights = [base + look for look in range(looks)] + [each] * tables
-        for choice, own in zip(choices, sums, strict=True):
-            weights += [choice, own] if chooses else [choice + own]
+        for chosen, own in zip(choices, sums, strict=True):
+            weights += [chosen, own] if choice else [own]
         shares = spread(epsilon, weights)
         first = looks + tables
-        return cls(shares[:looks], shares[looks:first], tuple(_steps(shares[first:], chooses)))
+        return cls(shares[:looks], shares[looks:first], tuple(_steps(shares[first:], choice > 0)))
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
@@ -201,53 +142,49 @@ def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
-def steps_for_two(size: float, attributes: int, tables: float) -> int:
-    """Returns how many steps pay for two classes.
+def choice_share(attributes: int, cells: float) -> float:
+    """Returns the share of a step's loss that chooses its attribute; the rest is its sums'.
 
-    Of many attributes fewer pay, for each says less that is new; but after tables one at least does.
+    At a share c of the loss, a choice among A attributes errs by up to 2 ln A / c noise scales; at
+    1 - c the sums of K cells, two numbers each, by 2 K / (1 - c) in all. Both together are least where
+    the shares are as the root of ln A to that of K: 1 to 2 for 14 attributes of about 11 cells.
 
     Args:
-        size: ``rows_epsilon``.
         attributes: How many there are.
-        tables: What tables weigh from which points start, 0 without.
+        cells: Of an attribute, on average; of many classes, for each of them.
     """
-    if size < HOPELESS_TWO:
-        return 0
-    steps = STEPS_FOR_TWO.at(size / (1 + tables))
-    if tables:
-        return STEPS_FOR_TWO.within(steps, least=1)
-    # Fourteen attributes and fewer: all of these; twenty-three and more: seven tenths.
-    return STEPS_FOR_TWO.within(steps * min(1.0, max(0.7, (MANY_ATTRIBUTES / attributes) ** 0.7)))
+    choice = math.log(attributes) ** 0.5
+    return choice / (choice + cells**0.5)
 
 
-def tables_for_two(size: float, rows: int, attributes: int) -> float:
+def steps_that_pay(size: float, attributes: int, cells: float) -> int:
+    """Returns how many steps pay.
+
+    So divided, a step of the whole loss errs by 2 (√ln A + √K)² noise scales, and one of S steps by S
+    times as many. What there is to mend falls with S: step S finds about 1 / (``LEFT`` S) of the rows.
+    Steps pay until both are equal, so S is a root of rows times epsilon.
+
+    Args:
+        size: ``rows_epsilon``, of what is left for steps.
+        attributes: See ``choice_share``.
+        cells: See there.
+    """
+    # 50,000 rows times epsilon, 14 attributes of 14 cells: errors of 58 scales, so 13 steps.
+    errors = 2 * (math.log(attributes) ** 0.5 + cells**0.5) ** 2
+    return min(round((size / (LEFT * errors)) ** 0.5), MOST_STEPS)
+
+
+def tables_for_two(size: float, attributes: int) -> float:
     """Returns what tables of all attributes weigh for two classes, 0 where steps are better alone.
 
-    One step over all attributes says what many weak ones or a few that do not repeat each other
-    say together, where single steps reach some of them. With many rows for each attribute steps
-    reach all that matters; with few rows times epsilon nothing in a table can be told from noise.
+    One step over all attributes at once says what a few of them say together. Many attributes
+    repeat each other, and share what tables cost.
 
     Args:
         size: ``rows_epsilon``.
-        rows: The most there are.
         attributes: How many there are.
     """
-    if attributes == 1 or size < HOPELESS_TWO:
-        return 0.0
-    held = (
-        regime.weight
-        for regime in TABLES_FOR_TWO
-        if attributes <= regime.attributes and rows <= regime.rows * attributes and size / attributes >= regime.clear
-    )
-    return next(held, 0.0)
-
-
-def repeats_little(rows: int, attributes: int) -> bool:
-    """Returns whether tables of all attributes say more than single steps can mend.
-
-    So it is where attributes are few, or rows are so few for each that noise is in all of them.
-    """
-    return attributes <= FEW_ATTRIBUTES or rows <= WIDE_ROWS * attributes
+    return TABLES_FOR_TWO if 1 < attributes <= FEW_ATTRIBUTES and tables_pay(size, 2) else 0.0
 
 
 def steps_after_tables(size: float, classes: int, attributes: int) -> int:
@@ -262,7 +199,8 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
         attributes: How many there are.
     """
     known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else 2 * TABLES_KNOW
-    return STEPS_AFTER_TABLES.within(STEPS_AFTER_TABLES.at(3 / classes * size) - known)
+    # As many rows a class as 50,000 have of three: 11 steps, of which tables replace 4.
+    return min(max(0, round(11 * (3 / classes * size / 50_000) ** 0.35) - known), MAX_STEPS)
 
 
 def repeated(attributes: int) -> float:
@@ -272,11 +210,11 @@ def repeated(attributes: int) -> float:
 
 
 def tables_pay(size: float, classes: int) -> bool:
-    """Returns whether tables of many classes can be told from noise."""
+    """Returns whether tables of classes can be told from noise."""
     return size >= HOPELESS_EACH * classes
 
 
-def _growing(mean: int, factor: float, count: int) -> list[int]:
+def _growing(mean: float, factor: float, count: int) -> list[int]:
     """Returns weights that grow by a factor and have about this mean."""
     # A mean of 250, factor 1.2, two steps: powers 1 and 1.2 of 2.2 are 227 and 273 of 500.
     powers = [factor**number for number in range(count)]

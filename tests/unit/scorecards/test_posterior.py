@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from miners.scorecards.card import Card, log_shares, newton, reliable_share
+from miners.scorecards.card import Card, from_share, log_shares, newton, reliable_share
 from miners.scorecards.objectives import ManyClasses, TwoClasses
 from pinq.public.schema import Categorical, Schema
 from pinq.public.specs import Values
@@ -99,6 +101,30 @@ def test_noise_is_no_reliable_part_of_points() -> None:
     assert reliable_share(*tables_of(1.0, 0.3), 1.0) > 0.95
     weak, strong = (reliable_share(*tables_of(60.0, tells), 60.0) for tells in (0.1, 0.4))
     assert weak < strong < 1
+
+
+def test_cells_that_are_moved_to_known_totals_have_one_noise_less() -> None:
+    """Two cells are off by one noise, not two: of tables four times as far apart as noise a quarter is its own."""
+    random = np.random.default_rng(9)
+    scale, rows = 100.0, 1000.0
+    # A cell of 1,000 rows, half of each class, is off by the root of 250 / 2 + 2 * 100^2 / 4.
+    apart = (3 * (250 / 2 + scale**2 / 2)) ** 0.5
+    exact = np.array([[rows / 2 + apart, rows / 2 - apart], [rows / 2 - apart, rows / 2 + apart]])
+    tables = [exact + random.laplace(0, scale, exact.shape) for _ in range(2000)]
+    shares = [reliable_share([table], exact.sum(axis=0), scale) for table in tables]
+    assert 0.48 < np.mean(shares) < 0.6  # two noises would leave .34
+
+
+def test_a_first_step_of_a_known_share_is_the_log_odds() -> None:
+    """Without noise: of 20 % of all rows, a cell has 44 %, one none and one all."""
+    share = 0.2
+    gradients = np.array([[0.44 - share], [-share], [1 - share]]) * 1e6
+    curvatures = np.full((3, 1), share * (1 - share)) * 1e6
+    step = newton(gradients, curvatures, spread=1.0, noise=1.0, width=1.0, most=9.0)
+    points = from_share(step, share, 3.0).points[:, 0]
+    assert points == pytest.approx([math.log(0.44 / 0.56) - math.log(0.25), -3, 3], abs=1e-3)
+    unknown = newton(np.zeros((1, 1)), np.zeros((1, 1)), spread=1.0, noise=1.0, width=1.0, most=9.0)
+    assert from_share(unknown, share, 3.0).deviations == pytest.approx(1.0)
 
 
 def test_shrinking_a_card_of_two_classes_leaves_the_likelier_class() -> None:

@@ -226,9 +226,10 @@ def test_an_update_is_told_of_the_noise_that_there_is(
         asked.append(answer.scale)
         return answer
 
-    def updated(self: Any, gradients: Any, curvatures: Any, scale: float) -> Any:
+    def updated(self: Any, card: Any, gradients: Any, curvatures: Any, scale: float) -> Any:
         told.append(scale)
-        return next(updates[kind] for kind in type(self).__mro__ if kind in updates)(self, gradients, curvatures, scale)
+        own = next(updates[kind] for kind in type(self).__mro__ if kind in updates)
+        return own(self, card, gradients, curvatures, scale)
 
     monkeypatch.setattr(Verbs, "noisy_sum", summed)
     for kind in kinds:

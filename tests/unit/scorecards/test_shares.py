@@ -12,13 +12,12 @@ from hypothesis import given, strategies as st
 from miners.growth.candidates import Grid, attribute_cells, public_cuts
 from miners.scorecards.shares import (
     MAX_STEPS,
-    STEPS_FOR_MEANS,
-    STEPS_FOR_TWO,
-    TABLES,
+    MOST_STEPS,
     TABLES_FOR_TWO,
     Shares,
+    choice_share,
     steps_after_tables,
-    steps_for_two,
+    steps_that_pay,
     tables_for_two,
     tables_pay,
 )
@@ -32,22 +31,22 @@ from pinq.public.specs import Cuts, Values, bind
     nano=st.integers(10**6, 10**11),
     tables=st.integers(0, 60),
     steps=st.integers(0, MAX_STEPS // 10),
-    chooses=st.booleans(),
+    choice=st.just(0.0) | st.floats(0.01, 0.9),
 )
-def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, chooses: bool) -> None:
+def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, choice: float) -> None:
     """To the nano-epsilon, with nothing for free."""
-    shares = Shares.of(Epsilon(nano), tables=tables, steps=steps, chooses=chooses)
+    shares = Shares.of(Epsilon(nano), tables=tables, steps=steps, choice=choice)
     assert shares.total == Epsilon(nano)
     assert len(shares.tables) == tables
     assert len(shares.steps) == steps
     paid = [*shares.bases, *shares.tables, *(step.sums for step in shares.steps)]
     assert min(paid) >= Epsilon(1)
-    assert all((step.choice is not None and step.choice > ZERO) == chooses for step in shares.steps)
+    assert all((step.choice is not None and step.choice > ZERO) == (choice > 0) for step in shares.steps)
 
 
 def test_later_steps_get_more() -> None:
     """For they have less to find; the most of each step goes into its sums."""
-    steps = Shares.of(Epsilon(10**9), tables=0, steps=8, chooses=True).steps
+    steps = Shares.of(Epsilon(10**9), tables=0, steps=8, choice=0.25).steps
     assert all(early.sums < late.sums for early, late in itertools.pairwise(steps))
     assert all(step.choice is not None and step.choice < step.sums for step in steps)
 
@@ -55,14 +54,14 @@ def test_later_steps_get_more() -> None:
 def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
     """Before anything is asked."""
     with pytest.raises(QueryError, match="too small to be divided"):
-        Shares.of(Epsilon(50), tables=0, steps=9, chooses=True)
+        Shares.of(Epsilon(50), tables=0, steps=9, choice=0.25)
 
 
 def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
-    """The figures of docs/defaults.md: Adult's for the epsilons from 0.1 to 4."""
-    assert [steps_for_two(50_000 * epsilon, 14, 0) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [5, 7, 10, 13, 17, 23]
-    assert [STEPS_FOR_MEANS.within(STEPS_FOR_MEANS.at(20_000 * epsilon)) for epsilon in (0.1, 1, 10)] == [2, 6, 15]
-    assert steps_for_two(10**12, 30, 0) == STEPS_FOR_TWO.most < MAX_STEPS
+    """Of 14 attributes of 14 cells, 50,000 rows and epsilons from 0.1 to 4; twice the rows are a root more steps."""
+    assert [steps_that_pay(50_000 * epsilon, 14, 14) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [4, 7, 9, 13, 19, 24]
+    assert steps_that_pay(10**12, 30, 10) == MOST_STEPS < MAX_STEPS
+    assert steps_that_pay(20, 4, 10) == 0
     for size in (10.0, 10**3, 10**5, 10**7):
         many, few = ([steps_after_tables(size, classes, count) for classes in (3, 10, 100)] for count in (7, 6))
         assert many == sorted(many, reverse=True)
@@ -70,29 +69,28 @@ def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
         assert all(here >= there for here, there in zip(many, few, strict=True))
 
 
-def test_two_classes_start_from_tables_where_attributes_are_few_or_rows_are_few_for_each() -> None:
-    """Breast cancer at epsilon 1 and .5, SPECT at 4, Mushroom, Adult, Banknote: rows and attributes."""
-    assert tables_for_two(1_000, 1_000, 30) == TABLES
-    assert tables_for_two(500, 1_000, 30) == 0
-    assert tables_for_two(4 * 500, 500, 22) == TABLES
-    assert [tables_for_two(10_000 * epsilon, 10_000, 22) for epsilon in (0.1, 1)] == [0, 0.11]
-    assert [tables_for_two(50_000 * epsilon, 50_000, 14) for epsilon in (0.1, 1, 100)] == [0, 0, 0]
-    banknote = [tables_for_two(2_000 * epsilon, 2_000, 4) for epsilon in (0.04, 0.1, 1)]
-    assert banknote == [0, TABLES, 0.43]
-    assert tables_for_two(1_000, 1_000, 1) == 0
-    assert steps_for_two(1_000, 30, TABLES) < steps_for_two(1_000, 14, 0)
-    assert steps_for_two(100, 30, TABLES) == 1
-    assert steps_for_two(120_000, 23, 0) < steps_for_two(120_000, 14, 0)
+@given(size=st.floats(1, 10**7), attributes=st.integers(1, 1000), cells=st.floats(1, 100))
+def test_no_step_is_a_cliff(size: float, attributes: int, cells: float) -> None:
+    """One row more is one step more at most, one attribute more one step less."""
+    steps = steps_that_pay(size, attributes, cells)
+    assert steps <= steps_that_pay(size + 1, attributes, cells) <= steps + 1
+    assert steps - 3 <= steps_that_pay(size, attributes + 1, cells) <= steps
 
 
-def test_every_rule_names_the_experiment_that_set_it() -> None:
-    """A row that nothing was measured for has no place in the table."""
-    assert all(row.set_by for row in (*TABLES_FOR_TWO, STEPS_FOR_TWO, STEPS_FOR_MEANS))
+def test_a_choice_gets_what_it_takes_to_find_the_best_of_many() -> None:
+    """More of many attributes, less of many cells; nothing where there is one attribute."""
+    assert choice_share(1, 10) == 0
+    assert choice_share(36, 2) > choice_share(14, 2) > 0.5 > choice_share(14, 11) == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_two_classes_start_from_tables_where_attributes_are_few() -> None:
+    """Half of epsilon, unless noise hides all of them; a single attribute is one step."""
+    assert [tables_for_two(1_000, attributes) for attributes in (1, 2, 6, 7)] == [0, TABLES_FOR_TWO, TABLES_FOR_TWO, 0]
+    assert tables_for_two(49, 4) == 0
 
 
 def test_a_table_that_is_too_small_pays_for_nothing() -> None:
     """Neither for steps nor for tables: the majority answers."""
-    assert steps_for_two(99, 4, TABLES) == 0
     assert not tables_pay(24 * 5, 5)
     assert tables_pay(26 * 5, 5)
 
