@@ -86,20 +86,20 @@ class Arithmetic(Sharing):
     async def open(self, secrets: Shares, what: str, receiver: int | None = None) -> np.ndarray:
         """Opens secrets to all parties, or to one; who receives nothing gets zeros."""
         numbers = self.signed(await self.opened(secrets, receiver=receiver))
-        if numbers.size and receiver in (None, self.party):
+        return self._noted(numbers, what) if receiver in (None, self.party) else numbers
+
+    def _noted(self, numbers: np.ndarray, what: str) -> np.ndarray:
+        """Notes what was opened."""
+        if numbers.size:
             self.rounds.opened.append(Opened(what, tuple(int(number) for number in numbers.ravel())))
         return numbers
 
     async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
         """Opens whether each secret is 0, and nothing more about it."""
-        zero = await self._is_zero(secrets)
-        if zero.size:
-            self.rounds.opened.append(Opened(what, tuple(int(bit) for bit in zero.ravel())))
-        return zero
+        return self._noted(await self._is_zero(secrets), what)
 
     async def _is_zero(self, secrets: Shares) -> np.ndarray:
-        factors = await self._common(secrets.size, self._uniform, self._long)
-        masked = secrets.reshape(-1) * factors + await self._zeros(secrets.size)
+        masked = secrets.reshape(-1) * await self._common(secrets.size, self._long) + await self._zeros(secrets.size)
         opened = await self.opened(masked % self.modulus, 2 * self.threshold)
         return (opened == 0).reshape(secrets.shape)
 
@@ -119,7 +119,7 @@ class Arithmetic(Sharing):
         # A secret -3 of 4 bits and a low mask of 9, 1001, below a high one: 16 - 3 + 9 = 22 and a
         # multiple of 16 are opened, of which 6 = 0110 is left. 6 is below 9, and -3 modulo 16 is 6 -
         # 9 + 16 = 13, more than the secret itself by 16: it is negative.
-        high = await self._common(size, _whole_numbers, SECURITY // 8)
+        high = await self._common(size, SECURITY // 8)
         masked = (secrets.reshape(-1) + whole + low + high * whole) % prime
         seen = await self.opened(masked, self.threshold) % whole
         theirs = np.array([[number >> place & 1 for number in seen.tolist()] for place in range(bits)], dtype=object)
@@ -142,24 +142,19 @@ class Arithmetic(Sharing):
     async def _signs(self, size: int) -> Shares:
         """Shares random numbers that are 1 or -1, nobody knows which."""
         # A root of an opened square, divided by the one that is itself a square: r / (r^2)^(1/2).
-        roots = await self._common(size, self._uniform, self._long)
+        roots = await self._common(size, self._long)
         squares = await self.opened((roots * roots + await self._zeros(size)) % self.modulus, 2 * self.threshold)
         if not squares.all():  # once in 2^40 times or more: 0 has no sign
             return await self._signs(size)
         inverses = self._power(squares.tolist(), (self.modulus - 3) // 4, self.modulus)
         return roots * np.array([int(inverse) for inverse in inverses], dtype=object) % self.modulus
 
-    async def _common(self, size: int, read: Callable[[bytes], np.ndarray], width: int) -> Shares:
-        """Shares random numbers that nobody knows: the sum of a number of each set of parties.
-
-        Args:
-            size: How many.
-            read: Makes the numbers of bytes.
-            width: Bytes of each.
-        """
+    async def _common(self, size: int, width: int) -> Shares:
+        """Shares random numbers, each of so many bytes, that nobody knows: each set of parties adds one of its own."""
         drawn = await self._draw(size * width)
-        numbers: Shares = np.sum([read(content) * self._sets[one] for one, content in drawn.items()], axis=0)
-        return numbers % self.modulus
+        terms = [self._read(content, width) * self._sets[one] for one, content in drawn.items()]
+        numbers: Shares = np.sum(terms, axis=0) % self.modulus
+        return numbers
 
     async def _zeros(self, size: int) -> Shares:
         """Makes points of random polynomials of degree 2t that are 0 at 0."""
@@ -168,7 +163,7 @@ class Arithmetic(Sharing):
         drawn = await self._draw(size * self.threshold * self._long)
         points: Shares = np.zeros(size, dtype=object)
         for one, content in drawn.items():
-            points = points + self._uniform(content).reshape(size, self.threshold) @ powers * self._sets[one]
+            points = points + self._read(content, self._long).reshape(size, self.threshold) @ powers * self._sets[one]
         return points % self.modulus
 
     async def _draw(self, size: int) -> dict[tuple[int, ...], bytes]:
@@ -279,12 +274,6 @@ class Arithmetic(Sharing):
         of_second = second_won if length == 2 else await self.product(lambda u, c: u * c, marks, second_won)
         met = np.stack([(marks - of_second) % self.modulus, of_second], axis=2).reshape(lists, -1)
         return np.concatenate([units[:, :waits], met], axis=1), largest
-
-
-def _whole_numbers(drawn: bytes) -> np.ndarray:
-    """Makes numbers of ``SECURITY`` bits of random bytes."""
-    width, read = SECURITY // 8, int.from_bytes
-    return np.array([read(drawn[i : i + width], "little") for i in range(0, len(drawn), width)], dtype=object)
 
 
 def _added(n1: Shares, n2: Shares, d1: Shares, d2: Shares) -> Shares:

@@ -31,6 +31,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
+from itertools import count
 
 import numpy as np
 
@@ -38,7 +39,6 @@ from miners.secure.mpc.bounds import noise_bound
 
 Below = Callable[[int], int]
 BLOCK = 16  # successes that one draw decides
-BUFFER = 8192  # bytes that a stream makes at once
 
 
 def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Below, plays: int = 1) -> np.ndarray:
@@ -62,19 +62,13 @@ def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Bel
 
 def stream(seed: bytes) -> Below:
     """Returns a source of uniform numbers that follow from a seed (SHAKE-256)."""
-    buffer, at, made = b"", 0, 0
+    draws = count()
 
     def below(limit: int) -> int:
-        nonlocal buffer, at, made
         bits = (limit - 1).bit_length()
-        size = (bits + 7) // 8
         while True:
-            if at + size > len(buffer):
-                buffer = hashlib.shake_256(seed + made.to_bytes(8, "big")).digest(max(BUFFER, size))
-                at, made = 0, made + 1
-            value = int.from_bytes(buffer[at : at + size], "big") >> (8 * size - bits)
-            at += size
-            if value < limit:
+            drawn = hashlib.shake_256(seed + next(draws).to_bytes(8, "big")).digest((bits + 7) // 8)
+            if (value := int.from_bytes(drawn, "big") >> (-bits % 8)) < limit:
                 return value
 
     return below

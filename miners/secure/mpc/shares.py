@@ -29,7 +29,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -42,16 +42,16 @@ Shares = np.ndarray
 T = TypeVar("T")
 
 
-class Link(Protocol):
-    """One party's connection to the others.
+class Link:
+    """One party's connection to the others; by itself that of a simulation, whose one party plays all.
 
     Attributes:
         party: Its number.
         parties: How many there are.
     """
 
-    party: int
-    parties: int
+    party = 0
+    parties = 1
 
     async def exchange(self, what: str, own: Mapping[int, bytes], senders: Iterable[int]) -> Mapping[int, bytes]:
         """Sends to others, and waits for what others send in this step.
@@ -61,18 +61,10 @@ class Link(Protocol):
             own: The message to each receiver.
             senders: From whom a message comes.
         """
-
-
-class _Alone:
-    """The link of a simulation: the one party there is plays all. Protects nothing."""
-
-    party, parties = 0, 1
-
-    async def exchange(self, what: str, own: Mapping[int, bytes], senders: Iterable[int]) -> Mapping[int, bytes]:
         return {}
 
 
-ALONE: Link = _Alone()
+ALONE = Link()
 
 
 def threshold_of(parties: int) -> int:
@@ -123,6 +115,7 @@ class Sharing:
 
     def __init__(self, link: Link, bits: int) -> None:
         self.modulus, self._width = prime_of(bits), (bits + 7) // 8
+        self._long = self._width + SPARE_BYTES  # random bytes that make a number
         self._link, self.party, self._everybody = link, link.party, range(link.parties)
         self.threshold = threshold_of(link.parties)
 
@@ -174,7 +167,7 @@ class Sharing:
         if self.party not in dealers or values is None:
             return await self._exchange(what, {}, dealers, size)
         # A number 5 on 5 + 3x: the parties at 1, 2 and 3 get 8, 11 and 14.
-        drawn = self._uniform(os.urandom(self.threshold * size * self._long))
+        drawn = self._read(os.urandom(self.threshold * size * self._long), self._long)
         own = {number: values.astype(object) % self.modulus for number in self._everybody}
         for power, coefficients in enumerate(drawn.reshape(self.threshold, size), 1):
             for number in own:
@@ -210,7 +203,7 @@ class Sharing:
         """Sends numbers to other parties; returns so many of each sender."""
         if not size:
             return {number: np.zeros(0, dtype=object) for number in senders}
-        width, read = self._width, int.from_bytes
+        width = self._width
         sent = {
             number: b"".join([value.to_bytes(width, "little") for value in values.tolist()])
             for number, values in own.items()
@@ -220,19 +213,14 @@ class Sharing:
         for number, content in (await self._link.exchange(f"{what} {size}", sent, others)).items():
             if len(content) != size * width:
                 raise SessionError(f"party {number} sent {len(content)} bytes in place of {size * width}.")
-            numbers = [read(content[i : i + width], "little") for i in range(0, len(content), width)]
-            received[number] = np.array(numbers, dtype=object) % self.modulus
+            received[number] = self._read(content, width)
         return received
 
-    @property
-    def _long(self) -> int:
-        """How many random bytes make a number."""
-        return self._width + SPARE_BYTES
-
-    def _uniform(self, drawn: bytes) -> np.ndarray:
-        """Makes numbers below the prime of random bytes."""
-        long, read, prime = self._long, int.from_bytes, self.modulus
-        return np.array([read(drawn[i : i + long], "little") % prime for i in range(0, len(drawn), long)], dtype=object)
+    def _read(self, content: bytes, width: int) -> np.ndarray:
+        """Reads numbers of so many bytes, modulo the prime."""
+        read, prime = int.from_bytes, self.modulus
+        numbers = [read(content[i : i + width], "little") % prime for i in range(0, len(content), width)]
+        return np.array(numbers, dtype=object)
 
     def _require_fitting(self, points: Mapping[int, np.ndarray]) -> None:
         """Raises ``SessionError`` that names who sent a wrong share."""

@@ -28,10 +28,11 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 from pydantic import BaseModel, Field
 
+from miners.secure.mpc.shares import Link
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.secure_computation import Identity
@@ -47,14 +48,6 @@ HEADER = struct.Struct("<iI")  # label and size
 AGAIN = "All parties may start again, with the same session"
 JOINING = "before the session was agreed; does it have this party's certificate, and this session?"
 RUNNING = "in the middle of the computation"
-
-
-def versions() -> dict[str, str]:
-    """Returns what must be the same at all parties: of the package and of the arithmetic."""
-    found = {"arithmetic": str(ARITHMETIC)}
-    with contextlib.suppress(PackageNotFoundError):
-        found["pinq-miners"] = version("pinq-miners")
-    return found
 
 
 class Hello(BaseModel):
@@ -75,7 +68,7 @@ async def frame(reader: asyncio.StreamReader, most: int) -> tuple[int, bytes]:
     return label, await reader.readexactly(size)
 
 
-class Network:
+class Network(Link):
     """All connections of one party in one session: the ``Link`` of a computation.
 
     Attributes:
@@ -92,8 +85,9 @@ class Network:
         self._arrived = {number: asyncio.Queue[tuple[int, bytes] | SessionError](AHEAD) for number in self.others}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
-        self._talks = set[asyncio.Task[None]]()
-        self._hello = Hello(party=party, text=session.text, versions=versions(), kept=kept or [])
+        self._talks = set[asyncio.Future[None] | None]()
+        versions = {"arithmetic": str(ARITHMETIC), "pinq-miners": version("pinq-miners")}
+        self._hello = Hello(party=party, text=session.text, versions=versions, kept=kept or [])
         self._last_error = ""
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # it prints traces of strangers
 
@@ -116,16 +110,13 @@ class Network:
         await self._listen(listen)
         progress(f"waiting for {len(self.others)} parties, at most {wait:g} s")
         # Of three parties 0 calls 1 and 2, and 1 calls 2: each pair has one connection.
-        calling = [asyncio.ensure_future(self._call(number)) for number in self.others if number > self.party]
+        called = {number: self._context(server=False, peer=number) for number in self.others if number > self.party}
+        self._talks |= {asyncio.ensure_future(self._call(number, tls)) for number, tls in called.items()}
         try:
             hellos = [Hello.model_validate_json(hello) for _, hello in await self._next(self.others, wait)]
         except TimeoutError:
             missing = ", ".join(self.name(number) for number in self.others if number not in self._writers)
             raise SessionError(f"{missing or 'a party'} did not join within {wait:g} s.{self._last_error}") from None
-        finally:
-            for task in calling:
-                if task not in self._talks:
-                    task.cancel()
         for hello in hellos:
             self._require_same(hello)
         if self.session.nano:  # the same name whenever it is run
@@ -146,10 +137,9 @@ class Network:
         except OSError as error:
             raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
 
-    async def _call(self, number: int) -> None:
+    async def _call(self, number: int, tls: ssl.SSLContext | None) -> None:
         """Calls a party until it answers."""
         other = self.session.parties[number]
-        tls = self._context(server=False, peer=number)
         while True:
             try:
                 reader, writer = await asyncio.open_connection(
@@ -165,7 +155,7 @@ class Network:
                 await asyncio.sleep(0.1)
 
     def _context(self, *, server: bool, peer: int | None = None) -> ssl.SSLContext | None:
-        """Trusts only the certificates that the session names; ``_who`` checks again whose."""
+        """Trusts only the certificates that the session names; ``_is`` checks again whose."""
         if self._identity is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
@@ -192,7 +182,7 @@ class Network:
             writer: Of the connection.
             number: The party that was called; None where the other end called.
         """
-        self._talks.add(task := asyncio.current_task())  # type: ignore[arg-type]  # this is one
+        self._talks.add(asyncio.current_task())
         try:
             if number is not None:
                 self._greet(writer)
@@ -214,7 +204,7 @@ class Network:
             writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-            self._talks.discard(task)
+            self._talks.discard(asyncio.current_task())
 
     def _greet(self, writer: asyncio.StreamWriter) -> None:
         hello = self._hello.model_dump_json().encode()
@@ -273,9 +263,8 @@ class Network:
                 self._send(number, STOP, reason.encode())
             writer.close()
         await asyncio.sleep(0.05)  # let the last messages leave
-        for task in self._talks:
-            task.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
+        talks = [task for task in self._talks if task is not None and task.cancel()]
+        await asyncio.gather(*talks, return_exceptions=True)
 
     # Exchanges
 
