@@ -24,7 +24,7 @@ from nicegui import ui
 from pinq.cli.prepare import dialect_of
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.database import NoLedger
-from pinq.ledger.events import here
+from pinq.ledger.events import FREE, Signature, here
 from pinq.provider import grants, policy_file
 from pinq.provider.check import CheckReport, Example, Groups, check, examples, groups, raw_columns
 from pinq.provider.policy_file import Waiting, load_policy, parse_policy
@@ -33,7 +33,7 @@ from pinq.provider.report.markup import Html, when
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
-from pinq_workbench.auditor import declare_report, show_report
+from pinq_workbench.auditor import show_report
 from pinq_workbench.parts import (
     Act,
     Draft,
@@ -63,8 +63,7 @@ DIALECT = {
 }
 SOURCE_HINT = "a code book, a form, a law"
 SHOWN_ROWS = 4
-EXTEND, LIMIT, REISSUE, REVOKE = "Extend", "Set these limits", "Issue another token", "Revoke"
-AT_ONCE = (REISSUE, REVOKE)
+AT_ONCE = ("Issue another token", "Revoke")
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,6 @@ class Provider:
         page("/policy/{name}")(self._review)
         page("/policy/{name}/grants")(self._grants)
         page("/policy/{name}/log")(self._log)
-        declare_report("/policy/{name}/log", lambda name: (self._file(name), None))
 
     # The folder
 
@@ -376,18 +374,36 @@ class Provider:
         fields(draft, {key: f"{label}\nleft empty: no limit" for key, label in limits.items()})
         fields(draft, {"why now": "Because (of this change)\nit stands in the log"})
 
+        def limit(who: str, by: Signature) -> grants.GrantReport:
+            asked, pace = draft.said("new most"), draft.said("new pace")
+            said = grants.make_terms(file, max_epsilon_per_query=asked, queries_per_minute=pace)
+            kept = next((one.terms for one in grants.show(file).accounts if one.analyst == who), FREE)
+            most, rate = said.max_epsilon_per_query, said.queries_per_minute
+            terms = replace(kept, max_epsilon_per_query=most, queries_per_minute=rate)
+            return grants.set_terms(file, who, terms, by=by)
+
         def done(account: grants.GrantReport) -> None:
             if account.token:
                 _show_token(account, load_policy(file).dataset)
             else:
                 self._accounts.refresh()
 
-        def ask(act: str) -> str:
-            return f"{act} of {draft.said('whose')}? It counts at once." if act in AT_ONCE else ""
+        changes: dict[str, Callable[[str, Signature], grants.GrantReport]] = {
+            "Extend": lambda who, by: grants.extend(file, who, draft.said("more"), draft.said("end"), by=by),
+            "Set these limits": limit,
+            "Issue another token": lambda who, by: grants.reissue(file, who, by=by),
+            "Revoke": lambda who, by: grants.revoke(file, who, by=by),
+        }
+
+        def change(text: str) -> grants.GrantReport:
+            return changes[text](draft.said("whose") or "", here(draft.said("why now") or ""))
+
+        def ask(text: str) -> str:
+            return f"{text} of {draft.said('whose')}? It counts at once." if text in AT_ONCE else ""
 
         with row():
-            for act in (EXTEND, LIMIT, *AT_ONCE):
-                Act(act, partial(_changed, act, file, draft), done, main=False, ask=partial(ask, act))
+            for text in changes:
+                Act(text, partial(change, text), done, main=False, ask=partial(ask, text))
         acts = {"extend": "--epsilon 0.5", "terms": "--max-epsilon 0.1", "token": "", "revoke": ""}
         command("\n".join(f"pinq {act} {shlex.quote(name)} ANALYST {words}".strip() for act, words in acts.items()))
 
@@ -397,7 +413,9 @@ class Provider:
         draft = self.drafts[""]
         with frame("Serve", self._links()), section(f"pinq serve {self.path.name}"):
             ui.label("Analysts ask over HTTPS, with a certificate. Without one, this machine alone can ask.")
-            self._server()
+            line = self.serving.running()
+            tell("It runs:" if line else "It does not run.", "good" if line else "quiet")
+            write(Html(escape(line)), "pre").classes("line")
             draft.setdefault("port", "8443")
             fields(draft, {"port": "Port", "cert": "Certificate (PEM)", "key": "Its key"})
 
@@ -407,18 +425,10 @@ class Provider:
                 self.serving.start(["--port", draft["port"], *words])
 
             with row():
-                Act("Start", start, lambda _: self._server.refresh())
-                Act("Stop", self.serving.stop, lambda _: self._server.refresh(), main=False)
+                Act("Start", start, lambda _: ui.navigate.reload())
+                Act("Stop", self.serving.stop, lambda _: ui.navigate.reload(), main=False)
             about = f"What it logs is in {self.serving.log.name}. It runs on when the workbench stops."
             ui.label(about).classes("quiet")
-
-    @ui.refreshable_method
-    def _server(self) -> None:
-        """Says whether it runs, in all tabs."""
-        line = self.serving.running()
-        tell("It runs:" if line else "It does not run.", "good" if line else "quiet")
-        if line:
-            write(Html(escape(line)), "pre").classes("line")
 
     # The log
 
@@ -426,7 +436,7 @@ class Provider:
         with frame(f"Log of {name}", self._links(name)):
             file = await attempt(tell(), lambda: self._file(name))
             if file is not None:
-                await show_report(f"/policy/{name}/log", self.drafts[name], (file, None))
+                await show_report(self.drafts[name], file, None)
 
 
 def _advised(error: str) -> dict[str, str]:
@@ -536,20 +546,6 @@ def _grant(file: Path, draft: Draft) -> grants.GrantReport:
     terms = grants.make_terms(file, max_epsilon_per_query=draft.said("most"), queries_per_minute=draft.said("pace"))
     because, asked = here(draft.said("because") or ""), draft.said("epsilon") or ""
     return grants.grant(file, draft.said("analyst") or "", asked, draft.said("expires"), terms, by=because)
-
-
-def _changed(act: str, file: Path, draft: Draft) -> grants.GrantReport:
-    """Changes a grant as the form says; errors as in ``grants``."""
-    analyst, by = draft.said("whose") or "", here(draft.said("why now") or "")
-    if act == EXTEND:
-        return grants.extend(file, analyst, draft.said("more"), draft.said("end"), by=by)
-    if act in AT_ONCE:
-        return (grants.revoke if act == REVOKE else grants.reissue)(file, analyst, by=by)
-    most, pace = draft.said("new most"), draft.said("new pace")
-    said = grants.make_terms(file, max_epsilon_per_query=most, queries_per_minute=pace)
-    kept = next(one.terms for one in grants.show(file).accounts if one.analyst == analyst)
-    terms = replace(kept, max_epsilon_per_query=said.max_epsilon_per_query, queries_per_minute=said.queries_per_minute)
-    return grants.set_terms(file, analyst, terms, by=by)
 
 
 def _show_token(account: grants.GrantReport, dataset: str) -> None:

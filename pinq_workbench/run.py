@@ -6,7 +6,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from fastapi import FastAPI
 from nicegui import ui
@@ -21,13 +20,6 @@ ICON = (
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'><rect width='32' height='32' rx='7' fill='#0b3d5c'/>\
 <path d='M7 24V13M14 24V8M21 24v-7M27 24H5' stroke='#fff' stroke-width='3' fill='none'/></svg>"
 )
-
-
-class Way(Protocol):
-    """A provider's, an analyst's or an auditor's pages."""
-
-    def register(self) -> None:
-        """Declares the pages."""
 
 
 def open_workbench(
@@ -54,8 +46,8 @@ def open_workbench(
     Raises:
         PinqError: The target cannot be opened.
     """
-    way = _way(target, token_file, verify, insecure_http)
-    way.register()
+    register = _pages(target, token_file, verify, insecure_http)
+    register()
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(
         app,
@@ -78,15 +70,16 @@ def open_workbench(
     Server(settings).run([bound])
 
 
-def _way(target: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Way:
+def _pages(target: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Callable[[], None]:
+    """What declares the pages of an analyst, a provider or an auditor."""
     if target.startswith(("https://", "http://")):
         from pinq_workbench.analyst import Analyst
 
-        return Analyst(target, token=token_file, verify=verify or True, insecure_http=insecure_http)
+        return Analyst(target, token=token_file, verify=verify or True, insecure_http=insecure_http).register
     if Path(target).is_dir():
         from pinq_workbench.provider import Provider
 
-        return Provider(Path(target).resolve())
+        return Provider(Path(target).resolve()).register
     from pinq_workbench.auditor import Auditor
 
-    return Auditor(target)
+    return Auditor(target).register

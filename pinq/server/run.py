@@ -103,7 +103,7 @@ class Start:
             config = uvicorn.Config(app, **self._options(_room(self.connections, log)))
             config.load()
             if config.ssl is not None:
-                reload.also("certificate", _Certificate(config.ssl, self.tls_cert, self.tls_key).renew)
+                reload.certificate = _Certificate(config.ssl, self.tls_cert, self.tls_key).renew
             uvicorn.Server(config).run(sockets=[bound])
             return 0
 

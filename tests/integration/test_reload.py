@@ -209,8 +209,7 @@ def test_a_reload_says_in_one_line_what_changed(datasets: Datasets, policy: Path
 
     log = RequestLog(tmp_path / "log")
     reload = Reload(datasets, log)
-    reload.also("certificate", broken)
-    reload.also("password", lambda: True)
+    reload.certificate = broken
     edit(policy, lambda text: text.replace("cap: 1000", "cap: 7"))
     assert load_policy(policy).cap == 7
     reload.now()
@@ -218,7 +217,7 @@ def test_a_reload_says_in_one_line_what_changed(datasets: Datasets, policy: Path
     del line["at"]
     assert line == {
         "event": "reloaded",
-        "changed": ["password", "people (cap)"],
+        "changed": ["people (cap)"],
         "failed": ["certificate: it is no certificate."],
     }
     assert datasets.failed == ("certificate: it is no certificate.",)
