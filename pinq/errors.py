@@ -72,6 +72,15 @@ class PinqError(Exception):
     Attributes:
         charged: The cost of the failed call, exact; None if it is unknown. The text ends with it.
         retry_after: Seconds to wait before a new attempt; None if unknown.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> try:
+        ...     h.noisy_count(epsilon=20)
+        ... except pinq.PinqError as error:
+        ...     print(error.code, error.charged)
+        budget 0
     """
 
     code = "pinq"
@@ -101,7 +110,16 @@ class PinqError(Exception):
 
 
 class PolicyError(PinqError):
-    """The policy file is wrong, unreviewed, or does not fit its source."""
+    """The policy file is wrong, unreviewed, or does not fit its source.
+
+    Examples:
+        >>> import pinq
+        >>> try:
+        ...     pinq.load_policy("policies/missing.yaml")
+        ... except pinq.PolicyError as error:
+        ...     print(error.code)
+        policy
+    """
 
     code = "policy"
 
@@ -120,6 +138,15 @@ class QueryError(Refusal, ValueError):
 
     Attributes:
         parameter, allowed: The same; ``parameter`` is None if no parameter is wrong.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> try:
+        ...     h.noisy_avg("sex", epsilon=0.1)
+        ... except pinq.QueryError as error:
+        ...     print(error)
+        `sex` is categorical; a numeric column is needed here. Nothing was spent.
     """
 
     code = "query"
@@ -156,6 +183,15 @@ class BudgetExceeded(Refusal):
         asked: The cost of the request, exact.
         remaining: The remaining epsilon, exact.
         scope: ``"analyst"`` for the analyst's own limit, ``"cap"`` for the cap over all analysts.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> try:
+        ...     h.noisy_count(epsilon=20)
+        ... except pinq.BudgetExceeded as error:
+        ...     print(error.asked, error.remaining, error.scope)
+        20 10 analyst
     """
 
     code = "budget"

@@ -147,7 +147,19 @@ class Plan:
 
 
 class FitWarning(UserWarning):
-    """The warning before ``fit`` charges: little accuracy can be expected, or the fit is paid for again."""
+    """The warning before ``fit`` charges: little accuracy can be expected, or the fit is paid for again.
+
+    Examples:
+        >>> import warnings
+        >>> import pinq
+        >>> from miners import DiffPC45, FitWarning
+        >>> handle = pinq.simulate("policies/adult.yaml", rows=100, epsilon=1)
+        >>> with warnings.catch_warnings(record=True) as told:
+        ...     warnings.simplefilter("always")
+        ...     _ = DiffPC45(epsilon=0.001).fit(handle, "income")
+        >>> [one.category is FitWarning for one in told]
+        [True]
+    """
 
 
 # Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither

@@ -38,6 +38,19 @@ class UndeclaredValueWarning(UserWarning):
 
     The values are undeclared categories, text instead of numbers, or numbers far outside the
     bounds. No model can have learned from such rows.
+
+    Examples:
+        >>> import warnings
+        >>> import pandas as pd, pinq
+        >>> from miners import DiffPC45, UndeclaredValueWarning
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> tree = DiffPC45(epsilon=1, max_depth=2).fit(handle, "income")
+        >>> with warnings.catch_warnings(record=True) as told:
+        ...     warnings.simplefilter("always")
+        ...     _ = tree.predict(rows.head(5).assign(relationship="cousin"))
+        >>> [one.category is UndeclaredValueWarning for one in told]
+        [True]
     """
 
 

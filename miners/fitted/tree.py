@@ -298,6 +298,17 @@ class Tree:
 
     Raises:
         QueryError: The nodes are not a tree under this schema.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners import DiffPC45, Tree
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> tree = DiffPC45(epsilon=1, max_depth=2).fit(handle, "income").tree_
+        >>> tree.depth <= 2, tree.predict(rows.head(3)).shape
+        (True, (3,))
+        >>> Tree.from_json(tree.to_json()) == tree
+        True
     """
 
     kept_as: ClassVar[str] = "tree"  # the attribute of a miner that holds it, without its underscore
@@ -700,6 +711,17 @@ class Forest:
 
     Raises:
         QueryError: There is no tree, or schemas or targets of trees differ.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners import DPExtraTrees, Forest
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
+        >>> forest = DPExtraTrees(epsilon=1, n_estimators=3, random_state=0).fit(handle, "income").forest_
+        >>> len(forest.trees), forest.predict_proba(rows.head(3)).shape
+        (3, (3, 2))
+        >>> Forest.from_json(forest.to_json()) == forest
+        True
     """
 
     kept_as: ClassVar[str] = "forest"  # the attribute of a miner that holds it, without its underscore

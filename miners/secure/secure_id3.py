@@ -37,6 +37,14 @@ class SecurePlan:
         bits: The longest numbers that are compared.
         field_bits: The size of the prime field that they are computed in.
         epsilon: The privacy loss of a row; None if the tree is exact.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.secure import SecureID3
+        >>> schema = pinq.load_policy("policies/adult.yaml").schema_
+        >>> plan = SecureID3(attributes=["relationship", "sex"]).plan(schema, "income", rows=1000)
+        >>> plan.protocol, plan.epsilon
+        ('sid3p', None)
     """
 
     protocol: str
@@ -87,6 +95,16 @@ class SecureID3(TreeClassifier):
     Privacy:
         See ``miners.secure.mpc.arithmetic`` for the values that parties see, and
         ``miners.secure.id3.public_tree`` for the opened values and their noise.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners.secure import SecureID3
+        >>> rows = pd.read_parquet("data/adult.parquet")
+        >>> schema = pinq.load_policy("policies/adult.yaml").schema_
+        >>> tables = [rows[start:300:3] for start in range(3)]
+        >>> miner = SecureID3(protocol="sid3p", attributes=["relationship", "sex"])
+        >>> miner.fit(tables, "income", schema=schema).tree_.depth <= 2
+        True
     """
 
     def __init__(

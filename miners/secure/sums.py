@@ -644,6 +644,12 @@ def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
     """Bounds the bits of sums of histograms of at most ``rows`` rows in all.
 
     A cell is at most ``rows``, each party's noise at most its bound.
+
+    Examples:
+        >>> from fractions import Fraction
+        >>> from miners.secure import noisy_sum_bits
+        >>> noisy_sum_bits(1000, 3, Fraction(1)) < 64
+        True
     """
     # 1,000 rows, three parties at epsilon 1: 1,000 + 3 * 71 = 1,213, which takes 12 bits with a
     # sign.
@@ -688,6 +694,14 @@ def simulate_noisy_sum(
         epsilon: Privacy loss of the release for one row.
         rows: The largest number of rows of all parties together.
         colluding: The number of parties that may pool their noise.
+
+    Examples:
+        >>> from fractions import Fraction
+        >>> import numpy as np
+        >>> from miners.secure import simulate_noisy_sum
+        >>> counts = [np.array([5, 7]), np.array([1, 2]), np.array([4, 0])]
+        >>> simulate_noisy_sum(counts, Fraction(1000), rows=100).tolist()  # next to no noise
+        [10, 9]
     """
     if not histograms or not 0 <= colluding < len(histograms):
         raise QueryError(

@@ -311,6 +311,16 @@ def crosstab(
     Raises:
         QueryError: The request is malformed.
         BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.tables import crosstab
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> table = crosstab(h, "sex", "income", epsilon=1)
+        >>> list(table), len(table)
+        (['sex', 'income', 'value', 'low', 'high'], 4)
+        >>> table.wide().shape
+        (2, 2)
     """
     specs = [*specs_of(handle.schema, rows), *specs_of(handle.schema, columns)]
     factors = cast(tuple[Spec, ...], tuple(factor for spec in specs for factor in spec.factors))
@@ -350,6 +360,13 @@ def histogram(
 
     Returns:
         A row for each bin: the groups' labels, the bin's, ``value``, ``low``, ``high``.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.tables import histogram
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> histogram(h, "age", bins=4, epsilon=1)["age"].tolist()
+        ['< 26', '26 to < 51', '51 to < 76', '>= 76']
     """
     groups = specs_by(handle.schema, by)
     spec = _bins(handle.schema, column, bins)
@@ -388,6 +405,14 @@ def top_k(
 
     Returns:
         A row for each of the k values, the largest count first.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners.tables import top_k
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> top_k(h, "education", 2, epsilon=1)["education"].tolist()
+        ['HS-grad', 'Some-college']
     """
     (spec,) = specs_of(handle.schema, [column])
     parts: Parts = handle.partition(spec)

@@ -78,6 +78,15 @@ def quantiles(
     Returns:
         A row for each group and quantile: the groups' labels, ``column``, ``statistic``, ``value``,
         ``low``, ``high``.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners.tables import quantiles
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> table = quantiles(h, "age", [0.25, 0.5, 0.75], epsilon=5)
+        >>> table["statistic"].tolist(), bool(table["value"].is_monotonic_increasing)
+        (['25 %', '50 %', '75 %'], True)
     """
     exact = shares_of(shares if is_listing(shares) else [shares])
     kinds: list[Kind] = [(partial(Quantile, shares=exact), column, 1)]
@@ -100,6 +109,14 @@ def variance(
 
     A tenth of epsilon selects a median. Bins become wider with the distance from it, at a rate that
     follows from epsilon and the policy. Arguments are those of ``quantiles``.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> from miners.tables import variance
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> bool(variance(h, "age", epsilon=5)["value"].between(100, 300).all())  # without noise: 186
+        True
     """
     return drafted(handle, f"variance of {column}", by, [(Variance, column, 1)], epsilon, level, reuse, (ROUGH,))
 
@@ -114,7 +131,15 @@ def std(
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
-    """Estimates the standard deviation of a column, for each group: the root of ``variance``."""
+    """Estimates the standard deviation of a column, for each group: the root of ``variance``.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.tables import std
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> std(h, "age", by="sex", epsilon=1)["sex"].tolist()
+        ['Female', 'Male']
+    """
     title = f"standard deviation of {column}"
     return drafted(handle, title, by, [(StandardDeviation, column, 1)], epsilon, level, reuse, (ROUGH,))
 
@@ -144,6 +169,14 @@ def grouped(
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
         ``low``, ``high``.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.tables import grouped
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> table = grouped(h, "sex", {"age": ["mean", "std"]}, epsilon=1)
+        >>> table[["sex", "statistic"]].values.tolist()
+        [['Female', 'mean'], ['Female', 'std'], ['Male', 'mean'], ['Male', 'std']]
     """
     kinds: list[tuple[type[Statistic], str, int]] = []
     if not isinstance(statistics, Mapping):
@@ -185,6 +218,13 @@ def summary(
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``,
         ``value``, ``low``, ``high``; for categories also ``of``, the counted value.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.tables import summary
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> summary(h, "age", epsilon=1)["statistic"].tolist()
+        ['count', 'mean', 'std', '25 %', '50 %', '75 %']
     """
     apart = {name for spec in specs_by(handle.schema, by) for name in spec.columns()}
     if columns is None:
@@ -300,6 +340,15 @@ def correlation(
     Returns:
         A row for each two terms, in either order: ``first``, ``second``, ``value``, ``low``,
         ``high``.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.tables import correlation
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> table = correlation(h, ["age", "education_num"], epsilon=1)
+        >>> table[["first", "second"]].values.tolist()
+        [['age', 'age'], ['age', 'education_num'], ['education_num', 'age'], ['education_num',
+        'education_num']]
     """
     level, schema = require_level(level), handle.schema
     names = asked_columns(schema, None, list(schema.numeric_columns) if columns is None else columns)

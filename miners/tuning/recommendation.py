@@ -147,6 +147,13 @@ def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: in
 
     Privacy:
         Adjacency: any. Claim: 0-DP. Why: the only input is the schema, which is public.
+
+    Examples:
+        >>> import pinq
+        >>> from miners import recommend
+        >>> answer = recommend(pinq.load_policy("policies/adult.yaml").schema_, "income", epsilon=0.5)
+        >>> answer.miner
+        Scorecard(epsilon=0.5)
     """
     if not isinstance(schema, Schema):
         raise QueryError(f"is {type(schema).__name__}", parameter="schema", allowed="a Schema, like `handle.schema`")

@@ -317,6 +317,14 @@ def suggest(
 
     Privacy:
         Adjacency: any. Claim: 0-DP. Why: the only input is the schema, which is public.
+
+    Examples:
+        >>> import pinq
+        >>> from miners import DiffPC45, suggest
+        >>> schema = pinq.load_policy("policies/adult.yaml").schema_
+        >>> answer = suggest(DiffPC45(max_depth=2), schema, "income", rows=2000, accuracy=0.7, runs=2, progress=False)
+        >>> answer.epsilon is None or 0.01 <= answer.epsilon <= 100
+        True
     """
     _check(miner, schema, target, rows=rows, accuracy=accuracy, limits=limits, runs=runs, depth=depth)
     with ExitStack() as opened, _counter(progress) as advance:

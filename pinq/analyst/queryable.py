@@ -416,7 +416,16 @@ MOST_LINES = 10**12
 
 
 class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
-    """A handle on one part of a sensitive table; ``pinq.open`` returns one on the whole table."""
+    """A handle on one part of a sensitive table; ``pinq.open`` returns one on the whole table.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h
+        PrivateQueryable(simulated; 13 columns, Budget(epsilon=10, spent=0, remaining=10))
+        >>> h.noisy_count(epsilon=0.1).scale
+        10.0
+    """
 
     def __init__(self, session: Session, part: Part | None = None) -> None:
         super().__init__(session, PartSet([Block(part or Part())], shape=()))
@@ -545,7 +554,18 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
 
 
 class Parts(Verbs[NoisyArray, NoisyArray]):
-    """An ordered collection of disjoint parts of one table; answers are arrays of its shape."""
+    """An ordered collection of disjoint parts of one table; answers are arrays of its shape.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> parts = h.partition(pinq.Values("sex"), pinq.Cuts("age", [30, 45]))
+        >>> parts.shape, len(parts)
+        ((2, 3), 6)
+        >>> counts = parts.noisy_count(epsilon=1)
+        >>> counts.shape, list(counts.to_frame())
+        ((2, 3), ['sex', 'age', 'value', 'low', 'high', 'scale', 'epsilon'])
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -379,6 +379,11 @@ def simulate(
 
     Returns:
         A handle named ``simulated``. Its answers say nothing about any real table.
+
+    Examples:
+        >>> import pinq
+        >>> pinq.simulate("policies/adult.yaml", rows=1000, epsilon=2)
+        PrivateQueryable(simulated; 13 columns, Budget(epsilon=2, spent=0, remaining=2))
     """
     if not isinstance(schema, Schema):
         schema = load_policy(schema).schema_

@@ -32,6 +32,11 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     Raises:
         PolicyError: The file is unreadable or not YAML, has unknown keys, or declares something
             impossible; the message names each place.
+
+    Examples:
+        >>> import pinq
+        >>> pinq.load_policy("policies/adult.yaml").dataset
+        'adult'
     """
     policy = path if isinstance(path, Policy) else _read(path)
     check_formulas(policy)

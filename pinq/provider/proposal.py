@@ -268,6 +268,12 @@ def propose(
     Raises:
         PolicyError: The source cannot be read, seems to have another dialect, or has no usable
             column; or the target is not usable.
+
+    Examples:
+        >>> import pinq
+        >>> proposal = pinq.propose("data/adult.parquet", target="income")
+        >>> [line for line in proposal.splitlines() if line.startswith("dataset")]
+        ['dataset: adult']
     """
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)

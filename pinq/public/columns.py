@@ -240,7 +240,13 @@ class _Column(DerivedFrom):
 
 
 class Categorical(_Column):
-    """A column with a declared list of values."""
+    """A column with a declared list of values.
+
+    Examples:
+        >>> import pinq
+        >>> print(pinq.Categorical(values=("F", "M"), nullable=True).describe())
+        2 values: F, M, may be missing
+    """
 
     type: Literal["categorical"] = "categorical"
     # Dumped as they are: asked to choose among text, number and truth value once more, pydantic may
@@ -347,7 +353,13 @@ class Categorical(_Column):
 
 
 class Numeric(_Column):
-    """A column of numbers on a public grid."""
+    """A column of numbers on a public grid.
+
+    Examples:
+        >>> import pinq
+        >>> print(pinq.Numeric(lower=0, upper=100, integer=True).describe())
+        whole numbers 0 to 100 in 101 cells
+    """
 
     type: Literal["numeric"] = "numeric"
     lower: FiniteDecimal = Field(description="smaller values count as this one")

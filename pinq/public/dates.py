@@ -117,7 +117,14 @@ def _months_of(text: str) -> int:
 
 
 class Date(Numeric):
-    """A column of dates on a grid of days."""
+    """A column of dates on a grid of days.
+
+    Examples:
+        >>> from datetime import date
+        >>> import pinq
+        >>> print(pinq.Date(lower=date(1950, 1, 1), upper=date(1999, 12, 31)).describe())
+        dates 1950-01-01 to 1999-12-31 in 18,262 cells
+    """
 
     type: Literal["date"] = "date"  # type: ignore[assignment]
     lower: _Day = Field(description="earlier dates count as this one")
@@ -213,7 +220,14 @@ class Date(Numeric):
 
 
 class DateTime(Date):
-    """A column of times on a grid of minutes, in UTC if the source has a time zone."""
+    """A column of times on a grid of minutes, in UTC if the source has a time zone.
+
+    Examples:
+        >>> from datetime import datetime
+        >>> import pinq
+        >>> print(pinq.DateTime(lower=datetime(2024, 1, 1), upper=datetime(2024, 12, 31)).describe())
+        datetimes 2024-01-01 to 2024-12-31 in 525,601 cells
+    """
 
     type: Literal["datetime"] = "datetime"  # type: ignore[assignment]
     lower: _Minute = Field(description="earlier times count as this one")

@@ -498,6 +498,14 @@ class Logistic(Derivatives):
         points: The score.
         limit: Vectors of a larger L1 norm, in rows, are shortened to it: less noise, and a bias
             towards 0.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> loss = pinq.Logistic("income", ">50K", pinq.Points(base=-300))
+        >>> sums = h.noisy_sum(loss, by=[pinq.Values("sex")], epsilon=1)
+        >>> sums.shape, loss.gradients(sums).shape  # cells, and the two derivatives
+        ((2, 2), (2, 1))
     """
 
     target: str
@@ -556,6 +564,13 @@ class Softmax(Derivatives):
         hessian: Whether the second derivatives are summed too.
         limit: Vectors of a larger L1 norm, in rows, are shortened to it; without second derivatives
             to at most 2, which no vector exceeds.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> loss = pinq.Softmax("income", (pinq.Points(), pinq.Points()))
+        >>> h.noisy_sum(loss, by=[pinq.Values("sex")], epsilon=1).shape  # cells, classes
+        (2, 2)
     """
 
     target: str
@@ -620,6 +635,13 @@ class Residuals(Derivatives):
         points: The score.
         limit: Largest residual, in grid cells of the target.
         rows: Whether the answer also has the number of rows.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> loss = pinq.Residuals("hours_per_week", pinq.Points(base=256 * 40), limit=20)
+        >>> h.noisy_sum(loss, epsilon=1).shape  # two bins
+        (2,)
     """
 
     target: str

@@ -46,6 +46,12 @@ class Points(Expression):
         tables: A whole number for each part of each spec, parts in flat order, missing values last;
             256 are one logit, or one grid cell of a numeric target.
         base: The score from which every row starts.
+
+    Examples:
+        >>> import pinq
+        >>> points = pinq.Points((pinq.Values("sex"),), ((-64, 64),), base=-300)
+        >>> points.columns(), points.largest
+        ({'sex'}, 364)
     """
 
     specs: TupleOf[Spec] = ()

@@ -233,7 +233,14 @@ class Goes(Enum):
 
 
 class Policy(Declared):
-    """The policy of one dataset: its public facts, its source, and the limits of its queries."""
+    """The policy of one dataset: its public facts, its source, and the limits of its queries.
+
+    Examples:
+        >>> import pinq
+        >>> policy = pinq.load_policy("policies/adult.yaml")
+        >>> policy.dataset, float(policy.cap), policy.schema_.max_rows
+        ('adult', 10.0, 50000)
+    """
 
     version: Annotated[Literal[1], Goes.PRIVATE] = 1
     dataset: Annotated[str, Goes.PRIVATE] = Field(

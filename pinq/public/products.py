@@ -188,6 +188,15 @@ class Products(RowFunction[ProductVectors]):
             constant, followed by the squares; "sums" for the products with the constant.
         limit: Rows whose products have a larger L1 norm are shortened to it; None for the largest
             possible norm.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> squares = pinq.Products(("age", "sex"), limit=2)
+        >>> [(entry.column, entry.value) for entry in squares.entries(h.schema)]
+        [(None, None), ('age', None), ('sex', 'Male')]
+        >>> h.noisy_sum(squares, epsilon=1).shape  # the upper triangle, with the constant
+        (6,)
     """
 
     names: TupleOf[str]

@@ -603,6 +603,12 @@ class Budget:
         spent: The cost of everything answered so far.
         remaining: The epsilon that can still be spent. It is 0 if the cap over all analysts is
             reached or the grant has ended.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.budget
+        Budget(epsilon=10, spent=0, remaining=10)
     """
 
     epsilon: Fraction
@@ -633,6 +639,13 @@ class Preview:
         remaining: The budget after the request; negative if the request would be refused.
         error: The expected accuracy, for people.
         scale: Scale of the noise in the answer's units; None if there are several.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.preview("noisy_count", epsilon=0.1)
+        Preview: costs epsilon 0.1 (9.9 would remain); each count is within ±30 of the truth in
+        95 % of cases
     """
 
     cost: Fraction

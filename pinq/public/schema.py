@@ -85,7 +85,16 @@ KEPT_BYTES = 2**25  # of bound specs and losses
 
 
 class PrivacyUnit(Declared):
-    """The unit whose presence is hidden: at most ``max_rows`` rows with one value of a column."""
+    """The unit whose presence is hidden: at most ``max_rows`` rows with one value of a column.
+
+    Examples:
+        >>> import pinq
+        >>> sex = pinq.Categorical(values=("F", "M"))
+        >>> unit = pinq.PrivacyUnit(column="person", max_rows=3)
+        >>> pinq.Schema(columns={"sex": sex}, max_rows=100, privacy_unit=unit)
+        Schema: at most 100 rows, adjacency add-remove, privacy unit person (at most 3 rows each)
+          sex  2 values: F, M
+    """
 
     column: str
     max_rows: int = Field(ge=1, le=10**6)
@@ -98,7 +107,16 @@ class PrivacyUnit(Declared):
 
 
 class Schema(Declared):
-    """The public facts of a dataset. Needs no data and no secrets."""
+    """The public facts of a dataset. Needs no data and no secrets.
+
+    Examples:
+        >>> import pinq
+        >>> sex, age = pinq.Categorical(values=("F", "M")), pinq.Numeric(lower=0, upper=100, integer=True)
+        >>> pinq.Schema(columns={"sex": sex, "age": age}, max_rows=100)
+        Schema: at most 100 rows, adjacency add-remove, privacy unit row
+          sex  2 values: F, M
+          age  whole numbers 0 to 100 in 101 cells
+    """
 
     columns: dict[str, Column] = Field(min_length=1)
     max_rows: int = Field(ge=1, le=2**33, description="no table that the policy admits has more rows")

@@ -186,6 +186,13 @@ class Balance(Score):
     References:
         Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
         algorithm 2 (quantiles by the exponential mechanism).
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> h.exp_mech([pinq.AnyCut("age")], score=pinq.Balance(), epsilon=1)  # the median
+        Cuts(column='age', points=(38.0,))
     """
 
     share: str | float | None = None
@@ -263,6 +270,15 @@ class Gradient(Score):
         derivatives: The loss: ``Logistic``, ``Softmax`` or ``Residuals``.
         threshold: A public size below which noise will hide a gradient: the scale of the noise of
             the later sums, in rows (in grid cells of the target for ``Residuals``).
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> loss = pinq.Logistic("income", ">50K", pinq.Points(base=-300))
+        >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
+        >>> h.exp_mech(columns, score=pinq.Gradient(loss), epsilon=1)
+        Values(column='relationship')
     """
 
     derivatives: Logistic | Softmax | Residuals
@@ -356,6 +372,14 @@ class MaxClass(_OfCategories, Score):
     """Scores a split by the rows that a majority vote in each part classifies correctly: Σ_j max_c n_jc.
 
     Sensitivity 1, monotone (F&S 2010, sec. 4.2).
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> columns = [pinq.Values("race"), pinq.Values("education")]
+        >>> h.exp_mech(columns, score=pinq.MaxClass("income"), epsilon=1)
+        Values(column='education')
     """
 
     kind: Literal["max_class"] = field(default="max_class", repr=False)
@@ -376,6 +400,14 @@ class Gini(_OfCategories, Score):
     The score is -Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored for each cell.
 
     Sensitivity < 2 rows, monotone (privacy.md 2.5).
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
+        >>> h.exp_mech(columns, score=pinq.Gini("income"), epsilon=1)
+        Values(column='relationship')
     """
 
     kind: Literal["gini"] = field(default="gini", repr=False)
@@ -414,6 +446,14 @@ class InfoGain(_OfCategories, Score):
     φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so
     the score is an exact integer, one row changes it by φ(n_jc) - φ(n_j) in [-φ(N-1), 0] whatever
     the table's size, and a wrong row cap can cost utility only (privacy.md 2.6).
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
+        >>> h.exp_mech(columns, score=pinq.InfoGain("income"), epsilon=1)
+        Values(column='relationship')
     """
 
     kind: Literal["info_gain"] = field(default="info_gain", repr=False)
@@ -441,6 +481,14 @@ class MutualInformation(InfoGain):
     A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint
     cells (Battaglia et al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts``
     of a numeric one: its classes are the parts of a split either way.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
+        >>> h.exp_mech(columns, score=pinq.MutualInformation("income"), epsilon=1)
+        Values(column='relationship')
     """
 
     target: str | Cuts  # type: ignore[assignment]
@@ -512,6 +560,14 @@ class SquaredError(_OfNumbers):
     In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
     2.4): a row is on one of the levels for any range, because the clamp is a function of the row
     alone. Rows whose target is missing are left out.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
+        >>> h.exp_mech(columns, score=pinq.SquaredError("hours_per_week"), epsilon=5)
+        Values(column='relationship')
     """
 
     kind: Literal["squared_error"] = field(default="squared_error", repr=False)
@@ -546,6 +602,14 @@ class AbsoluteError(_OfNumbers):
     One row raises each of these (levels - 1) terms by 0 or 1. The sensitivity is therefore levels -
     1, in units of one level, and the score is monotone (-SAE in privacy.md 2.4). Values outside the
     levels' range are on the first or the last of them. Rows whose target is missing are left out.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> columns = [pinq.Values("race"), pinq.Values("education")]
+        >>> h.exp_mech(columns, score=pinq.AbsoluteError("hours_per_week"), epsilon=5)
+        Values(column='education')
     """
 
     kind: Literal["absolute_error"] = field(default="absolute_error", repr=False)
@@ -599,6 +663,15 @@ class Misfit(Score):
     References:
         McKenna et al. 2022, "AIM: An adaptive and iterative mechanism for differentially private
         synthetic data", sec. 4 (the score).
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> equal = pinq.Values("sex"), pinq.Values("income")  # a model with equal parts, in sixteenths of a row
+        >>> expected = ((16 * 16_280,) * 2, (16 * 16_280,) * 2)
+        >>> h.exp_mech(equal, score=pinq.Misfit(equal, expected), epsilon=1)
+        Values(column='income')
     """
 
     specs: TupleOf[Spec]
@@ -678,6 +751,13 @@ class ClassCount(_OfCategories):
     """Scores each *value* of the target by its rows n_c: a noisy majority vote.
 
     Sensitivity 1, monotone.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> h.exp_mech(score=pinq.ClassCount("income"), epsilon=0.1)
+        '<=50K'
     """
 
     kind: Literal["class_count"] = field(default="class_count", repr=False)
@@ -703,6 +783,13 @@ class EnoughRows(Expression):
         least: The number of rows from which the first part of a tree more probably stays split.
             Each split above a node adds a public penalty to this number.
         above: The number of splits above each tree, which is the ``depth`` of its first part.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> h.partition(pinq.Values("sex")).exp_mech(score=pinq.EnoughRows(least=1000), epsilon=1)  # all stay
+        [1, 1]
     """
 
     least: int

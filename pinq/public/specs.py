@@ -348,7 +348,14 @@ class OfColumn:
 
 @dataclass(frozen=True)
 class Values(OfColumn, Factor):
-    """One part for each declared value, or each grid cell of a numeric column; missing last."""
+    """One part for each declared value, or each grid cell of a numeric column; missing last.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.partition(pinq.Values("sex")).labels
+        ['sex = Female', 'sex = Male']
+    """
 
     is_finest = True
     kind: Literal["values"] = field(default="values", repr=False)
@@ -364,6 +371,12 @@ class Cuts(OfColumn, Factor):
     """``len(points) + 1`` parts of numbers or dates, from below the first point; missing last.
 
     Dates are cut at dates: ``Cuts("born", ["1950-01-01", date(1970, 1, 1)])``.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.partition(pinq.Cuts("age", [30, 45])).labels
+        ['age < 30', 'age 30 to < 45', 'age >= 45']
     """
 
     points: TupleOf[CutPoint]
@@ -405,6 +418,12 @@ class Groups(OfColumn, Factor):
     """One part for each listed group of values; ``None`` names the missing value.
 
     Rows in no group are in no part.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.partition(pinq.Groups("race", [["White"], ["Black", "Other"]])).labels
+        ['race in {White}', 'race in {Black, Other}']
     """
 
     groups: TupleOf[TupleOf[Value | None]]
@@ -447,6 +466,14 @@ class Calendar(OfColumn, Factor):
 
     All years, quarters and months that overlap the declared bounds are parts, in order. A date
     belongs to the period in which its grid cell begins.
+
+    Examples:
+        >>> from datetime import date
+        >>> import pinq
+        >>> born = pinq.Date(lower=date(1950, 1, 1), upper=date(1951, 12, 31))
+        >>> h = pinq.simulate(pinq.Schema(columns={"born": born}, max_rows=100), rows=100, epsilon=1)
+        >>> h.partition(pinq.Calendar("born", "year")).labels
+        ['born 1950', 'born 1951']
     """
 
     period: Period
@@ -481,6 +508,12 @@ class Shards(Factor):
     """``count`` random disjoint parts: one keyed draw for each row, equal in all sessions.
 
     Another ``key`` gives other parts.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.partition(pinq.Shards(3, key=7)).noisy_count(epsilon=1).shape
+        (3,)
     """
 
     count: int
@@ -637,7 +670,16 @@ class OfSpecs(Expression):
 
 @dataclass(frozen=True)
 class Cross(OfSpecs, Splitting):
-    """Every combination of the parts of several specs, as one partition."""
+    """Every combination of the parts of several specs, as one partition.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> sexes, ages = pinq.Values("sex"), pinq.Cuts("age", [40])
+        >>> h.partition(pinq.Cross((sexes, ages))).labels
+        ['sex = Female, age < 40', 'sex = Female, age >= 40', 'sex = Male, age < 40', 'sex =
+        Male, age >= 40']
+    """
 
     specs: TupleOf[Values | Cuts | Groups | Calendar | Shards]
     kind: Literal["cross"] = field(default="cross", repr=False)
@@ -654,7 +696,15 @@ class Cross(OfSpecs, Splitting):
 
 @dataclass(frozen=True)
 class AnyCut(OfColumn, Expression):
-    """A family for ``exp_mech``: every cut of a numeric column at a grid point, with mass one together."""
+    """A family for ``exp_mech``: every cut of a numeric column at a grid point, with mass one together.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> h.exp_mech([pinq.AnyCut("education_num")], score=pinq.Gini("income"), epsilon=5)
+        Cuts(column='education_num', points=(13.0,))
+    """
 
     kind: Literal["any_cut"] = field(default="any_cut", repr=False)
 
@@ -674,6 +724,14 @@ class AnyGrouping(OfColumn, Expression):
     The splits above leave some of the values to a part. The family has all bipartitions of these
     values if there are at most ``MAX_GROUPINGS``. Otherwise it has that many distinct ones, drawn
     by ``seed`` (public randomness).
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> h.exp_mech([pinq.AnyGrouping("relationship")], score=pinq.Gini("income"), epsilon=5)
+        Groups(column='relationship', groups=(('Wife', 'Husband'), ('Own-child',
+        'Not-in-family', 'Other-relative', 'Unmarried')))
     """
 
     seed: int = 0
@@ -716,6 +774,14 @@ class AnyCross(OfSpecs):
     Attributes:
         specs: ``Values`` and ``Cuts`` of different columns.
         size: The number of specs in a candidate.
+
+    Examples:
+        >>> import pandas as pd, pinq
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
+        >>> three = pinq.Values("relationship"), pinq.Values("education"), pinq.Values("race")
+        >>> h.exp_mech([pinq.AnyCross(three, 2)], score=pinq.Gini("income"), epsilon=5)
+        Cross(specs=(Values(column='relationship'), Values(column='education')))
     """
 
     specs: TupleOf[Values | Cuts]
