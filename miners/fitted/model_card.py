@@ -149,13 +149,13 @@ SURE = 1.96  # standard errors on each side
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Predicted shares beside what happened, over bins of equal width.
+    """Predicted probabilities of a class and its observed frequencies, in bins of equal width.
 
     Attributes:
-        predicted: Mean predicted share of each bin, shape (bins,); NaN where no row is.
-        happened: Share of the bin's rows that have the class, shape (bins,); NaN where no row is.
+        predicted: Mean predicted probability of each bin, shape (bins,); NaN in an empty bin.
+        happened: Proportion of the bin's rows with the class, shape (bins,); NaN in an empty bin.
         rows: Rows of each bin, shape (bins,).
-        label: Of which class.
+        label: The class.
     """
 
     predicted: np.ndarray
@@ -163,15 +163,18 @@ class Reliability:
     rows: np.ndarray
     label: str
 
+    def __repr__(self) -> str:
+        return f"Reliability of {self.label!r}: {self.rows.sum():,} rows, off by {self.off:.3f} in the mean"
+
     @classmethod
     def of(cls, shares: np.ndarray, happened: np.ndarray, *, bins: int, label: str) -> Reliability:
-        """Bins rows by their predicted shares.
+        """Bins rows by their predicted probabilities.
 
         Args:
-            shares: Predicted share of the class, shape (rows,).
-            happened: Whether the row has it, shape (rows,).
-            bins: How many.
-            label: Of which class.
+            shares: Predicted probability of the class, shape (rows,).
+            happened: Whether the row has the class, shape (rows,).
+            bins: The number of bins.
+            label: The class.
         """
         if not len(shares):
             raise QueryError("there is no row for a comparison of probabilities.")
@@ -184,7 +187,7 @@ class Reliability:
 
     @property
     def off(self) -> float:
-        """Mean difference between predicted shares and what happened, weighted by rows."""
+        """Mean difference of predicted probabilities and observed frequencies, weighted by rows."""
         return float(np.nansum(np.abs(self.predicted - self.happened) * self.rows) / self.rows.sum())
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -233,8 +233,8 @@ class Card:
     Attributes:
         schema: The public schema under which it was learned.
         target: The column that is predicted.
-        base: What every row has, a whole number for each output.
-        terms: One for each attribute that was looked at, in the order of ``spread``.
+        base: The score from which every row starts, a whole number for each output.
+        terms: One for each attribute of the card, in the order of ``spread``.
 
     Raises:
         QueryError: The terms do not fit the schema.
@@ -246,6 +246,9 @@ class Card:
     terms: tuple[Term, ...] = ()
 
     kept_as: ClassVar[str] = "card"
+
+    def __repr__(self) -> str:
+        return f"Card for `{self.target}`: {len(self.terms)} attributes"
 
     def __post_init__(self) -> None:
         if len(self.classes) == 1:

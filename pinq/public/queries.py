@@ -752,10 +752,10 @@ _answer = TypeAdapter(Answer)
 
 
 class Certificate(_Frozen):
-    """Which answers of a ledger a model was made from. It claims nothing: an audit makes the model again.
+    """The ids of a model's answers in a ledger. It claims nothing by itself: an audit computes the model again.
 
     Privacy:
-        Claim: a certificate is free. Why: it holds ids that the analyst drew, and public parts.
+        Claim: a certificate is free. Why: it has ids that the analyst drew, and public parts.
 
     Attributes:
         part: The part of the table that the model was fitted on.

@@ -35,6 +35,7 @@ def test_rows_are_binned_by_their_shares() -> None:
     assert reliability.predicted == pytest.approx([0.2, 0.95])
     assert reliability.happened == pytest.approx([0.5, 1])
     assert reliability.off == pytest.approx((2 * 0.3 + 2 * 0.05) / 4)
+    assert repr(reliability) == "Reliability of 'yes': 4 rows, off by 0.175 in the mean"
     assert np.isnan(Reliability.of(np.array([0.1]), np.array([True]), bins=2, label="yes").happened[1])
 
 
