@@ -178,9 +178,11 @@ class ArrayEngine:
         measure: Measure | None,
         check: Callable[[], None],
     ) -> list[Table]:
-        """The tables, from the location that is nearest to the parts."""
-        # Three passes: rows are taken to their parts, which is kept for the level below; then
-        # perhaps through a last split, which is not kept; then they are counted.
+        """The tables, from the location that is nearest to the parts.
+
+        Each thread takes the rows of its own blocks to their parts and counts them, in tables of its own,
+        as large as those that are asked for. Whole numbers add up to the same whichever thread has which block.
+        """
         request, begin = self._begin(parts, tables, measure)
         if self._codes is not None:
             self._codes.require(request.columns())
@@ -188,51 +190,28 @@ class ArrayEngine:
         blocks = self._with_shards(request.shards(), check)
         if measure is not None:
             blocks = self._with_cells(request.steady(), blocks, check)
+        located: list[Rows | None] = [None] * len(blocks)
 
-        def locate(number: int) -> Rows:
-            check()
-            if begin is None:
-                return request.locate(Rows.of(blocks[number], request.places))
-            return request.locate(begin.rows[number].over(blocks[number], request.places), len(begin.known))
-
-        located = self._each(locate, range(len(blocks)))
-        if request.levels:
-            keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
-            self._keep_location(
-                _Location(keys, [rows.over(own, {}) for rows, own in zip(located, encoded, strict=True)])
-            )
-        divided = self._each(lambda rows: request.divide(rows.over(rows.block, request.places)), located)
-        if measure is not None:
-            return self._summed(request, divided, check)
-        counts = Counts(request)
-
-        def tally(share: Sequence[int]) -> dict[int, Table]:
-            for rows in divided:
-                counts.add(rows.over(rows.block, request.places), share, check)
-            return counts.tables_of(share)
-
-        counted: dict[int, Table] = {}
-        for own in self._each(tally, counts.shares(thread_count())):
-            counted |= own
-        return [counted[number] for number in range(len(counted))]
-
-    def _summed(self, request: CountRequest, divided: Sequence[Rows], check: Callable[[], None]) -> list[Table]:
-        """The tables of a measure: each thread adds up its own blocks, for all tables at once.
-
-        What is added up of a row is computed once. Whole numbers add up to the same whichever thread
-        has which block.
-        """
-
-        def tally(worker: int) -> Counts:
+        def count(worker: int) -> Counts:
             counts = Counts(request)
-            for rows in divided[worker::workers]:
-                counts.add(rows, check=check)
+            for number in range(worker, len(blocks), workers):
+                check()
+                if begin is None:
+                    rows = request.locate(Rows.of(blocks[number], request.places))
+                else:
+                    rows = begin.rows[number].over(blocks[number], request.places)
+                    rows = request.locate(rows, len(begin.known))
+                if request.levels:  # the level below goes on from here
+                    located[number] = rows.over(encoded[number], {})
+                counts.add(request.divide(rows), check)
             return counts.condensed()
 
-        # Each thread has tables of its own, as large as what is asked for.
-        room = TALLIES_BYTES // max(1, Counts(request).empty_bytes)
-        workers = max(1, min(len(divided), thread_count(), room))
-        return reduce(Counts.merged, self._each(tally, range(workers))).tables()
+        workers = max(1, min(len(blocks), thread_count(), TALLIES_BYTES // max(1, Counts(request).empty_bytes)))
+        counted = reduce(Counts.merged, self._each(count, range(workers)))
+        if request.levels:
+            keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
+            self._keep_location(_Location(keys, cast("list[Rows]", located)))
+        return counted.tables()
 
     def _begin(
         self, parts: PartSet, tables: Sequence[TableRequest], measure: Measure | None
@@ -246,14 +225,12 @@ class ArrayEngine:
             # The whole table is as many splits above a part as its depth says: nearer is of use.
             if splits[location] < first.depth:
                 try:
-                    request = count_request(
-                        parts, tables, measure, schema=self.schema, known=location.known, at_home=True
-                    )
+                    request = count_request(parts, tables, measure, schema=self.schema, known=location.known)
                 except KeyError:
                     continue
                 self._keep_location(location)
                 return request, location
-        return count_request(parts, tables, measure, schema=self.schema, known=WHOLE, at_home=True), None
+        return count_request(parts, tables, measure, schema=self.schema, known=WHOLE), None
 
     def _keep_location(self, location: _Location) -> None:
         """Keeps a location. Each counts as a share of the room, so they are few."""

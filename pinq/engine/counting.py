@@ -287,24 +287,6 @@ def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis])
     return np.ascontiguousarray(inner).astype(joint.dtype, copy=False)
 
 
-class OccupiedTally(DenseTally):
-    """The occupied cells of one table of counts, out of all its cells.
-
-    Args:
-        nodes: How many parts there are.
-        axes: Those of the table.
-    """
-
-    def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
-        super().__init__(nodes, axes, 0, [axes], None)
-
-    def tables(self) -> list[Table]:
-        (table,) = self._summed()
-        counts = table.reshape(-1)
-        places = np.flatnonzero(counts)
-        return [Sparse(places, counts[places].astype(np.int64))]
-
-
 class SparseTally(Tally):
     """The occupied cells of one table, by sorting the rows' cells.
 
@@ -468,11 +450,7 @@ def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarr
 
 # Tables that together take at most so many bytes are counted as one joint table: within a core's cache.
 PACKED_BYTES = 2**18
-# Of so many cells the occupied ones are counted as a table of all, 32 MiB, where that takes at most a byte for
-# each declared row: to sort rows takes 8 bytes each and five times as long.
-TABLED_CELLS = 2**23
 NUMBERS_AT_ONCE = 2**19  # that a measure reads of rows and makes of them: 4 MiB, in a core's cache
-TABLED_AT_ONCE = 2**25  # of all tables of a request: as many cells as a slice of dense ones has
 WHOLE: Mapping[bytes, int] = {b"": 0}
 """The whole table as the known part: where every row is at node 0."""
 
@@ -493,7 +471,6 @@ class CountRequest:
         measure: What to add up; None to count rows.
         places: The table of each axis along which a code is not its own place: finished, so that
             reading a row cannot fail.
-        tabled: Up to how many cells the occupied ones are counted as a table of all.
     """
 
     begin: np.ndarray
@@ -506,7 +483,6 @@ class CountRequest:
     shared: int
     measure: RowMeasure | None
     places: Mapping[Axis, CodeTable]
-    tabled: int
 
     @property
     def parts(self) -> int:
@@ -579,7 +555,6 @@ def count_request(
     *,
     schema: Schema,
     known: Mapping[bytes, int] = WHOLE,
-    at_home: bool = False,
 ) -> CountRequest:
     """Compiles a request.
 
@@ -589,7 +564,6 @@ def count_request(
         measure: What to add up.
         schema: Whose columns they are of.
         known: The parts that rows will be at before, by key and number.
-        at_home: Whether counts stay in this process, so that a table may be large.
 
     Raises:
         KeyError: None of the known parts is on the path to one of ``parts``.
@@ -616,7 +590,6 @@ def count_request(
     read += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
     read += [] if summed is None else (axis for own in summed.cells for axis in own)
     _require_words(tables, axes, len(answer) if split is None else split.nodes)
-    tabled = min(TABLED_CELLS, schema.max_rows // 4) if at_home else 0
     return CountRequest(
         begin,
         tuple(levels),
@@ -628,7 +601,6 @@ def count_request(
         len(shared),
         summed,
         code_tables(read),
-        tabled,
     )
 
 
@@ -660,19 +632,14 @@ class Counts:
         self._request = request
         self.tallies: list[Tally] = []
         self._numbers: list[list[int]] = []
-        self._tabled = 0
         self._open()
 
-    def add(self, rows: Rows, tallies: Iterable[int] | None = None, check: Callable[[], None] = go_on) -> None:
-        """Takes rows that ``CountRequest.divide`` gave into all tallies, or those numbered.
-
-        What ``check`` raises, which is called now and then, ends the work.
-        """
-        wanted = range(len(self.tallies)) if tallies is None else list(tallies)
+    def add(self, rows: Rows, check: Callable[[], None] = go_on) -> None:
+        """Takes in rows that ``CountRequest.divide`` gave; what ``check`` raises now and then ends it."""
         for piece in rows.pieces(self._request.rows_at_once):
             check()
-            for number in wanted:
-                self.tallies[number].add(piece)
+            for tally in self.tallies:
+                tally.add(piece)
 
     def take(self, block: RowBlock) -> None:
         """Takes a block of rows of the whole table in; one of no rows too."""
@@ -703,24 +670,10 @@ class Counts:
 
     def tables(self) -> list[Table]:
         """The table of each of the request's, in order; see ``Engine.tabulate``."""
-        tables = self.tables_of(range(len(self.tallies)))
-        return [tables[number] for number in range(len(tables))]
-
-    def tables_of(self, tallies: Iterable[int]) -> dict[int, Table]:
-        """The tables of some tallies, by their numbers in the request."""
         tables: dict[int, Table] = {}
-        for number in tallies:
-            tables |= zip(self._numbers[number], self.tallies[number].tables(), strict=True)
-        return tables
-
-    def shares(self, workers: int) -> list[list[int]]:
-        """Divides the tallies among workers, what takes longest first.
-
-        Joint tables that begin alike stay together, as far as there is work for all.
-        """
-        joint = [number for number, tally in enumerate(self.tallies) if math.isfinite(tally.most_condensed_bytes)]
-        alone = [[number] for number in range(len(self.tallies)) if number not in joint]
-        return [*alone, *(joint[worker::workers] for worker in range(min(workers, len(joint))))]
+        for numbers, tally in zip(self._numbers, self.tallies, strict=True):
+            tables |= zip(numbers, tally.tables(), strict=True)
+        return [tables[number] for number in range(len(tables))]
 
     def _open(self) -> None:
         request, measure, common = self._request, self._request.measure, self._request.common
@@ -728,19 +681,10 @@ class Counts:
             if table.form == "listed":
                 self._take(ListTally(request.parts, table.axes), [number])
             elif table.form == "sparse":
-                self._take(self._sparse((*common, *table.axes)), [number])
+                self._take(SparseTally(request.parts, (*common, *table.axes), measure), [number])
         for axes, numbers in request.joint:
             tables = [(*common, *request.tables[number].axes) for number in numbers]
             self._take(DenseTally(request.parts, axes, request.shared, tables, measure, len(common)), numbers)
-
-    def _sparse(self, axes: tuple[Axis, ...]) -> Tally:
-        """The tally of a table's occupied cells."""
-        request = self._request
-        cells = request.parts * math.prod(axis.slots for axis in axes)
-        if request.measure is None and cells <= min(request.tabled, TABLED_AT_ONCE - self._tabled):
-            self._tabled += cells
-            return OccupiedTally(request.parts, axes)
-        return SparseTally(request.parts, axes, request.measure)
 
     def _take(self, tally: Tally, numbers: list[int]) -> None:
         self.tallies.append(tally)

@@ -48,14 +48,10 @@ class Rehearsal:
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
         """Counts the made-up rows as the request would count the data; see ``Engine.tabulate``."""
-        counted: list[Table] = []
-        # Occupied cells are kept by one rule in this process, and by another where workers send them.
-        for at_home in (False, True) if any(table.form == "sparse" for table in tables) else (False,):
-            made = count_request(parts, tables, measure, schema=self.schema, at_home=at_home)
-            request: CountRequest = pickle.loads(pickle.dumps(made))
-            none, some = (count(self._rows(rows, request), request) for rows in ([], self._made(parts, request)))
-            counted = none.merged(some).condensed().tables()
-        return counted
+        made = count_request(parts, tables, measure, schema=self.schema)
+        request: CountRequest = pickle.loads(pickle.dumps(made))
+        none, some = (count(self._rows(rows, request), request) for rows in ([], self._made(parts, request)))
+        return none.merged(some).condensed().tables()
 
     def problem(self) -> str:
         """Nothing keeps it from counting."""

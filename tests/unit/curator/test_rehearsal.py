@@ -162,18 +162,18 @@ def test_a_way_to_parts_is_rehearsed_where_the_question_passed(opened: Opened, m
 def test_partitions_side_by_side_are_rehearsed_where_one_passed(
     count: int, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many parts of one partition passed; rows of several are looked up by other code."""
+    """As many parts of one partition passed; of several, rows are looked up in that of their node."""
     handle = opened(count)
     by_sex: Any = handle.partition(Values("sex"))
     by_sex.partition(Cuts("age", (30,))).noisy_count(epsilon="0.1")
-    right = rows._Together.parts
+    right = rows._Lookup.parts
 
-    def failing(together: rows._Together, located: rows.Rows, *where: Any) -> np.ndarray:
-        if len(located.node):
+    def failing(lookup: rows._Lookup, located: rows.Rows, *where: Any) -> np.ndarray:
+        if len(located.node) and lookup.offset.shape[1] > 1:
             raise IndexError
-        return right(together, located, *where)
+        return right(lookup, located, *where)
 
-    monkeypatch.setattr(rows._Together, "parts", failing)
+    monkeypatch.setattr(rows._Lookup, "parts", failing)
     with pytest.raises(InternalError):
         by_sex.partition([Cuts("age", (30,)), Cuts("age", (60,))]).noisy_count(epsilon="0.1")
     assert handle.budget.spent == Fraction(1, 10)

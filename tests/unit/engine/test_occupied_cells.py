@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Occupied cells are the same, whether they are sorted or counted as a table of all cells."""
+"""Occupied cells are those of the rows, in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from pinq.engine import counting
 from pinq.engine.codes import RowBlock
-from pinq.engine.counting import Counts, OccupiedTally, SparseTally, count, count_request
+from pinq.engine.counting import count, count_request
 from pinq.engine.tables import Sparse, TableRequest
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
@@ -24,7 +24,7 @@ POLICY = Policy(
 
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["all rows", "rows in no group"])
-def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occupied_cells_are_those_of_the_rows(grouped: bool) -> None:
     """Of two blocks of rows, added up; also where rows are in no place along an axis."""
     schema, random = POLICY.schema_, np.random.default_rng(4)
     rows: dict[str, np.ndarray] = {
@@ -34,30 +34,20 @@ def test_occupied_cells_are_the_same_either_way(grouped: bool, monkeypatch: pyte
     other = bind(Groups("s", (("a",), ("c",))) if grouped else Values("s"), schema).axes[0]
     parts = PartSet([Block(Part(), bind(Values("s"), schema))]) if not grouped else PartSet([Block(Part())])
     axes = (Axis("n", 3001, ()), other) if grouped else (Axis("n", 3001, ()),)
-    counted: list[Sparse] = []
-    for most, kind in ((0, SparseTally), (2**20, OccupiedTally)):
-        monkeypatch.setattr(counting, "TABLED_CELLS", most)
-        request = count_request(parts, [TableRequest(axes, "sparse")], schema=schema, at_home=True)
-        assert [type(tally) for tally in Counts(request).tallies] == [kind]
-        blocks = [
-            RowBlock({name: codes[half] for name, codes in rows.items()}, half.stop - half.start)
-            for half in (slice(0, 200), slice(200, 500))
-        ]
-        (table,) = count(blocks[0], request).merged(count(blocks[1], request)).tables()
-        assert isinstance(table, Sparse)
-        counted.append(table)
-    assert np.array_equal(counted[0].places, counted[1].places)
-    assert np.array_equal(counted[0].values, counted[1].values)
-    assert counted[0].values.sum() == (np.count_nonzero(rows["s"] != 1) if grouped else 500)
-
-
-def test_tables_of_all_cells_share_a_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many tables a request has: what finds no room any more is sorted."""
-    monkeypatch.setattr(counting, "TABLED_AT_ONCE", 7000)
-    tables = [TableRequest((Axis("n", size, ()),), "sparse") for size in (3001, 3002, 3003, 990)]
-    request = count_request(PartSet([Block(Part())]), tables, schema=POLICY.schema_, at_home=True)
-    kinds = [type(tally) for tally in Counts(request).tallies]
-    assert kinds == [OccupiedTally, OccupiedTally, SparseTally, OccupiedTally]
+    request = count_request(parts, [TableRequest(axes, "sparse")], schema=schema)
+    blocks = [
+        RowBlock({name: codes[half] for name, codes in rows.items()}, half.stop - half.start)
+        for half in (slice(0, 200), slice(200, 500))
+    ]
+    (table,) = count(blocks[0], request).merged(count(blocks[1], request)).tables()
+    assert isinstance(table, Sparse)
+    # Groups of a and c are the places 0 and 1 behind the number; where the table is split, s comes first.
+    inside = rows["s"] != 1 if grouped else np.ones(500, dtype=bool)
+    number, other_place = rows["n"].astype(np.int64), rows["s"].astype(np.int64)
+    cells = number * 2 + other_place // 2 if grouped else other_place * 3001 + number
+    places, counts = np.unique(cells[inside], return_counts=True)
+    assert np.array_equal(table.places, places)
+    assert np.array_equal(table.values, counts)
 
 
 @pytest.mark.parametrize("rows", range(30))
