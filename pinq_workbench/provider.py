@@ -149,6 +149,7 @@ class Provider:
                     ui.navigate.to(f"/policy/{name}")
 
                 Act("Look at it", lambda: self.propose(draft), show)
+                command("pinq init TABLE --delimiter ';' --decimal , --dates %d.%m.%Y -o NAME.yaml")
 
     def _state(self, name: str) -> str:
         """Says in one line where a policy stands."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -242,29 +242,30 @@ class Reloaded:
     failed: tuple[str, ...] = ()
 
 
-class Datasets(Mapping[str, Dataset]):
+class Datasets:
     """All datasets of a server, by name.
 
     Args:
         datasets: What is served.
 
     Attributes:
+        served: By name. A reload puts another mapping in its place, so a look at it sees one moment.
         drafts: Policy files of a folder that are not served, for they are not reviewed yet.
         failed: What the last reload could not reload, and why.
     """
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
-        self._all: dict[str, Dataset] = {}
+        self.served: Mapping[str, Dataset] = {}
         self._paths: Sequence[Path] = ()
         self._files: dict[str, Path] = {}
         self._processes, self._lock = 1, threading.Lock()
         self.drafts: tuple[Path, ...] = ()
         self.failed: tuple[str, ...] = ()
         for dataset in datasets:
-            if dataset.name in self._all:
+            if dataset.name in self.served:
                 raise _same_name(dataset.name)
-            self._all[dataset.name] = dataset
-        if not self._all:
+            self.served = {**self.served, dataset.name: dataset}
+        if not self.served:
             raise PolicyError("There is no policy to serve.")
 
     @classmethod
@@ -282,14 +283,14 @@ class Datasets(Mapping[str, Dataset]):
         """
         listed = [*map(Path, paths)]
         files = [(path, file) for path in listed for file in _files(path)]
-        drafts = tuple(file for path, file in files if path.is_dir() and _is_draft(file))
+        drafts = tuple(file for path, file in files if path.is_dir() and load_policy(file).unreviewed_fields())
         if files and len(drafts) == len(files):
             verb = "is" if len(drafts) == 1 else "are"
             raise PolicyError(f"There is no policy to serve: {', '.join(map(str, drafts))} {verb} not reviewed yet.")
         served = [file for _, file in files if file not in drafts]
         datasets = cls(_opened(file, processes) for file in served)
         datasets._paths, datasets._processes, datasets.drafts = listed, processes, drafts
-        datasets._files = dict(zip(datasets, served, strict=True))
+        datasets._files = dict(zip(datasets.served, served, strict=True))
         return datasets
 
     def reload(self) -> Reloaded:
@@ -318,14 +319,14 @@ class Datasets(Mapping[str, Dataset]):
                 failed.append(_named(file, error))
                 if not before:
                     continue
-                dataset = self._all[before]
+                dataset = self.served[before]
             served[dataset.name], places[dataset.name] = dataset, file
         return self._note(self._swap(served, places, tuple(drafts), tuple(failed)))
 
     def _renewed(self, policy: Policy, file: Path, files: Sequence[Path]) -> Dataset:
         """Opens a policy file's dataset, beside the one of this name that is served."""
         _require_one_clock(policy, self._processes)
-        served = self._all.get(policy.dataset)
+        served = self.served.get(policy.dataset)
         if served is None:
             return Dataset.open(policy, processes=self._processes)
         if self._files[served.name] != file and self._files[served.name] in files:
@@ -339,7 +340,7 @@ class Datasets(Mapping[str, Dataset]):
         if not served:
             return Reloaded(failed=(*failed, "There is no policy to serve."))
         with self._lock:
-            before, self._all = self._all, served  # at once: each request sees the one or the other
+            before, self.served = self.served, served  # at once: each request sees the one or the other
         self._files, self.drafts = places, drafts
         for name, dataset in before.items():
             if served.get(name) is not dataset:
@@ -361,41 +362,18 @@ class Datasets(Mapping[str, Dataset]):
         """Keeps a dataset open meanwhile; any one where none has this name, so that both take as long."""
         with ExitStack() as stack:
             with self._lock:  # a reload must not close it between the two lines
-                dataset = self._all.get(name, next(iter(self._all.values())))
+                dataset = self.served.get(name, next(iter(self.served.values())))
                 stack.enter_context(dataset.lease())
             yield dataset
 
     def know(self, hashed: str) -> bool:
         """Whether the token with a digest opens a dataset, as far as this process has read."""
-        return any(dataset.ledger.known_holder(hashed) is not None for dataset in self._all.values())
+        return any(dataset.ledger.known_holder(hashed) is not None for dataset in self.served.values())
 
     def close(self) -> None:
         """Closes every engine and ledger."""
-        for dataset in self._all.values():
+        for dataset in self.served.values():
             dataset.close()
-
-    # A reload replaces them all at once: whoever goes through them sees those of one moment.
-
-    def items(self) -> ItemsView[str, Dataset]:
-        """All by name, as they are now."""
-        return self._all.items()
-
-    def values(self) -> ValuesView[Dataset]:
-        """All, as they are now."""
-        return self._all.values()
-
-    def __getitem__(self, name: str) -> Dataset:
-        return self._all[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-
-def _is_draft(file: Path) -> bool:
-    return bool(load_policy(file).unreviewed_fields())
 
 
 def _opened(file: Path, processes: int) -> Dataset:

@@ -124,7 +124,7 @@ class Gate:
         self._throttle.check(visit.address, visit.token)
         if self.people is not None and token and not token.startswith(PREFIX):
             try:
-                visit.token = await self._in_thread(self.people.opened_by, token, self.datasets.get(visit.asked))
+                visit.token = await self._in_thread(self.people.opened_by, token, self.datasets.served.get(visit.asked))
             except Unknown as unknown:
                 visit.reason = str(unknown)
         try:
@@ -138,7 +138,7 @@ class Gate:
             self._throttle.wrong(visit.address, visit.token)
             raise
         except TooManyRequests:  # waits for the bucket of the token's own dataset, not for another's
-            visit.dataset = visit.dataset or self.datasets.get(self._throttle.opens(visit.token))
+            visit.dataset = visit.dataset or self.datasets.served.get(self._throttle.opens(visit.token))
             raise
         finally:
             if visit.grant is not None:
@@ -192,7 +192,7 @@ class Gate:
 
         They do with padding, and while nobody knows yet what the token opens.
         """
-        opened = self.datasets.get(self._throttle.opens(hashed))
+        opened = self.datasets.served.get(self._throttle.opens(hashed))
         return opened is None or opened.policy.padding is not None
 
     @asynccontextmanager
@@ -227,7 +227,7 @@ class Gate:
 
         It waits for the longest bucket; without padding for one that a look into a ledger fits into.
         """
-        return max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in self.datasets.values()))
+        return max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in self.datasets.served.values()))
 
     def _note(self, visit: Visit, status: int, error: PinqError | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None
@@ -238,7 +238,7 @@ class Gate:
         self.log.write(
             "request",
             route=visit.route,
-            dataset=name or (visit.asked if visit.asked in self.datasets else None),  # else perhaps a token
+            dataset=name or (visit.asked if visit.asked in self.datasets.served else None),  # else perhaps a token
             analyst=visit.grant.analyst if visit.grant is not None else None,
             address=visit.address,
             status=status,
@@ -251,7 +251,7 @@ class Gate:
 
 def _people(datasets: Datasets) -> People | None:
     """Who signs in; None where no policy says by whom. Raises ``PolicyError`` if two name two providers."""
-    declared = [one.policy.sign_in for one in datasets.values() if one.policy.sign_in is not None]
+    declared = [one.policy.sign_in for one in datasets.served.values() if one.policy.sign_in is not None]
     if len({(own.issuer, own.client, own.claim) for own in declared}) > 1:
         raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
     return People(declared[0]) if declared else None

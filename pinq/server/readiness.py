@@ -104,7 +104,8 @@ class Readiness(Collector):
         general = ["the log takes no lines"] if self._log.failing else []
         general += [self._workers.problem] if self._workers.problem else []
         looks = [
-            (dataset.name, problem_of(dataset, probe=is_due), dataset.outdated()) for dataset in self._datasets.values()
+            (dataset.name, problem_of(dataset, probe=is_due), dataset.outdated())
+            for dataset in self._datasets.served.values()
         ]
         return State(
             (*general, *(f"{name}: {problem}" for name, problem, _ in looks if problem)),
@@ -136,7 +137,7 @@ class Readiness(Collector):
         ended = CounterMetricFamily(
             "pinq_ended_workers", "Worker processes that ended by themselves or were killed.", value=self._workers.ends
         )
-        for name, dataset in self._datasets.items():
+        for name, dataset in self._datasets.served.items():
             is_ready = not problem_of(dataset)
             ready.add_metric([name], is_ready)
             current.add_metric([name], not dataset.outdated())

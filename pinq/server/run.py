@@ -97,7 +97,7 @@ class Start:
 
             def listening() -> None:
                 bound.listen(BACKLOG)
-                self._announce(", ".join(datasets), bound)
+                self._announce(", ".join(datasets.served), bound)
 
             app = self._app(datasets, log, reload, listening)
             config = uvicorn.Config(app, **self._options(_room(self.connections, log)))

@@ -226,7 +226,14 @@ class Worker:
         dataset, turn = visit.opened[0], visit.turn
         pool, pipe = await self._started()
         task = WorkerTask(
-            dataset.name, DatasetState.of(dataset), frozenset(datasets), visit.token, work, body, turn.most, turn.end
+            dataset.name,
+            DatasetState.of(dataset),
+            frozenset(datasets.served),
+            visit.token,
+            work,
+            body,
+            turn.most,
+            turn.end,
         )
         self._shared[END] = turn.end
         loop = asyncio.get_running_loop()

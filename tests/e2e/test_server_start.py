@@ -142,7 +142,7 @@ def test_a_draft_in_a_folder_stops_nobody(tmp_path: Path) -> None:
     draft = publish(tmp_path, "second")
     draft.write_text(draft.read_text() + "unreviewed: [max_rows]\n")
     datasets = Datasets.open([tmp_path])
-    assert (list(datasets), datasets.drafts) == (["people"], (draft,))
+    assert (list(datasets.served), datasets.drafts) == (["people"], (draft,))
     datasets.close()
     with serving(tmp_path, folder=tmp_path) as server, server.http() as http:
         assert http.get("/healthz").status_code == 200

@@ -42,14 +42,14 @@ def look(datasets: Datasets, log: RequestLog) -> tuple[int, Any]:
 
 def test_a_stranger_learns_two_bits_and_the_log_the_names(datasets: Datasets, tmp_path: Path) -> None:
     """No row is counted, nothing is charged, and whatever is wrong the answer has the same two keys."""
-    log, ledger = RequestLog(tmp_path / "log"), datasets["people"].ledger
+    log, ledger = RequestLog(tmp_path / "log"), datasets.served["people"].ledger
     events = len([*ledger.events()])
-    datasets["people"].engine.tabulate = None  # type: ignore[assignment, method-assign]
+    datasets.served["people"].engine.tabulate = None  # type: ignore[assignment, method-assign]
     assert look(datasets, log) == (200, {"ready": True, "current": True})
     assert "readiness" not in (tmp_path / "log").read_text()
     people(10).to_parquet(tmp_path / "people.parquet")
     assert look(datasets, log) == (200, {"ready": True, "current": False})
-    datasets["people"].engine.close()
+    datasets.served["people"].engine.close()
     assert look(datasets, log) == (503, {"ready": False, "current": False})
     last = json.loads((tmp_path / "log").read_text().splitlines()[-1])
     assert last["problems"] == ["people: its engine is closed"]
@@ -90,7 +90,7 @@ def test_a_log_that_takes_no_lines_is_not_ready_until_it_does(datasets: Datasets
 
 def test_a_ledger_that_turned_read_only_says_so_and_gives_what_it_has(datasets: Datasets, tmp_path: Path) -> None:
     """A new question is refused and an answered one is not; the reason is in readiness, log and metrics, until it can be written again."""
-    log, ledger = RequestLog(tmp_path / "log"), datasets["people"].ledger
+    log, ledger = RequestLog(tmp_path / "log"), datasets.served["people"].ledger
     token = token_of(tmp_path / "people.yaml")
     database: Any = ledger._database
     why = "attempt to write a readonly database"

@@ -47,23 +47,23 @@ def edit(policy: Path, change: Callable[[str], str]) -> None:
 
 
 def count(datasets: Datasets, name: str) -> None:
-    datasets["people"].curator.ask("ana", Request(id=name, verb="noisy_count", epsilon="0.1"))
+    datasets.served["people"].curator.ask("ana", Request(id=name, verb="noisy_count", epsilon="0.1"))
 
 
 def test_without_a_change_nothing_is_opened_again(datasets: Datasets) -> None:
     """The same dataset answers, under the same codes."""
-    before = datasets["people"]
+    before = datasets.served["people"]
     reloaded = datasets.reload()
     assert (reloaded.changed, reloaded.added, reloaded.removed, reloaded.failed) == ((), (), (), ())
-    assert datasets["people"] is before
+    assert datasets.served["people"] is before
 
 
 def test_another_cap_counts_at_once_and_keeps_codes_and_ledger(datasets: Datasets, policy: Path) -> None:
     """What is changed is named; what is metered goes on."""
-    before = datasets["people"]
+    before = datasets.served["people"]
     edit(policy, lambda text: text.replace("cap: 1000", "cap: 7"))
     assert datasets.reload().changed == ("people (cap)",)
-    after = datasets["people"]
+    after = datasets.served["people"]
     assert (after.engine, after.ledger) == (before.engine, before.ledger)
     assert after.curator._meter is before.curator._meter
     assert str(after.ledger.joint()[1]) == "7"
@@ -71,13 +71,13 @@ def test_another_cap_counts_at_once_and_keeps_codes_and_ledger(datasets: Dataset
 
 def test_a_policy_that_no_longer_reads_leaves_the_old_one_in_force(datasets: Datasets, policy: Path) -> None:
     """It says which file and why, until the file reads again."""
-    before, text = datasets["people"], policy.read_text(encoding="utf-8")
+    before, text = datasets.served["people"], policy.read_text(encoding="utf-8")
     for broken in (text + "cap: 8\n", text.replace("cap: 1000", "cap: much"), "", text + "unreviewed: [cap]\n"):
         policy.write_text(broken, encoding="utf-8")
         (why,) = datasets.reload().failed
         assert str(policy) in why
         assert datasets.failed == (why,)
-        assert datasets["people"] is before
+        assert datasets.served["people"] is before
     policy.write_text(text, encoding="utf-8")
     assert datasets.reload().failed == datasets.failed == ()
 
@@ -85,7 +85,7 @@ def test_a_policy_that_no_longer_reads_leaves_the_old_one_in_force(datasets: Dat
 def test_what_a_start_refuses_a_reload_refuses_and_the_log_hears_nothing(datasets: Datasets, policy: Path) -> None:
     """Another adjacency under which budgets were granted, another ledger, another dataset's name, a source that is gone."""
     token_of(policy)
-    before, text = datasets["people"], policy.read_text(encoding="utf-8")
+    before, text = datasets.served["people"], policy.read_text(encoding="utf-8")
     last = len([*before.ledger.events()])
     for wrong, why in (
         (text + "adjacency: substitute\n", "adjacency"),
@@ -96,7 +96,7 @@ def test_what_a_start_refuses_a_reload_refuses_and_the_log_hears_nothing(dataset
         policy.write_text(wrong, encoding="utf-8")
         (problem,) = datasets.reload().failed
         assert why in problem
-        assert datasets["people"] is before
+        assert datasets.served["people"] is before
     assert len([*before.ledger.events()]) == last
 
 
@@ -106,7 +106,7 @@ def test_questions_in_flight_end_under_the_policy_that_let_them_in(datasets: Dat
     with datasets.leased("people") as before:
         edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
         assert datasets.reload().changed == ("people (columns, encoded again)",)
-        after = datasets["people"]
+        after = datasets.served["people"]
         request = Request(id="old", verb="noisy_count", epsilon="0.1")
         answer = before.curator.ask("ana", request, Deadline())
         given = after.curator.given("ana", request, before.curator.schema.digest)
@@ -128,7 +128,7 @@ def test_a_question_in_flight_outlives_two_reloads(datasets: Datasets, policy: P
         assert before.engine.problem() == ""
         assert before.curator.ask("ana", Request(id="old", verb="noisy_count", epsilon="0.1"), Deadline()).values
     assert before.engine.problem() == "its engine is closed"
-    assert datasets["people"].engine.problem() == ""
+    assert datasets.served["people"].engine.problem() == ""
 
 
 def test_policies_of_a_folder_come_and_go(datasets: Datasets, policy: Path) -> None:
@@ -136,15 +136,15 @@ def test_policies_of_a_folder_come_and_go(datasets: Datasets, policy: Path) -> N
     other, draft = publish(policy.parent, "others"), publish(policy.parent, "drafts", unreviewed=["cap"])
     reloaded = datasets.reload()
     assert (reloaded.added, reloaded.failed, datasets.drafts) == (("others",), (), (draft,))
-    assert set(datasets) == {"people", "others"}
+    assert set(datasets.served) == {"people", "others"}
     taken = policy.with_name("zz.yaml")
     taken.write_text(policy.read_text(encoding="utf-8"), encoding="utf-8")
     assert "need" in datasets.reload().failed[0]
     taken.unlink()
     policy.rename(taken)  # under another file's name it is the same dataset
-    before = datasets["people"]
+    before = datasets.served["people"]
     assert datasets.reload().failed == ()
-    assert datasets["people"] is before
+    assert datasets.served["people"] is before
     other.unlink()
     assert datasets.reload().removed == ("others",)
     with datasets.leased("others") as another:  # whose ledger is looked at all the same
@@ -152,25 +152,25 @@ def test_policies_of_a_folder_come_and_go(datasets: Datasets, policy: Path) -> N
     taken.unlink()
     draft.unlink()
     assert "has no policy" in datasets.reload().failed[0]
-    assert datasets["people"] is before
+    assert datasets.served["people"] is before
 
 
 def test_a_source_that_changed_or_vanished_is_named_until_it_is_read_again(datasets: Datasets, policy: Path) -> None:
     """Questions are answered from the codes meanwhile."""
     token_of(policy)
     source = policy.with_name("people.parquet")
-    assert datasets["people"].outdated() == ""
+    assert datasets.served["people"].outdated() == ""
     people(300).to_parquet(source)
-    assert datasets["people"].outdated() == "its source changed after it was encoded"
+    assert datasets.served["people"].outdated() == "its source changed after it was encoded"
     source.unlink()
-    assert datasets["people"].outdated() == "its source is not there any more"
-    assert problem_of(datasets["people"]) == ""
+    assert datasets.served["people"].outdated() == "its source is not there any more"
+    assert problem_of(datasets.served["people"]) == ""
     count(datasets, "from-codes")
     assert "people.parquet" in datasets.reload().failed[0]
     people(200).to_parquet(source)
     assert datasets.reload().changed == ("people (encoded again)",)
-    assert datasets["people"].outdated() == ""
-    engine: Any = datasets["people"].engine
+    assert datasets.served["people"].outdated() == ""
+    engine: Any = datasets.served["people"].engine
     assert engine.rows() == 200
 
 
@@ -181,12 +181,12 @@ def test_mapped_codes_that_were_cut_are_a_problem(
     monkeypatch.setattr("pinq.engine.opening.is_large", lambda _: True)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     datasets = Datasets.open([policy])
-    assert problem_of(datasets["people"]) == ""
+    assert problem_of(datasets.served["people"]) == ""
     (codes,) = (tmp_path / "state" / "pinq").glob("*.codes")
     codes.chmod(0o600)
     with codes.open("r+b") as file:
         file.truncate(64)
-    assert problem_of(datasets["people"]) == "the file of its codes was cut"
+    assert problem_of(datasets.served["people"]) == "the file of its codes was cut"
     datasets.close()
 
 
@@ -195,7 +195,7 @@ def test_several_processes_pad_nothing(policy: Path) -> None:
     datasets = Datasets.open([policy], processes=2)
     edit(policy, lambda text: text + "padding: 50ms\n")
     assert "one clock" in datasets.reload().failed[0]
-    assert datasets["people"].policy.padding is None
+    assert datasets.served["people"].policy.padding is None
     datasets.close()
     with pytest.raises(PolicyError, match="one clock"):
         Datasets.open([policy], processes=2)
@@ -236,18 +236,18 @@ def test_what_was_opened_for_a_policy_that_is_refused_is_closed(
         return opened[-1]
 
     monkeypatch.setattr("pinq.server.datasets.open_engine", noted)
-    served = datasets["people"]
+    served = datasets.served["people"]
     edit(policy, lambda text: text.replace("upper: 99", "upper: 120") + "adjacency: substitute\n")
     (why,) = datasets.reload().failed
     assert "adjacency" in why
     ((engine, _),) = opened
     assert engine.problem() == "its engine is closed"
-    assert (datasets["people"], served.engine.problem()) == (served, "")
+    assert (datasets.served["people"], served.engine.problem()) == (served, "")
 
 
 def test_a_request_keeps_no_codes_once_it_was_answered(datasets: Datasets, policy: Path) -> None:
     """They are freed at once, not when Python next looks for what keeps itself."""
-    token, engine = token_of(policy), datasets["people"].engine
+    token, engine = token_of(policy), datasets.served["people"].engine
     query = partial(replies.query, schema=None)
 
     async def made() -> Gate:

@@ -15,12 +15,6 @@ from pinq.server.log import RequestLog
 from pinq.server.readiness import Readiness
 
 
-class Served(dict[str, object]):
-    """A server without a dataset, which no command starts."""
-
-    failed: tuple[str, ...] = ()
-
-
 def test_lines_are_json_and_for_the_provider_alone(tmp_path: Path) -> None:
     """One object a line, mode 0600, nothing that is None."""
     log = RequestLog(tmp_path / "log")
@@ -39,6 +33,7 @@ def test_a_full_disk_loses_lines_and_nothing_else() -> None:
     log.write("request")
     assert log.lost == 2
     registry = CollectorRegistry()
-    registry.register(Readiness(Served(), SimpleNamespace(problem="", ends=0), log))  # type: ignore[arg-type]
+    nothing = SimpleNamespace(served={}, failed=())  # a server without a dataset, which no command starts
+    registry.register(Readiness(nothing, SimpleNamespace(problem="", ends=0), log))  # type: ignore[arg-type]
     assert b"pinq_lost_log_lines_total 2.0" in generate_latest(registry)
     log.close()

@@ -66,7 +66,7 @@ class Served:
 
     @property
     def dataset(self) -> Dataset:
-        return self.datasets["people"]
+        return self.datasets.served["people"]
 
     def visit(self, analyst: str = "ana", terms: Terms = FREE) -> Visit:
         """A request that was let in."""

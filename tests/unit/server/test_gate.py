@@ -74,7 +74,7 @@ def test_an_answer_leaves_at_the_end_of_a_time_bucket(
     monkeypatch.setattr("pinq.server.gate.asyncio", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr("pinq.server.gate.time", SimpleNamespace(monotonic=lambda: 100.0 + took))
     gate, one = Gate.__new__(Gate), Visit("a", "digest", dataset=datasets["a"] if known else None, clock=100.0)
-    gate.datasets = datasets
+    gate.datasets = SimpleNamespace(served=datasets)  # type: ignore[assignment]
     for _ in range(2):
         asyncio.run(gate._pad(one))
     assert slept == pytest.approx([waits])
@@ -85,7 +85,7 @@ def test_without_padding_a_refusal_alone_waits(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("pinq.server.gate.time", SimpleNamespace(monotonic=lambda: 100.0))
     bare: Any = SimpleNamespace(policy=SimpleNamespace(padding_seconds=0.0))
     gate = Gate.__new__(Gate)
-    gate.datasets = {"a": bare}  # type: ignore[assignment]
+    gate.datasets = SimpleNamespace(served={"a": bare})  # type: ignore[assignment]
     slept = list[float]()
 
     async def sleep(seconds: float) -> None:
