@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from benchmarks.papers.secure.processes import free_ports
 from miners.secure.id3.task import Task
+from miners.secure.mpc.shares import Link
 from miners.secure.session.session import Member, Session
 from miners.secure.sums import JointSum, OwnRows, SecureFederation
 from pinq.provider.grants import grant
@@ -97,7 +98,7 @@ class Wires:
         self._news.set()
 
 
-class Wire:
+class Wire(Link):
     """A party's link to the others."""
 
     def __init__(self, wires: Wires, party: int) -> None:

@@ -6,13 +6,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import hold
-from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.arithmetic import Arithmetic, field_bits
+from miners.secure.mpc.shares import prime_of
 from miners.secure.provider import estimate
 from miners.secure.session.party import Outcome, run_simulation
 from pinq.errors import SessionError
@@ -109,32 +112,73 @@ def test_parties_compare_what_none_of_them_sees(parties: int, bits: int) -> None
         assert alone == (numbers.tolist() if party == parties - 1 else [0] * len(numbers))
 
 
-def test_what_a_comparison_opens_has_nothing_to_do_with_the_secret() -> None:
-    """The lowest bit of the masked number, and whether a product is 0, are even chances for whichever secret; the squares are those of random numbers."""
-    for secret in (-5, 0, 5):
-        wires, size = Wires(3), 400
+@pytest.mark.parametrize("parties", [3, 5])
+def test_small_numbers_all_compare_and_multiply_rightly(parties: int) -> None:
+    """Plain integers decide: every sign and zero test of 5 bits, and every product of two such numbers, by real shares at threshold 1 and 2."""
+    numbers = np.arange(-16, 16).astype(object)
+    first, second = (grid.ravel() for grid in np.meshgrid(numbers, numbers))
+    wires = Wires(parties)
 
-        async def side(party: int, wires: Wires = wires, secret: int = secret, size: int = size) -> tuple[int, int]:
-            arithmetic = Arithmetic(wires.of(party), 8)
-            seen: list[np.ndarray] = []
-            opened = arithmetic.opened
+    async def side(party: int) -> list[list[object]]:
+        arithmetic = Arithmetic(wires.of(party), 5)
+        shares = await arithmetic.share(numbers if party == 0 else None, 0, numbers.shape)
+        factors = [
+            await arithmetic.share(factor if party == 1 else None, 1, factor.shape) for factor in (first, second)
+        ]
+        negative = await arithmetic.open(await arithmetic.is_negative(shares, 5), "negative")
+        products = await arithmetic.open(await arithmetic.product(np.multiply, *factors), "product")
+        return [one.tolist() for one in (negative, await arithmetic.is_zero(shares, "zero"), products)]
 
-            async def noted(*arguments: object) -> np.ndarray:
-                seen.append(await opened(*arguments))  # type: ignore[arg-type]
-                return seen[-1]
+    async def all_sides() -> list[list[list[object]]]:
+        return await asyncio.gather(*(side(party) for party in range(parties)))
+
+    for negative, zero, products in asyncio.run(all_sides()):
+        assert negative == [int(number < 0) for number in numbers]
+        assert zero == [number == 0 for number in numbers]
+        assert products == (first * second).tolist()
+
+
+@pytest.mark.parametrize("parties", [3, 5])
+def test_what_is_opened_has_nothing_to_do_with_the_secret(parties: int) -> None:
+    """Comparisons and zero tests of two secrets: what each party sends in each opening, and what is opened, have one law modulo 16; the secrets themselves do not."""
+    size, seen = 1000, []
+    for secret in (-5, 6):
+        opened: list[np.ndarray] = []
+        wires = Wires(parties)
+
+        async def side(
+            party: int, wires: Wires = wires, secret: int = secret, opened: list[np.ndarray] = opened
+        ) -> None:
+            arithmetic = Arithmetic(wires.of(party), 4)
+            shares = await arithmetic.share(np.full(size, secret, dtype=object) if party == 1 else None, 1, (size,))
+            real = arithmetic.opened
+
+            async def noted(*arguments: Any) -> np.ndarray:
+                numbers = await real(*arguments)
+                opened.extend([numbers] if party == 0 else [])
+                return numbers
 
             arithmetic.opened = noted  # type: ignore[method-assign, assignment]
-            shares = await arithmetic.share(np.full(size, secret, dtype=object) if party == 0 else None, 0, (size,))
-            await arithmetic.is_negative(shares, 8)
-            _, masked, product = seen
-            return int((masked % 2).sum()), int((product == 0).sum())
+            await arithmetic.is_negative(shares, 4)
+            await arithmetic._is_zero(shares)
 
-        async def all_sides(run: Callable[[int], Awaitable[tuple[int, int]]] = side) -> list[tuple[int, int]]:
-            return await asyncio.gather(*(run(party) for party in range(3)))
+        async def all_sides(run: Callable[[int], Awaitable[None]] = side) -> None:
+            await asyncio.gather(*(run(party) for party in range(parties)))
 
-        for odd, zeros in asyncio.run(all_sides()):
-            assert 130 < odd < 270  # seven standard deviations on either side
-            assert 130 < zeros < 270
+        asyncio.run(all_sides())
+        width = (prime_of(field_bits(4, parties)).bit_length() + 7) // 8
+        sent = [
+            np.array([message[i] for i in range(0, len(message), width)])
+            for party in range(parties)
+            for what, message in wires.sent[party, (party + 1) % parties]
+            if what.startswith("opening")
+        ]
+        products = [(numbers == 0).astype(int) for numbers in (opened[2], opened[3])]
+        assert not products[1].any()  # no secret is 0
+        seen.append([*(values % 16 for values in sent), opened[1] % 16, products[0]])
+    for ours, theirs in zip(*seen, strict=True):
+        counts = np.array([np.bincount(values.astype(int), minlength=16) for values in (ours, theirs)])
+        assert stats.chi2_contingency(counts[:, counts.any(axis=0)]).pvalue > 1e-8  # of some 20 laws
 
 
 def test_keys_that_are_none_end_the_session() -> None:
