@@ -7,14 +7,38 @@ Tests and benchmarks call it, who have all rows.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from miners.secure.id3.task import Branch, Task
+from miners.fitted.node import Node
+from miners.fitted.tree import Tree
+from miners.secure.id3.task import Task
 from pinq.secure_computation import Holding
 
-__all__ = ["plain_id3", "plain_paths"]
+__all__ = ["Branch", "plain_id3", "plain_paths", "to_tree"]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A node of a tree over numbered attributes: its split and children, or its class."""
+
+    attribute: int | None = None
+    children: tuple[int, ...] = ()
+    label: int | None = None
+
+
+def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
+    """Makes the usual tree, whose leaves have one vote for their class: sizes are not opened."""
+    nodes = []
+    for branch in branches:
+        if branch.attribute is None:
+            nodes.append(Node(counts=tuple(float(number == branch.label) for number in range(task.classes))))
+        else:
+            nodes.append(Node(split=task.splits[branch.attribute], children=branch.children))
+    return Tree(task.schema, task.target, nodes)
 
 
 def plain_id3(task: Task, holding: Holding, stop_share: Fraction, alpha: int) -> list[Branch]:

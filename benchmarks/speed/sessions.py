@@ -31,9 +31,9 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks.harness.tables import markdown, replace_section
-from benchmarks.papers.secure.processes import Unpaid, free_ports
+from benchmarks.papers.secure.processes import free_ports
 from miners.secure.mpc.noise import Below, own_noise
-from miners.secure.mpc.rounds import Rounds
+from miners.secure.mpc.rounds import TICK, Company, Rounds
 from miners.secure.mpc.shares import Sharing
 from miners.secure.session.network import Network
 from miners.secure.session.session import Member, Session, load_session
@@ -129,8 +129,10 @@ class Watching(asyncio.Queue[Any]):
         await super().put(item)
 
 
-class Paid(Unpaid):
+class Paid(Company):
     """Meets over the network and pays nothing."""
+
+    tick = TICK
 
     def __init__(self, network: Network) -> None:
         self._network = network

@@ -37,34 +37,26 @@ def estimate(session: Session) -> str:
     if session.miner() is not None:
         return _of_sums(session)
     task, rule, others = session.task, session.rule(), len(session.parties) - 1
-    width = (field_bits(session.bits, len(session.parties)) + 7) // 8
+    to_others = (field_bits(session.bits, len(session.parties)) + 7) // 8 * others
     values, classes, attributes = sum(task.sizes), task.classes, len(task.sizes)
-    counts = _compared(count_bits(task.max_rows))
+    counts, children = _compared(count_bits(task.max_rows)), values / attributes
     if isinstance(rule, ExactRules):
-        split = (
-            values * 3
-            + (attributes - 1) * _compared(rule.gini)
-            + values / attributes * ((classes - 1) * counts + 2 * _compared(rule.stop))
-        )
+        split: float = values * 3 + (attributes - 1) * _compared(rule.gini)
+        split += children * ((classes - 1) * counts + 2 * _compared(rule.stop))
     else:
-        split = values * (classes - 1) * counts + attributes * _compared(rule.bits)
-        split += values / attributes * classes * _compared(rule.bits)
-    shared = 0
-    if session.protocol != "sid3p":
-        shared = task.max_rows * (values - attributes + classes)
-        split += task.max_rows * classes * values / attributes
+        split = values * (classes - 1) * counts + (attributes + children * classes) * _compared(rule.bits)
+    shared = task.max_rows * (values - attributes + classes) if session.protocol != "sid3p" else 0
     if session.protocol == "sid3s":
         paths = math.prod(task.sizes)
-        whole = shared + 2 * paths * classes * counts + 2 * task.max_rows * classes * math.isqrt(paths)
-        return f"Each party sends about {_size(whole * width * others)}."
+        shared += 2 * paths * classes * counts + 2 * task.max_rows * classes * math.isqrt(paths)
+        return f"Each party sends about {_size(shared * to_others)}."
     # At most so many nodes of a level hold more than their share of all rows, and there is a level
     # for each attribute on a path.
-    widest, splits, share = 1, 0, max(float(session.stop_share), 1 / task.max_rows)
-    for size in sorted(task.sizes, reverse=True)[: rule.deepest]:
-        splits += min(widest, math.floor(1 / share))
-        widest *= size
-    sharing = f"Each party sends about {_size(shared * width * others)} to share its records. " if shared else ""
-    node = _size(split * width * others)
+    most = math.floor(1 / max(float(session.stop_share), 1 / task.max_rows))
+    sizes = sorted(task.sizes, reverse=True)[: rule.deepest]
+    splits = sum(min(math.prod(sizes[:level]), most) for level in range(len(sizes)))
+    sharing = f"Each party sends about {_size(shared * to_others)} to share its records. " if shared else ""
+    node = _size((split + (task.max_rows * classes * children if shared else 0)) * to_others)
     return f"{sharing}Each node that splits takes at most about {node} of each party; at most {splits:,} split."
 
 
@@ -73,9 +65,8 @@ def _of_sums(session: Session) -> str:
     assert miner is not None
     plan = miner.plan(session.schema_, session.target, holders=len(session.parties))
     tables = sum(task.sizes) * task.classes if session.protocol == "topdown" else 1
-    *lines, last = plan.lines
-    numbers = sum(line.parts * (2 if line.verb == "noisy_sum" else tables) for line in lines)
-    numbers += last.parts * (2 if last.verb == "noisy_sum" else 1)
+    numbers = sum(line.parts * (2 if line.verb == "noisy_sum" else tables) for line in plan.lines[:-1])
+    numbers += plan.lines[-1].parts * (2 if plan.lines[-1].verb == "noisy_sum" else 1)
     sent = 2 * numbers * (len(session.parties) - 1) * (session.bits + 7) // 8
     seconds = numbers * SECONDS_A_SUM + len(plan.lines) * SECONDS_A_ROUND
     return f"Each party sends at most {_bytes(sent)}, and takes at most about {seconds:.1f} s."
@@ -107,10 +98,8 @@ class Computation:
         return FieldSize(bits, field_bits(bits, parties), threshold_of(parties))
 
     def plan(self, session: Session) -> str:
-        miner = session.miner()
-        if miner is None:
-            return ""
-        return repr(miner.plan(session.schema_, session.target, holders=len(session.parties)))
+        miner, holders = session.miner(), len(session.parties)
+        return "" if miner is None else repr(miner.plan(session.schema_, session.target, holders=holders))
 
     def hold(self, session: Session, table: Frame) -> Holding:
         return hold(session.task, table)

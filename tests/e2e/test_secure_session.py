@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from miners import FederatedScorecard, FederatedScorecardRegressor, Tree
-from miners.secure.id3.task import hold, to_tree
+from miners.secure.id3.task import hold
 from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
 from pinq.provider.report.audit import audit
@@ -20,7 +20,7 @@ from pinq.provider.secure import join
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.secure_computation import Holding
 from tests.parties import NAMES, Consortium
-from tests.plain_id3 import plain_id3
+from tests.plain_id3 import plain_id3, to_tree
 
 pytestmark = pytest.mark.slow
 

@@ -216,9 +216,10 @@ def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
         grown = [Holding(one.codes, one.counts * times) for one in holdings]
         ended = run_processes(session, grown, timeout=120)
         sent.append([traffic.bytes_sent for _, traffic in ended])
-        assert len({outcome.branches for outcome, _ in ended}) == 1
+        assert all(outcome.tree == ended[0][0].tree for outcome, _ in ended)
     assert sent[0] == sent[1]
-    branches, said = ended[0][0].branches or (), re.search(r"splits takes at most about (\d+) kB", estimate(session))
+    tree, said = ended[0][0].tree, re.search(r"splits takes at most about (\d+) kB", estimate(session))
+    assert tree
     assert said
-    expected = 1000 * int(said[1]) * sum(branch.attribute is not None for branch in branches)
+    expected = 1000 * int(said[1]) * sum(node.split is not None for node in tree.nodes)
     assert 0.2 < sent[0][0] / expected < 1  # below the root fewer attributes are left to compare

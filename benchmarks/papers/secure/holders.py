@@ -18,11 +18,11 @@ from miners import Federation
 from miners.fitted.tree import Tree
 from miners.secure import SecureID3
 from miners.secure.id3.public_tree import LossSplit
-from miners.secure.id3.task import Branch, Task, hold, to_tree
+from miners.secure.id3.task import Task, hold
 from pinq.provider.local import simulate
 from pinq.public.schema import Categorical, Schema
 from pinq.secure_computation import Holding
-from tests.plain_id3 import plain_id3
+from tests.plain_id3 import Branch, plain_id3, to_tree
 
 __all__ = ["HOLDERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]
 

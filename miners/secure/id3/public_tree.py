@@ -15,7 +15,9 @@ from itertools import count
 
 import numpy as np
 
-from miners.secure.id3.task import Branch, Path, Source, Task
+from miners.fitted.node import Node
+from miners.fitted.tree import Tree
+from miners.secure.id3.task import Path, Source, Task
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, signed_bits, stop_bits
 from pinq.errors import InternalError
@@ -284,9 +286,7 @@ async def _open_positions(arithmetic: Arithmetic, units: Shares, what: str) -> n
 Progress = Callable[[str], None]
 
 
-async def grow_public(
-    arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress
-) -> list[Branch]:
+async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress) -> Tree:
     """Grows a tree whose every node is opened as the rule says, one level at a time.
 
     All nodes of a level are judged, and all that go on choose, at once: rounds grow with the depth
@@ -297,7 +297,7 @@ async def grow_public(
         Opens: what the rule opens of each node (see ``rules``), in the order of levels; nothing of
         the source.
     """
-    tree: list[Branch] = []
+    tree: list[Node] = []
     paths: list[Path] = [()]
     remaining = np.arange(len(task.sizes))[None]
     counts = later(source.classes)
@@ -306,12 +306,12 @@ async def grow_public(
         splitting = np.flatnonzero(labels < 0)
         progress(f"level {level}: {len(paths):,} nodes, {len(splitting):,} of them split")
         if not len(splitting):
-            return tree + [Branch(label=int(label)) for label in labels]
+            return Tree(task.schema, task.target, tree + _nodes(task, labels, np.zeros(0, dtype=np.int64), 0))
         paths, remaining = [paths[node] for node in splitting], remaining[splitting]
         tables = later(partial(source.tables, paths, remaining))
         positions = await rule.choose(arithmetic, tables, remaining, level)
         chosen = remaining[np.arange(len(positions)), positions]
-        tree += _branches(task, labels, chosen, len(tree) + len(labels))
+        tree += _nodes(task, labels, chosen, len(tree) + len(labels))
         counts = later(partial(_chosen_tables, task, tables, remaining, positions))
         # Attributes 0, 1 and 2, split by 1, which has three values: three children with 0 and 2.
         unused = [row[row != attribute] for row, attribute in zip(remaining, chosen, strict=True)]
@@ -345,14 +345,17 @@ async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, posi
     return np.concatenate([counts[start : start + size] for start, size in chosen])
 
 
-def _branches(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Branch]:
-    """Makes the nodes of a level; the children of those that split are numbered from ``first``."""
-    branches, attributes = [], iter(chosen.tolist())
+def _nodes(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Node]:
+    """Makes the nodes of a level; the children of those that split are numbered from ``first``.
+
+    Leaves have one vote for their class: sizes are not opened.
+    """
+    nodes, attributes = [], iter(chosen.tolist())
     for label in labels.tolist():
         if label >= 0:
-            branches.append(Branch(label=label))
+            nodes.append(Node(counts=tuple(float(number == label) for number in range(task.classes))))
             continue
         attribute = next(attributes)
-        branches.append(Branch(attribute, tuple(range(first, first + task.sizes[attribute]))))
+        nodes.append(Node(split=task.splits[attribute], children=tuple(range(first, first + task.sizes[attribute]))))
         first += task.sizes[attribute]
-    return branches
+    return nodes

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,23 +17,14 @@ from pinq.errors import QueryError
 MAX_PATHS = 2**14
 
 
-@dataclass(frozen=True)
-class SecretTree:
-    """A tree of which everything but ``depths`` is shares.
-
-    Attributes:
-        classify: Finds the class of each secret row (a bit for each value of each attribute, shape
-            (rows, values)), as shares of its number.
-        depths: The length of the path to each leaf, level by level, where it is opened.
-    """
-
-    classify: Callable[[Shares], Awaitable[Shares]]
-    depths: tuple[int, ...] | None = None
+Classify = Callable[[Shares], Awaitable[Shares]]
+Level = tuple[np.ndarray, Shares, Shares]
+"""Which nodes are leaves; the leaves' classes and the other nodes' attributes, unit vectors."""
 
 
 async def grow_secret(
     arithmetic: Arithmetic, task: Task, records: Records, rule: ExactRules, progress: Progress
-) -> SecretTree:
+) -> list[Level]:
     """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 
     A node that goes on has as many children as the attribute with the most values has. Which
@@ -50,13 +40,13 @@ async def grow_secret(
     values = np.moveaxis(_padded(task, records.values.T), 0, -1)  # (attributes, most, rows)
     masks, unused, counts = records.present[None], np.ones((1, width), dtype=object), await records.classes()
     chosen: Shares = np.zeros((0, width), dtype=object)
-    levels: list[tuple[np.ndarray, Shares, Shares]] = []
+    levels: list[Level] = []
     while True:
         units, stops = await rule.judge_secretly(arithmetic, counts, len(levels))
         splitting = np.flatnonzero(~stops)
         progress(f"level {len(levels)}: {len(stops):,} nodes, {len(splitting):,} of them split")
         if not len(splitting):
-            return _secret_tree(arithmetic, task, [*levels, (stops, units, chosen[:0])])
+            return [*levels, (stops, units, chosen[:0])]
         if levels:  # only now it is known whose masks are needed
             # Children of nodes 0 and 1 by three values are numbered 0 to 5; where 1 and 5 go on,
             # `parents` is 0 1 and `branches` 1 2.
@@ -65,7 +55,9 @@ async def grow_secret(
             masks = await arithmetic.product(lambda t, s: t * s, masks[parents], inside)
         unused = unused[splitting]
         members = await members_of_classes(arithmetic, masks, records.labels)
-        tables = await arithmetic.product(_tables, members, records.values)
+        tables = await arithmetic.product(
+            lambda members, values: np.concatenate([values @ node.T for node in members]), members, records.values
+        )
         scores = await rule.scores(arithmetic, tables, np.tile(np.arange(width), (len(splitting), 1)))
         scores[..., 0] = await arithmetic.product(lambda n, bit: n * bit, scores[..., 0], unused)
         chosen, _ = await arithmetic.first_largest(scores, rule.gini)
@@ -77,40 +69,40 @@ async def grow_secret(
         unused = np.repeat((unused - chosen) % arithmetic.modulus, most, axis=0)
 
 
-def _secret_tree(arithmetic: Arithmetic, task: Task, levels: Sequence[tuple[np.ndarray, Shares, Shares]]) -> SecretTree:
-    """Makes a tree of its levels.
+async def classify_by_tree(arithmetic: Arithmetic, task: Task, levels: Sequence[Level], rows: Shares) -> Shares:
+    """Finds the class of each secret row, as shares of its number (Protocol 5.3).
+
+    All rows and all nodes of a level go at once: a row's weight is 1 on its own path.
 
     Args:
         arithmetic: Among the parties.
         task: The public facts.
-        levels: Of each which nodes are leaves, the leaves' classes and the other nodes' attributes,
-            unit vectors.
+        levels: The tree.
+        rows: A bit for each value of each attribute, shape (rows, values).
     """
-
-    async def classify(rows: Shares) -> Shares:
-        """All rows and all nodes of a level go at once: a row's weight is 1 on its own path (Protocol 5.3)."""
-        values = _padded(task, rows)  # (rows, attributes, most), where dummy values have no rows
-        weights: Shares = np.ones((len(rows), 1), dtype=object)
-        votes: Shares = np.zeros(len(rows), dtype=object)
-        for stops, classes, attributes in levels:
-            labels = classes @ np.arange(task.classes, dtype=object)
-            votes = votes + await arithmetic.product(lambda w, c: w @ c, weights[:, stops], labels)
-            # Attribute (0, 1) and a row with values ((1, 0), (0, 1)): branch (0, 1).
-            branches = await arithmetic.product(lambda a, v: np.stack([a @ row for row in v]), attributes, values)
-            below = await arithmetic.product(lambda w, m: w[:, :, None] * m, weights[:, ~stops], branches)
-            weights = below.reshape(len(rows), -1)
-        return votes % arithmetic.modulus
-
-    return SecretTree(classify, tuple(depth for depth, (stops, _, _) in enumerate(levels) for _ in range(stops.sum())))
+    values = _padded(task, rows)  # (rows, attributes, most), where dummy values have no rows
+    weights: Shares = np.ones((len(rows), 1), dtype=object)
+    votes: Shares = np.zeros(len(rows), dtype=object)
+    for stops, classes, attributes in levels:
+        labels = classes @ np.arange(task.classes, dtype=object)
+        votes = votes + await arithmetic.product(lambda w, c: w @ c, weights[:, stops], labels)
+        # Attribute (0, 1) and a row with values ((1, 0), (0, 1)): branch (0, 1).
+        branches = await arithmetic.product(lambda a, v: np.stack([a @ row for row in v]), attributes, values)
+        below = await arithmetic.product(lambda w, m: w[:, :, None] * m, weights[:, ~stops], branches)
+        weights = below.reshape(len(rows), -1)
+    return votes % arithmetic.modulus
 
 
-async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> SecretTree:
+async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Shares:
     """Finds the class of every combination of values (SID3S, Protocol 5.1).
 
     It is the most frequent class; where a combination has no rows, that of its longest prefix that
     has. The counts of all combinations are one matrix product, of rows by combinations of the first
     attributes and rows by combinations of the others with classes: as many dot products as there
     are paths, and masks for the square root of that. Counts of prefixes are sums.
+
+    Returns:
+        Shares of the class, shape (combinations of the first attributes, those of the others).
 
     Privacy:
         Opens: nothing.
@@ -137,32 +129,30 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Se
         # own + empty * (inherited - own): the own class where there are rows.
         labels = await arithmetic.product(lambda e, u, i: e[:, None] * (i - u) + u, empty[own], units[own], inherited)
     numbers = labels @ np.arange(task.classes, dtype=object) % arithmetic.modulus
-    return _path_tree(arithmetic, task, numbers.reshape(len(in_first), -1))
+    return numbers.reshape(len(in_first), -1)
 
 
-def _path_tree(arithmetic: Arithmetic, task: Task, labels: Shares) -> SecretTree:
-    """Makes a tree of the class of every combination, of the first attributes and of the others."""
+async def classify_by_path(arithmetic: Arithmetic, task: Task, labels: Shares, rows: Shares) -> Shares:
+    """As ``classify_by_tree``, by the class of every combination.
 
-    async def classify(rows: Shares) -> Shares:
-        """A row is a unit vector over the combinations of the first attributes, and one over those of the others."""
-        # label = u^T L v. Example: sizes (2, 3), row (1, 2): u = (0, 1), v = (0, 0, 1).
-        present = np.ones((1, len(rows)), dtype=object)
-        first, last = [await _combinations(arithmetic, task, present, rows.T, half) for half in _halves(task)]
-        by_first = await arithmetic.product(lambda a, b: a @ b, labels, last)
-        return await arithmetic.product(lambda a, b: (a * b).sum(axis=0), first, by_first)
-
-    return SecretTree(classify)
+    A row is a unit vector over the combinations of the first attributes, and one over those of the others.
+    """
+    # label = u^T L v. Example: sizes (2, 3), row (1, 2): u = (0, 1), v = (0, 0, 1).
+    present = np.ones((1, len(rows)), dtype=object)
+    first, last = [await _combinations(arithmetic, task, present, rows.T, half) for half in _halves(task)]
+    by_first = await arithmetic.product(lambda a, b: a @ b, labels, last)
+    return await arithmetic.product(lambda a, b: (a * b).sum(axis=0), first, by_first)
 
 
 async def classify_all(
-    arithmetic: Arithmetic, task: Task, tree: SecretTree, lookups: Sequence[int], own: np.ndarray | None
+    arithmetic: Arithmetic, task: Task, classify: Classify, lookups: Sequence[int], own: np.ndarray | None
 ) -> np.ndarray:
     """Looks every party's rows up: each learns the classes of its own.
 
     Args:
         arithmetic: Among the parties.
         task: The public facts.
-        tree: Where to look up.
+        classify: Finds the class of each secret row, as shares of its number.
         lookups: How many rows each party looks up; public.
         own: This party's rows, shape (rows, attributes). Those that were announced and are not there
             are looked up as zeros; nobody else can tell.
@@ -176,7 +166,7 @@ async def classify_all(
         if rows:
             bits = one_hot(task.sizes, own.T, rows).T if owner == arithmetic.party else None
             shared = await arithmetic.share(bits, owner, (rows, sum(task.sizes)))
-            opened = await arithmetic.open(await tree.classify(shared), "looked up", owner)
+            opened = await arithmetic.open(await classify(shared), "looked up", owner)
             classes = opened[: len(own)].astype(np.int64) if owner == arithmetic.party else classes
     return classes
 
@@ -204,11 +194,6 @@ def _padded(task: Task, table: Shares) -> Shares:
     for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
         padded[:, attribute, :size] = table[:, start : start + size]
     return padded
-
-
-def _tables(members: Shares, values: Shares) -> Shares:
-    """Counts every class with every value of every attribute of each node, end to end."""
-    return np.concatenate([values @ node.T for node in members])
 
 
 def _chosen_values(branches: np.ndarray) -> Callable[[Shares, Shares], Shares]:

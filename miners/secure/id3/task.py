@@ -13,9 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from miners.fitted.node import Node
 from miners.fitted.route import Frame, encode
-from miners.fitted.tree import Tree
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import QueryError
@@ -131,26 +129,6 @@ def hold(task: Task, table: Frame) -> Holding:
     codes = np.concatenate([task.codes(table), classes[None]]).astype(np.int64)
     codes = codes[:, (codes >= 0).all(axis=0)]
     return Holding(codes, np.ones(codes.shape[1], dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class Branch:
-    """A node of a tree over numbered attributes: its split and children, or its class."""
-
-    attribute: int | None = None
-    children: tuple[int, ...] = ()
-    label: int | None = None
-
-
-def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
-    """Makes the usual tree, whose leaves have one vote for their class: sizes are not opened."""
-    nodes = []
-    for branch in branches:
-        if branch.attribute is None:
-            nodes.append(Node(counts=tuple(float(number == branch.label) for number in range(task.classes))))
-        else:
-            nodes.append(Node(split=task.splits[branch.attribute], children=branch.children))
-    return Tree(task.schema, task.target, nodes)
 
 
 MAX_SHARED_BITS = 2**25

@@ -27,7 +27,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 
@@ -46,8 +45,14 @@ class Opened:
     values: tuple[int, ...]
 
 
-class Company(Protocol):
-    """The other parties and this party's ledger, as a round needs them."""
+class Company:
+    """The other parties and this party's ledger, as a round needs them; by itself nobody, who asks nothing.
+
+    Attributes:
+        tick: Seconds; others hear of a round at a multiple of these after the round before.
+    """
+
+    tick = 1e-9
 
     async def meet(self, number: int, place: str) -> None:
         """Waits for all others at a round. Raises ``SessionError`` if one is at another place."""
@@ -63,7 +68,7 @@ class Rounds:
     """The rounds of one run at one party.
 
     Args:
-        company: Whom to meet; None in a simulation, which is alone.
+        company: Whom to meet; by default nobody, as in a simulation.
         kept: What the rounds of earlier attempts opened.
         key: Makes this party's noise; drawn where None is given.
 
@@ -73,7 +78,7 @@ class Rounds:
 
     def __init__(self, company: Company | None = None, kept: Sequence[str] = (), key: bytes | None = None) -> None:
         self.opened: list[Opened] = []
-        self._company, self._kept = company, kept
+        self._company, self._kept = company or Company(), kept
         self._key = secrets.token_bytes(32) if key is None else key
         self._number, self._loss, self._place = 0, Fraction(0), ""
         self._ended = time.monotonic()
@@ -104,32 +109,24 @@ class Rounds:
             values = self._read(number, place)
             self.opened.append(Opened(what, tuple(values)))
             answer = np.array(values, dtype=object)
-            self._pay(number, nano, len(values))
+            self._company.pay(number, nano, len(values))
         else:
             below = stream(_digest(self._key + number.to_bytes(8, "big")).encode())
             noise = await asyncio.to_thread(draw, below)
-            if self._company is not None:
-                passed = time.monotonic() - self._ended
-                await asyncio.sleep(math.ceil(passed / TICK) * TICK - passed)
+            await asyncio.sleep((self._ended - time.monotonic()) % self._company.tick)
             await self.meet(place)
-            self._pay(number, nano, noise.size)
+            self._company.pay(number, nano, noise.size)
             answer = await work(noise, below)
             values = [int(value) for value in answer.ravel()]
         text = json.dumps({"place": place, "opened": values})
-        if self._company is not None:
-            self._company.keep(number, text)
+        self._company.keep(number, text)
         self._number, self._loss, self._place = number + 1, self._loss + epsilon, _digest(text.encode())
         self._ended = time.monotonic()
         return answer
 
     async def meet(self, place: str = "") -> None:
         """Waits for all others at this place; by default the place that follows from what was opened."""
-        if self._company is not None:
-            await self._company.meet(self._number, place or _digest(repr(self.opened).encode()))
-
-    def _pay(self, number: int, nano: int, cells: int) -> None:
-        if self._company is not None:
-            self._company.pay(number, nano, cells)
+        await self._company.meet(self._number, place or _digest(repr(self.opened).encode()))
 
     def _read(self, number: int, place: str) -> list[int]:
         kept = json.loads(self._kept[number])

@@ -10,27 +10,24 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import cast
 
 import numpy as np
 
 from miners.fitted.tree import Tree
 from miners.secure.id3.public_tree import ExactRules, Progress, Rule, grow_public
-from miners.secure.id3.secret_tree import classify_all, grow_paths, grow_secret
-from miners.secure.id3.task import Branch, LocalTables, Records, Task, to_tree
+from miners.secure.id3.secret_tree import classify_all, classify_by_path, classify_by_tree, grow_paths, grow_secret
+from miners.secure.id3.task import LocalTables, Records, Task
 from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.rounds import Opened, Rounds
+from miners.secure.mpc.rounds import TICK, Company, Opened, Rounds
 from miners.secure.mpc.shares import ALONE, Link, Sharing, run_to_end
 from miners.secure.session.network import Network
 from miners.secure.session.session import Session
-from miners.secure.sums import fit_jointly
+from miners.secure.sums import Miner, fit_jointly
 from pinq.errors import PinqError, QueryError, SessionError
 from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Booking, Holding, Joining, Traffic
-
-if TYPE_CHECKING:
-    from miners.federated.scorecard import HoldersCardMiner
-    from miners.federated.topdown import FederatedTopDown
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,6 @@ class Outcome:
 
     Attributes:
         tree: The public tree; None where it stays secret.
-        branches: The same over numbered attributes, of ID3.
         depths: SID3T: the length of the path to each leaf.
         looked_up: The classes of the rows that this party looked up, by number.
         scorecard: The fitted miner of a scorecard.
@@ -48,10 +44,9 @@ class Outcome:
     """
 
     tree: Tree | None = None
-    branches: tuple[Branch, ...] | None = None
     depths: tuple[int, ...] | None = None
     looked_up: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    scorecard: HoldersCardMiner | None = None
+    scorecard: Miner | None = None
     opened: tuple[Opened, ...] = ()
     sharing_seconds: float = 0.0
 
@@ -83,9 +78,8 @@ async def take_part(
         sums = Sharing(link, session.bits + 1).sums
         pooling = session.colluding_parties
         fitted = await fit_jointly(miner, task, holding, sums, asked, colluding=pooling, plays=plays, progress=progress)
-        if session.protocol == "topdown":
-            return Outcome(cast("FederatedTopDown", fitted).tree_, opened=tuple(asked.opened))
-        return Outcome(scorecard=cast("HoldersCardMiner", fitted), opened=tuple(asked.opened))
+        card = fitted if session.protocol == "scorecard" else None
+        return Outcome(getattr(fitted, "tree_", None), scorecard=card, opened=tuple(asked.opened))
     lookups = [member.lookups for member in session.parties]
     if plays > 1:  # all rows are one party's, and so is all that is looked up
         task, lookups = task.merged(), [sum(lookups)]
@@ -108,16 +102,18 @@ async def grow(
     records = Records(arithmetic, task, holding)
     if protocol in ("sid3p", "sid3"):
         source = records if protocol == "sid3" else LocalTables(arithmetic, task, holding)
-        branches = tuple(await grow_public(arithmetic, task, source, rule, progress))
-        tree = to_tree(task, branches)
-        return Outcome(tree, branches, opened=tuple(opened), sharing_seconds=records.seconds)
+        tree = await grow_public(arithmetic, task, source, rule, progress)
+        return Outcome(tree, opened=tuple(opened), sharing_seconds=records.seconds)
     await records.share()
+    depths = None
     if protocol == "sid3t":
-        secret = await grow_secret(arithmetic, task, records, cast(ExactRules, rule), progress)
+        levels = await grow_secret(arithmetic, task, records, cast(ExactRules, rule), progress)
+        depths = tuple(depth for depth, (stops, _, _) in enumerate(levels) for _ in range(stops.sum()))
+        classify = partial(classify_by_tree, arithmetic, task, levels)
     else:
-        secret = await grow_paths(arithmetic, task, records)
-    classes = await classify_all(arithmetic, task, secret, lookups, own_lookups)
-    return Outcome(depths=secret.depths, looked_up=classes, opened=tuple(opened), sharing_seconds=records.seconds)
+        classify = partial(classify_by_path, arithmetic, task, await grow_paths(arithmetic, task, records))
+    classes = await classify_all(arithmetic, task, classify, lookups, own_lookups)
+    return Outcome(depths=depths, looked_up=classes, opened=tuple(opened), sharing_seconds=records.seconds)
 
 
 REASONS = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}
@@ -145,7 +141,7 @@ def run_party(
     return run_to_end(_Run(session, joining, holding, booking, lookups).to_end())
 
 
-class _Run:
+class _Run(Company):
     """One run of a session: what ``Rounds`` needs of the network and of the ledger."""
 
     def __init__(
@@ -153,7 +149,7 @@ class _Run:
     ) -> None:
         self._session, self._joining, self._booking = session, joining, booking
         self._holding, self._lookups = holding, lookups
-        self.keep, self._paid = booking.keep, 0
+        self.tick, self._paid = TICK, 0
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
         """Goes through all stages; where one breaks off the others are told why."""
@@ -182,6 +178,9 @@ class _Run:
         if nano:
             paid, whole = str(Epsilon(self._paid)), str(Epsilon(self._session.nano))
             self._joining.progress(f"round {number + 1}: {cells:,} values, epsilon {paid} of {whole} paid so far")
+
+    def keep(self, number: int, opened: str) -> None:
+        self._booking.keep(number, opened)
 
     async def _stages(self) -> tuple[Outcome, Traffic]:
         network, joining, session = self._network, self._joining, self._session

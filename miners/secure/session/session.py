@@ -11,9 +11,9 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
 from miners.scorecards.shares import MAX_STEPS
 from miners.secure.id3.public_tree import ExactRules, LossSplit, NoisyRules, Rule
@@ -21,17 +21,12 @@ from miners.secure.id3.secret_tree import require_paths
 from miners.secure.id3.task import Task, require_records
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.shares import threshold_of
-from miners.secure.sums import sum_bits
+from miners.secure.sums import Miner, sum_bits
 from pinq.errors import QueryError, SessionError
 from pinq.public.columns import Declared, FiniteDecimal
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
-
-if TYPE_CHECKING:
-    from miners.federated.scorecard import HoldersCardMiner
-    from miners.federated.topdown import FederatedTopDown
-
 
 MAX_ROWS = 2**33
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -300,7 +295,7 @@ class Session(Declared):
         budget = LossSplit.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
         return NoisyRules(self.task, share, budget, self.colluding_parties)
 
-    def miner(self) -> FederatedTopDown | HoldersCardMiner | None:
+    def miner(self) -> Miner | None:
         """Makes the miner that queries sums; None for ID3, which computes on shares."""
         # Miners import scikit-learn's manners and pandas, which no other protocol needs.
         named: dict[str, Any] = {
@@ -331,10 +326,10 @@ class Session(Declared):
         """SHA-256 of the text, hexadecimal: what the parties agree to."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def difference(self, text: object) -> str:
+    def difference(self, text: str) -> str:
         """Describes the differences to another party's session, for people."""
         try:
-            theirs = json_object(str(text))
+            theirs = TypeAdapter(dict[str, object]).validate_json(text)
         except ValueError:
             return "it is none"
         ours = json.loads(self.text)
@@ -350,13 +345,12 @@ class Session(Declared):
 
         Raises ``SessionError`` if there is none.
         """
-        names = [member.name for member in self.parties]
-        if party in names:
-            return names.index(party)
-        if party.isascii() and party.isdecimal() and int(party) < len(names):
-            return int(party)
-        known = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
-        raise SessionError(f"there is no party {party!r}; the parties are {known}.")
+        numbers = {str(number): number for number in range(len(self.parties))}
+        numbers |= {member.name: number for number, member in enumerate(self.parties)}
+        if party not in numbers:
+            known = ", ".join(f"{number} ({member.name})" for number, member in enumerate(self.parties))
+            raise SessionError(f"there is no party {party!r}; the parties are {known}.")
+        return numbers[party]
 
 
 def load_session(path: str | Path) -> Session:
@@ -405,11 +399,3 @@ def _problems(error: ValidationError) -> str:
 def _short(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def json_object(text: str | bytes) -> dict[str, object]:
-    """Reads a JSON object. Raises ``ValueError`` if the text is something else."""
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError("not an object")
-    return content

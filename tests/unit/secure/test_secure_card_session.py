@@ -114,7 +114,7 @@ def test_what_is_opened_is_what_was_promised(target: str, classes: int, starts: 
     assert tables == (2 + 4) * classes
     assert set(steps) == {2 * 2, 4 * 2}
     assert outcome.tree is None
-    assert outcome.scorecard is not None
+    assert isinstance(outcome.scorecard, FederatedScorecard | FederatedScorecardRegressor)
     assert outcome.scorecard.holders_.requests == {"all parties": starts + 4}
     assert outcome.scorecard.card_.columns
 

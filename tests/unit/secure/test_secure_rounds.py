@@ -9,14 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from miners.secure.mpc import rounds
 from miners.secure.mpc.noise import Below, own_noise
-from miners.secure.mpc.rounds import Rounds
 from pinq.errors import SessionError
 
 KEY = bytes(range(32))
 
 
-class Company:
+class Company(rounds.Company):
     """Notes what a party does, in order; breaks off before it keeps round ``breaks``."""
 
     def __init__(self, breaks: int | None = None) -> None:
@@ -40,7 +40,7 @@ class Company:
 
 def ran(company: Company, kept: list[str], prices: list[Fraction], key: bytes = KEY, what: str = "sum") -> list[int]:
     """Asks for one noisy zero at each price; returns what was opened."""
-    rounds = Rounds(company, kept, key)
+    asked = rounds.Rounds(company, kept, key)
 
     def draw(below: Below) -> np.ndarray:
         company.did.append(("draw", -1))
@@ -51,7 +51,7 @@ def ran(company: Company, kept: list[str], prices: list[Fraction], key: bytes = 
         return noise
 
     async def all_rounds() -> list[int]:
-        return [int((await rounds.ask(what, price, draw, work))[0]) for price in prices]
+        return [int((await asked.ask(what, price, draw, work))[0]) for price in prices]
 
     return asyncio.run(all_rounds())
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.harness.datasets import load, why_missing
 from miners.secure.id3.public_tree import ExactRules, LossSplit, NoisyRules
 from miners.secure.id3.secret_tree import MAX_PATHS
-from miners.secure.id3.task import Branch, Task, hold
+from miners.secure.id3.task import Task, hold
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.rounds import Opened
 from miners.secure.mpc.shares import ALONE, Sharing, run_to_end
@@ -22,7 +22,7 @@ from miners.secure.session.party import Outcome, grow, take_part
 from pinq.public.schema import Categorical, Schema
 from pinq.secure_computation import Holding
 from tests.parties import patients, random_task, session_of
-from tests.plain_id3 import plain_id3, plain_paths
+from tests.plain_id3 import Branch, plain_id3, plain_paths, to_tree
 
 TABLES = 50
 
@@ -56,7 +56,8 @@ def every_row(task: Task) -> np.ndarray:
 def test_public_trees_equal_the_plain_one(protocol: str) -> None:
     """Node by node, ties and empty branches included."""
     for task, holding, share, alpha in cases(1):
-        assert list(run(protocol, task, holding, share, alpha).branches or ()) == plain_id3(task, holding, share, alpha)
+        expected = to_tree(task, plain_id3(task, holding, share, alpha))
+        assert run(protocol, task, holding, share, alpha).tree == expected
 
 
 def test_a_secret_tree_answers_like_the_plain_one() -> None:
@@ -109,7 +110,7 @@ def test_the_papers_data_sets(name: str) -> None:
     tree = plain_id3(task, holding, Fraction(1, 20), 8)
     assert len(tree) > 20
     for protocol in ("sid3", "sid3p"):
-        assert list(run(protocol, task, holding, Fraction(1, 20), 8).branches or ()) == tree
+        assert run(protocol, task, holding, Fraction(1, 20), 8).tree == to_tree(task, tree)
     asked = holding.each[:-1, :10].T
     assert run("sid3t", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [
         walk(tree, row) for row in asked
@@ -159,10 +160,11 @@ def test_noisy_trees_open_what_was_promised() -> None:
     outcome = run_to_end(take_part(session, ALONE, holding, plays=3))
     assert outcome.opened[0] == Opened("noisy rows", (300,))
     assert {opening.what for opening in outcome.opened[1:]} == {"stop", "class", "attribute"}
-    assert max(_depths(list(outcome.branches or ()))) == 2
-    (first, *_) = outcome.branches or ()
-    assert first.attribute is not None
-    assert session.task.splits[first.attribute].column in ("smokes", "age")
+    assert outcome.tree
+    assert outcome.tree.depth == 2
+    first = outcome.tree.nodes[0].split
+    assert first
+    assert str(getattr(first, "column", "")) in ("smokes", "age")
 
 
 def test_budgets_add_up() -> None:
