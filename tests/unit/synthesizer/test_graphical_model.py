@@ -46,9 +46,19 @@ def test_messages_give_what_the_whole_table_gives(groups: list[Columns]) -> None
     whole = joint(potentials)
     model = GraphicalModel(SIZES, 100.0, potentials)
     assert model.tree.calibrated(potentials)[1] == pytest.approx(math.log(whole.sum()))
-    for pair in itertools.combinations(range(5), 2):
+    for pair, shares in model.pairs(itertools.combinations(range(5), 2)).items():
         expected = whole.sum(axis=tuple(set(range(5)) - set(pair))) / whole.sum()
         assert model.marginal(pair) == pytest.approx(expected)
+        assert shares == pytest.approx(expected)
+
+
+def test_far_potentials_do_not_underflow() -> None:
+    """Where two cliques want opposite cells of a column that they share, each cell's product of shares is 0."""
+    first, second = np.zeros((2, 2)), np.zeros((2, 2))
+    first[:, 1], second[0] = -2000.0, -2001.0
+    model = GraphicalModel((2, 2, 2), 10.0, {(0, 1): first, (1, 2): second})
+    assert model.marginal((1,)) == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e)])
+    assert model.tree.calibrated(model.potentials)[1] == pytest.approx(math.log(4 * (1 + math.exp(-1))) - 2000)
 
 
 @pytest.mark.parametrize("groups", GROUPS)
@@ -71,7 +81,7 @@ def test_exact_tables_are_met() -> None:
         table_of(rows, (0, 1), 0.1),
         table_of(rows, (1, 2), 0.1),
     ]
-    model = GraphicalModel.fitted(SIZES, measured)
+    model = GraphicalModel.fitted(SIZES, measured, 0.1)
     assert model.rows == pytest.approx(3000)
     for table in measured:
         assert np.abs(model.marginal(table.columns).ravel() * 3000 - table.counts).max() < 3
@@ -80,14 +90,25 @@ def test_exact_tables_are_met() -> None:
 def test_a_noisy_table_weighs_little_beside_an_exact_one() -> None:
     """Of two tables of a column the fit follows the one with less noise."""
     good, bad = np.array([900.0, 100.0]), np.array([100.0, 900.0])
-    model = GraphicalModel.fitted((2,), [Measured((0,), good, 1.0), Measured((0,), bad, 50.0)])
+    model = GraphicalModel.fitted((2,), [Measured((0,), good, 1.0), Measured((0,), bad, 50.0)], 1.0)
     assert model.marginal((0,))[0] == pytest.approx(0.9, abs=0.01)
+
+
+@pytest.mark.parametrize("exact", [10.0, 0.001])
+def test_a_very_exact_table_leaves_the_others_their_weight(exact: float) -> None:
+    """However exact one table is, a dependence that another shows well stays in the model."""
+    pair = Measured((0, 1), np.array([400.0, 100, 100, 400]), 10.0)
+    singles = [Measured((column,), np.array([500.0, 500.0]), 10.0) for column in (0, 1)]
+    other = Measured((2,), np.array([300.0, 700.0]), exact)
+    model = GraphicalModel.fitted((2, 2, 2), [*singles, pair, other], 10.0)
+    assert model.marginal((0, 1)).ravel() * 1000 == pytest.approx(pair.counts, abs=15)
 
 
 def test_negative_counts_are_fitted_by_few_rows() -> None:
     """Noise takes cells below zero; the model stays finite and its shares above zero."""
     measured = [Measured((0,), np.array([-30.0, 1030.0]), 20.0), Measured((1,), np.array([500.0, 520.0, -20.0]), 20.0)]
-    model = GraphicalModel.fitted((2, 3), [*measured, Measured((0, 1), np.array([-9.0, 3, -2, 498, 515, -12]), 20.0)])
+    both = Measured((0, 1), np.array([-9.0, 3, -2, 498, 515, -12]), 20.0)
+    model = GraphicalModel.fitted((2, 3), [*measured, both], 20.0)
     shares = model.marginal((0, 1))
     assert (shares >= 0).all()
     assert shares.sum() == pytest.approx(1)
