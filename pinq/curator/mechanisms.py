@@ -10,12 +10,10 @@ weighted choice), so a forked process does not repeat its parent.
 
 from __future__ import annotations
 
-import decimal
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
@@ -26,11 +24,12 @@ import opendp.measures as dp_measures
 import opendp.metrics as dp_metrics
 from opendp.mod import enable_features
 
-from pinq.curator.noise import DiscreteLaplace
+from pinq.curator.noise import DiscreteLaplace, exponential
 from pinq.errors import InternalError
 
 enable_features("contrib")
 
+MOST_BITS = 10**4  # of a uniform number: none comes as close to a boundary
 AT_ONCE = 2**14  # draws, which take a few milliseconds, or weights that are computed together
 
 
@@ -137,7 +136,7 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
         privacy.md 2.4). How candidates are gathered into runs follows the rows but not the law.
         Exact: a uniform real is revealed bit by bit until rigorous bounds on the cumulative weights
         say on which side of each it lies: first in doubles with a proven error, if that cannot tell
-        in decimals of growing precision (privacy.md 3.2).
+        in whole numbers of growing precision (privacy.md 3.2).
         Held by: tests/privacy/test_mechanisms.py.
 
     References:
@@ -145,12 +144,12 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
     """
     eta = epsilon / span
     best = _best(candidates)
-    bits, drawn, digits = 64, secrets.randbits(64), 50
+    bits, drawn = 64, secrets.randbits(64)
     run = _by_doubles(candidates, best, eta, drawn)
     while run is None:
-        run = _by_decimals(candidates, best, eta, drawn, bits, digits)
-        bits, drawn, digits = bits + 64, drawn << 64 | secrets.randbits(64), digits * 2
-        if digits > 10**5:  # a draw within 10^-50000 of a boundary does not happen
+        run = _by_integers(candidates, best, eta, drawn, bits)
+        bits, drawn = bits + 64, drawn << 64 | secrets.randbits(64)
+        if bits > MOST_BITS:
             raise InternalError("a weighted choice could not be decided; please report this")
     return run, secrets.randbelow(int(candidates.members[run]))
 
@@ -190,73 +189,44 @@ def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> i
     above = sums[run] / sums[-1] if run < len(sums) - 1 else 2.0
     # The run's share of [0, 1] is from `below` to `above`. Example: weights 3, 1, 4 give 0 to .375,
     # .375 to .5 and .5 to 1. A uniform number of .4 is in the second share, with .025 to spare on its
-    # left; one of .375 + 1e-13 is closer to a boundary than the sums are exact, so decimals decide.
+    # left; one of .375 + 1e-13 is closer to a boundary than the sums are exact, so whole numbers decide.
     # The first share has no boundary on its left and the last none on its right: there -1 and 2
     # stand, which no uniform number comes near.
     return run if below + slack < uniform and uniform + slack < above else None
 
 
-def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bits: int, digits: int) -> int | None:
-    """Does the same with enclosures from correctly rounded decimals.
+def _by_integers(candidates: Weighted, best: int, eta: Fraction, drawn: int, bits: int) -> int | None:
+    """Finds the run that the uniform number in [drawn, drawn + 1) / 2^bits falls into.
 
-    None where ``digits`` or ``bits`` do not suffice.
+    None where so many bits do not suffice.
     """
-    with decimal.localcontext() as context:
-        context.prec, context.Emin, context.Emax = digits, decimal.MIN_EMIN, decimal.MAX_EMAX
-        return _share_of_decimals(*_enclosed(candidates, best, eta, digits), drawn, bits, digits)
+    low, high = _enclosed(candidates, best, eta, 2 * bits)
+    total_low, total_high, sum_low, sum_high = sum(low), sum(high), 0, 0
+    last = max(run for run, at_most in enumerate(high) if at_most)
+    for run, (at_least, at_most) in enumerate(zip(low, high, strict=True)):
+        # The run's share of [0, 1) begins at sum_high / total_low or before. It ends at sum_low / total_high
+        # or after, and the last share at 1.
+        has_begun = sum_high * 2**bits <= drawn * total_low
+        sum_low, sum_high = sum_low + at_least, sum_high + at_most
+        ends_behind = run == last or (drawn + 1) * total_high <= sum_low * 2**bits
+        if at_most and has_begun and ends_behind:
+            return run
+    return None
 
 
-def _enclosed(candidates: Weighted, best: int, eta: Fraction, digits: int) -> tuple[list[Decimal], list[Decimal]]:
-    """Bounds on the weight of each run, from below and from above."""
-    slack = Decimal(10) ** (8 - digits)
+def _enclosed(candidates: Weighted, best: int, eta: Fraction, bits: int) -> tuple[list[int], list[int]]:
+    """Bounds on 2^bits times the weight of each run, from below and from above; 0 for a run without members."""
     low, high = [], []
-    powers: dict[int, tuple[Decimal, Decimal]] = {}
+    powers: dict[int, tuple[int, int]] = {}
     for score, members, mass in zip(
         candidates.scores.tolist(), candidates.members.tolist(), candidates.mass.tolist(), strict=True
     ):
-        exponent = eta * (best - score)
         if score not in powers:
-            if exponent > 10**6:
-                powers[score] = Decimal(0), Decimal(-(10**6)).exp()
-            else:  # |exponent| <= 10^6 < 10^7: its rounding changes the power by less than 10^(7 - digits)
-                power = (-Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
-                powers[score] = power * (1 - slack), power * (1 + slack)
-        low.append(powers[score][0] * members / mass)
-        high.append(powers[score][1] * members / mass)
+            exponent = eta * (best - score)
+            powers[score] = exponential(exponent, bits) if exponent > 0 else (2**bits, 2**bits)
+        low.append(powers[score][0] * members // mass)
+        high.append(-(-powers[score][1] * members // mass))
     return low, high
-
-
-def _share_of_decimals(
-    low: Sequence[Decimal], high: Sequence[Decimal], drawn: int, bits: int, digits: int
-) -> int | None:
-    """Finds whose share of a total the number in [drawn, drawn + 1) / 2^bits falls into.
-
-    None where ``digits`` or ``bits`` do not suffice.
-
-    Args:
-        low: Lower bounds on weights.
-        high: Upper bounds; 0 for no weight.
-        drawn: The number.
-        bits: Its bits.
-        digits: With so many the bounds were made.
-    """
-    total_low, total_high = sum(low), sum(high)
-    uniform_low, uniform_high = Decimal(drawn) / Decimal(2**bits), Decimal(drawn + 1) / Decimal(2**bits)
-    inner = len(low) * Decimal(10) ** (8 - digits)
-    # `below` is not less than where the run's share begins, and `above` not more than where it
-    # ends: a uniform number that is known to lie between the two lies in the share.
-    below = Decimal(-1)  # the upper bound on where the run begins
-    sum_low = sum_high = Decimal(0)
-    last = max(run for run, at_most in enumerate(high) if at_most)
-    for run, (at_least, at_most) in enumerate(zip(low, high, strict=True)):
-        if not at_most:
-            continue
-        sum_low, sum_high = sum_low + at_least, sum_high + at_most
-        above = Decimal(2) if run == last else sum_low / total_high - inner
-        if below < uniform_low and uniform_high < above:
-            return run
-        below = sum_high / total_low + inner
-    return None
 
 
 def scale_of(sensitivity: int, epsilon: Fraction) -> float:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import decimal
 import math
 import secrets
 from fractions import Fraction
@@ -142,14 +141,14 @@ def test_weighted_choices_follow_the_exponential_mechanism(one: Weighted) -> Non
 
 @pytest.mark.parametrize("one", WEIGHTED, ids=range(len(WEIGHTED)))
 def test_the_slow_path_agrees_with_the_fast_one(one: Weighted) -> None:
-    """On the same uniform draws decimals and doubles give the same run, wherever doubles can tell."""
+    """On the same uniform draws whole numbers and doubles give the same run, wherever doubles can tell."""
     best = int(one.scores[one.members > 0].max())
     for eta in (Fraction(1, 3), Fraction(7, 2)):
         decided = 0
         for _ in range(400):
             drawn = secrets.randbits(64)
             fast = pinq.curator.mechanisms._by_doubles(one, best, eta, drawn)
-            slow = pinq.curator.mechanisms._by_decimals(one, best, eta, drawn, 64, 50)
+            slow = pinq.curator.mechanisms._by_integers(one, best, eta, drawn, 64)
             assert slow is not None
             assert fast in (None, slow)
             decided += fast is not None
@@ -169,13 +168,15 @@ def test_a_draw_next_to_a_boundary_is_decided_exactly() -> None:
     one, half = weighted([0, 0], [1, 1], [1, 1]), 2**63
     for drawn in (half - 1, half):
         assert pinq.curator.mechanisms._by_doubles(one, 0, Fraction(1), drawn) is None
-    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) - 2**66, 128, 50) == 0
-    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) + 2**66, 128, 50) == 1
-    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), half << 64, 128, 50) is None
+    assert pinq.curator.mechanisms._by_integers(one, 0, Fraction(1), (half << 64) - 2**66, 128) == 0
+    assert pinq.curator.mechanisms._by_integers(one, 0, Fraction(1), (half << 64) + 2**66, 128) == 1
+    assert pinq.curator.mechanisms._by_integers(one, 0, Fraction(1), half << 64, 128) == 1
+    thirds = weighted([0, 0, 0], [1, 1, 1], [1, 1, 1])  # no draw of so many bits begins where the first one ends
+    assert pinq.curator.mechanisms._by_integers(thirds, 0, Fraction(1), 2**128 // 3, 128) is None
 
 
 def test_the_doubles_never_err() -> None:
-    """Against enclosures of 60 digits: wherever doubles give a run, they give the right one, on weights of all sizes."""
+    """Against enclosures of 128 bits: wherever doubles give a run, they give the right one, on weights of all sizes."""
     random = np.random.default_rng(9)
     for _ in range(60):
         runs = int(random.integers(1, 40))
@@ -189,14 +190,4 @@ def test_the_doubles_never_err() -> None:
         for _ in range(10):
             drawn = secrets.randbits(64)
             fast = pinq.curator.mechanisms._by_doubles(one, best, eta, drawn)
-            assert fast in (None, pinq.curator.mechanisms._by_decimals(one, best, eta, drawn, 64, 60))
-
-
-def test_decimal_settings_of_the_caller_do_not_matter() -> None:
-    """The slow path brings its own precision; a caller's decimal context neither helps nor harms it."""
-    one = WEIGHTED[1]
-    with decimal.localcontext() as context:
-        context.prec = 3
-        drawn = [secrets.randbits(64) for _ in range(100)]
-        rough = [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
-    assert rough == [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
+            assert fast in (None, pinq.curator.mechanisms._by_integers(one, best, eta, drawn, 64))
