@@ -461,15 +461,11 @@ def _label(name: str) -> str:
 
 
 def _confirm(file: Path, items: list[Waiting], draft: Draft, why: str) -> None:
-    """Confirms what waits: what was changed in its field one by one, then all that stands as it was."""
+    """Confirms what waits as its fields have it, all of it or nothing."""
     if not items:
         raise PolicyError("Tick what is to be confirmed.")
-    because, kept = draft.said(why) or "", [item.name for item in items if draft[item.name] == item.value]
-    for item in items:
-        if item.name not in kept:
-            policy_file.confirm(file, [item.name], because, str(draft[item.name]))
-    if kept:
-        policy_file.confirm(file, kept, because)
+    changed = {item.name: str(draft[item.name]) for item in items if draft[item.name] != item.value}
+    policy_file.confirm(file, [item.name for item in items], draft.said(why) or "", changed)
 
 
 def _set_unit(file: Path, draft: Draft) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -231,14 +231,16 @@ def waiting(path: str | os.PathLike[str]) -> list[Waiting]:
     return listed
 
 
-def confirm(path: str | os.PathLike[str], names: Sequence[str], because: str, value: str | None = None) -> list[str]:
+def confirm(
+    path: str | os.PathLike[str], names: Sequence[str], because: str, value: str | Mapping[str, str] | None = None
+) -> list[str]:
     """Confirms values that wait for review, or replaces one, and keeps the reason.
 
     Args:
         path: The policy file.
         names: What is confirmed: ``columns.age.upper``, or ``columns.age`` for all of a column.
         because: Where it is publicly known from.
-        value: What to put in the place of the one value that is named, as YAML.
+        value: What to put in the place of the one value that is named, as YAML; or of several, by name.
 
     Returns:
         All names that were confirmed.
@@ -256,11 +258,11 @@ def confirm(path: str | os.PathLike[str], names: Sequence[str], because: str, va
             raise PolicyError(
                 f"Nothing called {wanted!r} waits for review; waiting: {first_of(known, 8) or 'nothing'}."
             )
-    if value is not None and len(chosen) != 1:
+    if isinstance(value, str) and len(chosen) != 1:
         raise PolicyError("A value is put in the place of one that waits; name that one.")
-    edits = list(_crossed_out(root, chosen))
-    if value is not None and (pair := _pair(_holder(root, chosen[0]), _field(chosen[0]))) is not None:
-        edits.append(_put(pair, value))
+    values = {chosen[0]: value} if isinstance(value, str) else value or {}
+    pairs = [(_pair(_holder(root, name), _field(name)), new) for name, new in values.items()]
+    edits = [*_crossed_out(root, chosen), *(_put(pair, new) for pair, new in pairs if pair is not None)]
     replace_policy(file, _with_reasons(text, root, edits, policy, chosen, because))
     return chosen
 

@@ -9,7 +9,7 @@ import pytest
 
 from pinq.errors import PolicyError
 from pinq.provider.check import Example, Groups, examples, groups, raw_columns
-from pinq.provider.policy_file import change, leave_out, load_policy, waiting
+from pinq.provider.policy_file import change, confirm, leave_out, load_policy, waiting
 
 POLICY = """\
 # kept
@@ -57,6 +57,19 @@ def test_groups_count_the_rows_of_a_person(policy: Path) -> None:
     assert groups(policy, "who") == Groups(2, 2, ((2, 1), (1, 1)))
     with pytest.raises(PolicyError, match="no column 'whom'"):
         groups(policy, "whom")
+
+
+def test_several_values_are_confirmed_at_once_or_none_is(policy: Path) -> None:
+    """One that cannot be leaves the file as it was, so that the same names can be confirmed again."""
+    policy.write_text(before := POLICY.replace("unreviewed: [upper]", "unreviewed: [upper, step]"))
+    names = ["columns.cost.upper", "columns.cost.step"]
+    with pytest.raises(PolicyError, match="upper"):
+        confirm(policy, names, "a form", {names[0]: "-1", names[1]: "2"})
+    assert policy.read_text() == before
+    assert confirm(policy, names, "a form", {names[0]: "20", names[1]: "2"}) == names
+    column = load_policy(policy).columns["cost"]
+    assert (column.type, column.upper, column.step) == ("numeric", 20, 2)
+    assert waiting(policy) == []
 
 
 def test_a_key_is_changed_in_its_place(policy: Path) -> None:
