@@ -104,6 +104,7 @@ def options(study: Study[E]) -> argparse.ArgumentParser:
         metavar="NAME",
         help="measure algorithms of these experiments anew whose name holds one of these, say after a change",
     )
+    add("--only", nargs="+", default=[""], metavar="NAME", help="only algorithms whose name holds one of these")
     add("--report", action="store_true", help="measure nothing; write tables and pictures of what there is")
     return parser  # fmt: skip
 
@@ -184,7 +185,7 @@ def _measure(store: Store, experiments: Sequence[Experiment], asked: argparse.Na
 
     side = threading.Thread(target=beside or _nothing, args=(store, experiments, runs, keep, late), daemon=True)
     side.start()
-    tasks = missing(store, experiments, runs)
+    tasks = missing(store, experiments, runs, asked.only)
     measure([task for task in tasks if not task.experiment.alone], keep, processes=asked.processes, late=late)
     side.join()
     measure([task for task in tasks if task.experiment.alone], keep, processes=1, late=late)

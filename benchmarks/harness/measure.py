@@ -74,8 +74,10 @@ def accuracies(values: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return {name: {"accuracy": value} for name, value in values.items()}
 
 
-def missing(store: Store, experiments: Iterable[Experiment], runs: int | None = None) -> list[Task]:
-    """Returns what is not in the store yet.
+def missing(
+    store: Store, experiments: Iterable[Experiment], runs: int | None = None, only: Sequence[str] = ("",)
+) -> list[Task]:
+    """Returns what is not in the store yet, of learners whose name holds one of ``only``.
 
     First runs come first, so that whenever one stops all settings have as many: of two experiments
     of 10 and 100 runs, run 1 of the former stands beside run 10 of the latter.
@@ -84,7 +86,8 @@ def missing(store: Store, experiments: Iterable[Experiment], runs: int | None = 
     for experiment in experiments:
         for run in range(min(experiment.runs, runs or experiment.runs)):
             for x in experiment.xs:
-                keys = {name: (experiment.key, name, float(x), run) for name in experiment.learners}
+                names = [name for name in experiment.learners if any(text in name for text in only)]
+                keys = {name: (experiment.key, name, float(x), run) for name in names}
                 learners = tuple(name for name, key in keys.items() if key not in store.done)
                 if learners:
                     tasks.append(Task(experiment, x, run, learners))

@@ -46,17 +46,25 @@ def commit_of() -> str:
 def write_origins(cells: pd.DataFrame, folder: Path, keys: Sequence[str] = ()) -> None:
     """Writes which origins the cells of each experiment have, most cells first.
 
-    Experiments without cells keep their lines. One of ``keys`` with a table and no line gets the commit of its table.
+    Lines stay that are published of experiments, or of some of their algorithms, without cells. One of ``keys``
+    with a table and no line gets the commit of its table.
     """
     table = cells.groupby(["figure", "origin"]).size().rename("cells").reset_index()
-    if (folder / ORIGINS).exists():
-        published = pd.read_csv(folder / ORIGINS)
-        table = pd.concat([table, published[~published["figure"].isin(table["figure"])]])
-    older = [key for key in keys if key not in set(table["figure"]) and (folder / f"{key}.csv").exists()]
-    lines = [(key, _at_most([folder / f"{key}.csv"]), 0) for key in older]
-    table = pd.concat([table, pd.DataFrame(lines, columns=table.columns)])
+    whole = [key for key, own in cells.groupby("figure") if _algorithms(folder, key) <= set(own["algorithm"])]
+    published = pd.read_csv(folder / ORIGINS) if (folder / ORIGINS).exists() else table.iloc[:0]
+    known = {*whole, *published["figure"]}
+    older = [key for key in keys if key not in known and (folder / f"{key}.csv").exists()]
+    undated = pd.DataFrame([(key, _at_most([folder / f"{key}.csv"]), 0) for key in older], columns=table.columns)
+    table = pd.concat([table, published[~published["figure"].isin(whole)], undated])
+    table = table.drop_duplicates(["figure", "origin"])
     table = table.sort_values(["figure", "cells"], ascending=[True, False])
     table.to_csv(folder / ORIGINS, index=False, lineterminator="\n")
+
+
+def _algorithms(folder: Path, key: object) -> set[str]:
+    """Returns the algorithms of a figure's table, none where it has no table of its own."""
+    path = folder / f"{key}.csv"
+    return set(pd.read_csv(path)["algorithm"]) if path.exists() else set()
 
 
 def moved(results: Path = RESULTS) -> list[list[str]]:

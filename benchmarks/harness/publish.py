@@ -2,8 +2,8 @@
 """Where results go: to what is committed if they are of at least as many runs, else below build.
 
 So a short run spoils nothing. A table of results is a CSV with a column ``n``, the number of runs.
-The columns left of it name a measurement; those right of it are what came out. A figure with a table
-of its own, ``KEY.csv``, takes its place alone; the others of its study stay as they are published.
+The columns left of it name a measurement; those right of it are what came out. An algorithm of a
+figure with a table of its own, ``KEY.csv``, takes its place alone; the others stay as they are published.
 """
 
 from __future__ import annotations
@@ -55,18 +55,19 @@ def publish(write: Callable[[Path], Written], committed: Path, spare: Path) -> t
 
 
 def without_short(cells: pd.DataFrame, committed: Path) -> pd.DataFrame:
-    """Returns cells without the figures that have a table of more runs among what is committed; names those."""
-    short = []
-    for key, own in cells.groupby("figure"):
-        if not (committed / f"{key}.csv").exists():
-            continue
-        theirs = pd.read_csv(committed / f"{key}.csv").set_index(["algorithm", "x"])[RUNS]
-        ours = own.groupby(["algorithm", "x"]).size().reindex(theirs.index, fill_value=0)
-        if (ours < theirs).any():
-            short.append(key)
+    """Returns cells without the algorithms of which a figure's committed table has more runs; names those."""
+    kept, short = [], []
+    for (key, name), own in cells.groupby(["figure", "algorithm"]):
+        path = committed / f"{key}.csv"
+        theirs = pd.read_csv(path) if path.exists() else pd.DataFrame({"algorithm": [], "x": [], RUNS: []})
+        before = theirs[theirs["algorithm"] == name].set_index("x")[RUNS]
+        if (own.groupby("x").size().reindex(before.index, fill_value=0) < before).any():
+            short.append(f"{key} {name}")
+        else:
+            kept.append(own)
     if short:
-        print(f"More runs are published of {', '.join(map(str, short))}, which stay as they are.", file=sys.stderr)
-    return cells[~cells["figure"].isin(short)]
+        print(f"More runs are published of {'; '.join(short)}. They stay as they are.", file=sys.stderr)
+    return pd.concat([cells.iloc[:0], *kept])
 
 
 def shortfall(measured: Path, committed: Path) -> list[str]:

@@ -29,10 +29,13 @@ def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
 
 
 def measured_or_published(cells: pd.DataFrame, order: Sequence[str], published: Path) -> pd.DataFrame:
-    """Returns the summary of a figure's cells; without cells the published table, empty where there is none."""
-    if cells.empty:
-        return pd.read_csv(published) if published.exists() else pd.DataFrame()
-    return summary(cells, order)
+    """Returns the summary of a figure's cells; algorithms without cells have the lines of the published table."""
+    table = summary(cells, order)
+    if published.exists():
+        before = pd.read_csv(published).rename(columns={"error": "mean"})
+        table = pd.concat([table, before[~before["algorithm"].isin(table["algorithm"])]])
+    ranks = {name: rank for rank, name in enumerate([*order, *sorted(set(table["algorithm"]) - set(order))])}
+    return table.sort_values("algorithm", key=lambda names: names.map(ranks), kind="stable").reset_index(drop=True)
 
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

@@ -274,23 +274,36 @@ def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None
     assert shortfall(tmp_path / "mine", tmp_path / "theirs") == ["Max 0.5 in fig2.csv, 0 of 3"]
 
 
-def test_a_figure_that_was_measured_again_takes_its_place_alone(tmp_path: Path) -> None:
+def test_an_algorithm_that_was_measured_again_takes_its_place_alone(tmp_path: Path) -> None:
     """What was not measured now stays as it is published, and so does what has fewer runs now; each says of what code."""
-    figures = [replace(FIGURES[key], sizes=(100,), learners={"Max": None}) for key in ("fig3", "fig4")]
-    both = pd.DataFrame([CELL._replace(figure=key, run=run) for key in ("fig3", "fig4") for run in (0, 1)])
-    write(figures, both, tmp_path)
-    write_origins(both.assign(origin="0123456789ab"), tmp_path)
+    figures = [replace(FIGURES[key], sizes=(100,), learners={"Max": None, "best": None}) for key in ("fig3", "fig4")]
+    first = [
+        CELL._replace(figure=key, algorithm=name, run=run)
+        for key in ("fig3", "fig4")
+        for name in ("Max", "best")
+        for run in (0, 1)
+    ]
+    write(figures, pd.DataFrame(first), tmp_path)
+    write_origins(pd.DataFrame(first).assign(origin="0123456789ab"), tmp_path)
     page = (tmp_path / "README.md").read_text()
-    again = pd.DataFrame([CELL, *(CELL._replace(figure="fig4", run=run, value=1.0) for run in range(3))])
+    few = CELL._replace(algorithm="best")
+    again = pd.DataFrame([few, *(CELL._replace(figure="fig4", run=run, value=1.0) for run in range(3))])
     kept = without_short(again.assign(origin="ba9876543210"), tmp_path)
-    assert set(kept["figure"]) == {"fig4"}
+    assert set(zip(kept["figure"], kept["algorithm"], strict=True)) == {("fig4", "Max")}
     write(figures, kept, tmp_path)
     write_origins(kept, tmp_path)
-    assert pd.read_csv(tmp_path / "fig3.csv")["n"].tolist() == [2]
-    assert pd.read_csv(tmp_path / "fig4.csv")[["n", "mean"]].values.tolist() == [[3, 1.0]]
+    assert pd.read_csv(tmp_path / "fig3.csv")["n"].tolist() == [2, 2]
+    assert pd.read_csv(tmp_path / "fig4.csv")[["algorithm", "n", "mean"]].values.tolist() == [
+        ["Max", 3, 1.0],
+        ["best", 2, 0.5],
+    ]
     cut = "### Figure 4"
     assert (tmp_path / "README.md").read_text().split(cut)[0] == page.split(cut)[0]
-    assert (tmp_path / ORIGINS).read_text().splitlines()[1:] == ["fig3,0123456789ab,2", "fig4,ba9876543210,3"]
+    assert (tmp_path / ORIGINS).read_text().splitlines()[1:] == [
+        "fig3,0123456789ab,4",
+        "fig4,0123456789ab,4",
+        "fig4,ba9876543210,3",
+    ]
 
 
 OF_ONE_RUN = ("growth.csv", "mapped.csv", "table-6.csv", "wire.csv", "runs.csv")  # times, bytes, a line for each run
