@@ -21,6 +21,7 @@ STYLES: dict[str, Look] = {
     "DiPriMe, best, 3 trees": {"color": "#76b7b2", "marker": "o"},
     "DiPriMe, best, all rows": {"color": "#76b7b2", "marker": "o"},
     "DiPriMe, paper": {"color": "#f28e2b", "marker": "s"},
+    "DiPriMe, paper, all rows": {"color": "#9c4f00", "marker": "s"},
     "DiPriMe, paper, absolute error": {"color": "#edc948", "marker": "s"},
     "DiPriMe, paper, epsilon 0.5": {"color": "#ffbe7d", "marker": "s"},
     "DiPriMe, paper, epsilon 2": {"color": "#f28e2b", "marker": "s"},
