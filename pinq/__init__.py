@@ -2,7 +2,7 @@
 """A budgeted, differentially private handle on a table that may not be handed out.
 
 The provider writes a policy and grants a budget (the ``pinq`` command); the analyst opens a handle
-and asks through five verbs. Names load when they are first used, so the analyst's side needs
+and sends queries by five methods. Names load when they are first used, so the analyst's side needs
 neither an engine nor a noise library.
 """
 

@@ -24,13 +24,13 @@ QueryError is found before and is not logged.
 Type, text and attributes of an error depend on the policy, the request and the ledger, never on
 rows. Each class has a stable ``code`` that programs may compare.
 
-"Nothing was spent." is no text that anybody types: it is what an error says whose ``charged`` is 0,
-and only who knows sets that, the curator by its ledger, a handle before it sends anything, a fit by
-the budget. Whoever does not know leaves it None.
+The text "Nothing was spent." appears if the error's ``charged`` is 0. Only code that knows the
+charge sets it: the curator by its ledger, a handle before it sends anything, a fit by the budget.
+Other code leaves it None.
 
-What an error says of a parameter are facts too: its name in Python, what is wrong, what is allowed.
-``str(error)`` puts them into Python's words, ``error.worded(names)`` into those of another face:
-the command line calls ``epsilon`` --epsilon. So no face edits a text.
+An error has the facts about a parameter: its Python name, the fault, the allowed values.
+``str(error)`` uses Python's names, and ``error.worded(names)`` those of another interface: the
+command line calls ``epsilon`` --epsilon. So no interface edits a text.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the provider's side and an implementation of secure computation know of each other.
+"""The interface between the provider's side and an implementation of secure computation.
 
 ``pinq secure`` checks a policy, reads the rows and charges the ledger; the implementation knows
 sessions, secret sharing and networks. It registers itself as the entry point ``computation`` of the

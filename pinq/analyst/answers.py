@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Noisy numbers and arrays that carry their ``epsilon``, ``scale`` and ``interval(0.95)``.
 
-``to_frame()`` writes all of that as a table: a row for each part, a column for each spec that made
-it. What is computed from them (a sum of two, a slice) is a plain number or array: its noise is no
-longer that of one release.
+``to_frame()`` writes them as a table: a row for each part, a column for each spec. The result of a
+computation with answers (a sum of two, a slice) is a plain number or array, because its noise is
+not that of one release.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A handle on a dataset behind a server: the same face, over HTTPS.
+"""A handle on a dataset behind a server: the same methods, over HTTPS.
 
-Every request has an id. The server answers an id once and charges it once, so whatever goes wrong
-on the way, the client simply sends the same bytes again.
+Every request has an id. The server answers an id once and charges it once. So the client sends the
+same bytes again after any failure of the network.
 
-Order: signing in at the house's identity provider, in a browser of any machine (RFC 8628, device
-flow); the handle. The ID token of a sign-in goes with each request in the place of a token of ours, and
-is renewed when it no longer counts. Tokens are in memory alone.
+Order: the sign-in at the organisation's identity provider, in a browser of any machine (RFC 8628,
+device flow); the handle. Each request carries the ID token of the sign-in instead of a token of a
+grant. The client renews it when it expires, and keeps tokens in memory only.
 """
 
 from __future__ import annotations

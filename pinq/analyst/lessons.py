@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Lesson``: the error for what a data frame does and a handle does not, with the line to write.
+"""``Lesson``: the error for a method that data frames have and handles lack, with the line to write.
 
-Whoever writes ``h.groupby("sex")`` out of habit reads what to write instead, with columns of the
-table at hand. A lesson follows from the schema and from the name that was asked for, so it tells
-nothing about rows.
+An analyst who writes ``h.groupby("sex")`` out of habit reads the line to write instead, with
+columns of the same table. A lesson follows from the schema and the name of the method, so it
+reveals nothing about rows.
 """
 
 from __future__ import annotations

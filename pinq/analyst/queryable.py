@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analyst's face: five verbs on one part (``PrivateQueryable``) or many (``Parts``).
+"""The analyst's handles: five query methods on one part (``PrivateQueryable``) or many (``Parts``).
 
 It holds no data and no secrets. Every call is one request, one pass and one charge, over however
 many parts. ``Verbs`` has the four verbs and the preview that one part and many share; the fifth
 verb, partition, makes many of one.
 
-Order: the verbs, one part, many parts; then the same handle, whose answers are found again (``reusing``)
-or noted (``recording``). A verb with ``reuse=True`` finds the last answer to the same question. A fit
-asks many questions; it may ask one of them twice and wants two answers, each with noise of its own,
-the same two when all is asked again. So each question gets an id that follows from what it is and how
-often it was asked before: sha256 of ``reuse``, its identity (the digest of schema and question that
-the ledger logs) and that number. The ledger answers an id that it has charged as it did the first time.
+Order: the verbs, one part, many parts; then the same handle, whose answers are found again
+(``reusing``) or noted (``recording``). A method with ``reuse=True`` finds the last answer to the
+same query. A fit may send a query twice, and needs two answers with separate noise; a repeated fit
+needs the same two answers. So each query gets an id from its content and the number of its earlier
+occurrences: sha256 of ``reuse``, its identity (the digest of schema and query in the ledger) and
+this number. The ledger gives an id that it has charged the same answer again.
 """
 
 from __future__ import annotations

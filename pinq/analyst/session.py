@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Session`` is what stands behind a handle: a curator in this process, or one behind a server.
 
-``Through`` stands before another session, for those that ask its questions in a way of their own.
+``Through`` wraps another session and changes the way in which its queries are sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bearer tokens: made and digested on the provider's side, found on the analyst's.
 
-A token is 256 random bits, so its plain SHA-256 is all that the ledger needs to keep: there is
-nothing to guess from it.
+A token is 256 random bits. The ledger stores its plain SHA-256 only, from which nobody can guess
+the token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that ask, as an analyst would: ``pinq query``, ``table``, ``sql`` and ``mcp``.
+"""The commands of an analyst: ``pinq query``, ``table``, ``sql`` and ``mcp``.
 
-``query`` is one question. Tables, statements and agents are the package ``miners``', which this side of the
-wall may not import: it is found as the package that is registered under that name.
+``query`` is one query. Tables, statements and agents belong to the package ``miners``, which the
+provider's side may not import; the command finds it as a registered package.
 """
 
 from __future__ import annotations

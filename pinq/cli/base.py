@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command of ``pinq`` shares: how options are declared, how errors are printed."""
+"""The common parts of all ``pinq`` commands: declarations of options, printing of errors."""
 
 from __future__ import annotations
 

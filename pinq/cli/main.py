@@ -2,8 +2,8 @@
 """The ``pinq`` command: parse, call, print. What it does is in ``pinq.provider``.
 
 Exit status: 0 done, 1 refused or not ready, 2 the command line is wrong. An error is one line on
-the standard error stream and never holds a row's value: what went wrong after a charge goes only to
-the file that ``PINQ_LOG`` names.
+the standard error stream and never contains a row's value. The cause of a failure after a charge
+goes only to the file that ``PINQ_LOG`` names.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
     validate ── rehearse ── charge ── tabulate ── noise ── persist ── answer
     (public) (made-up rows) (ledger)  (engine)  (mechanisms) (ledger)
 
-Only here do exact numbers and noise meet. Everything before the charge looks at the schema, the
-request and the ledger; after the charge nothing can be refused, and whatever goes wrong gives one
-error of one text (``EngineError``). So that nothing goes wrong that follows rows, the code that will
-read them runs on made-up ones before the charge (``Rehearsals``).
+Only here do exact numbers and noise meet. The steps before the charge read the schema, the request
+and the ledger only. After the charge nothing can be refused, and every failure gives one error with
+one text (``EngineError``). The code that will read rows runs on dummy rows before the charge
+(``Rehearsals``), so that no failure depends on rows.
 
 Privacy:
     Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each question is answered: one function each. ``_count`` is the shortest to read first.
+"""The answers to the queries, a function for each kind. ``_count`` is the shortest; read it first.
 
-``pinq/curator/work.py`` says what is prepared. A function looks at public facts alone: it refuses
-what cannot be asked, and says what to tabulate, how exact an answer will be, and how exact tables
-become a noisy release. The curator charges between the two.
+``pinq/curator/work.py`` describes the prepared query. A function reads public facts only. It
+refuses invalid queries, and returns the tables to count, the expected error, and the step from
+exact tables to a noisy release. The curator charges between preparation and counting.
 
 A sum is one of whole units: cell k of the grid counts as ``factor * k + offset`` units, the largest
 unit of which the numbers of all cells are whole multiples. A column from 10 to 100 in steps of 10 has
 cells of 14.5, 24.5, ...: 29, 49, ... units of 0.5.
 
-An average comes from two noisy bins: a row in cell k adds k to the bin U and G - k to the bin L, where
-G is the last cell. U / (U + L) says how far between the first cell and the last one the average lies.
-Cells are counted from the first one of the range to which the question clamps.
+An average comes from two noisy bins: a row in cell k adds k to the bin U and G - k to the bin L,
+where G is the last cell. U / (U + L) is the position of the average between the first and the last
+cell. Cells are numbered from the first cell of the range to which the query clamps.
 
 ``EnoughRows`` is charged once, however deep the tree. PrivTree's test (Zhang, Xiao & Xie 2016), of a
 whole tree of partitions at once: the tree is public by now, a part that is split stays split while its

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checked question reads of the data and releases, and what that costs in work, known before the charge.
+"""The tables and releases of a checked query, and their price in work, known before the charge.
 
 One request may ask a hundred thousand parts for tables of a thousand cells. It is one charge and
 one answer (``PreparedQuery``); but its exact tables are counted, used and forgotten slice by slice

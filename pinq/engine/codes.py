@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table as small unsigned integers: what encoding makes, and all that counting reads.
+"""A table as small unsigned integers: the result of encoding, and the only input of counting.
 
 It comes in blocks of rows. A block keeps each column's codes side by side, in the smallest type
 that holds them. Blocks are independent of each other: any thread or process may locate and count
 the rows of one.
 
 The codes of a large source are an Arrow file in the provider's state folder, which is mapped into
-memory: one batch for each block, and a last batch without rows that carries what the file says of
-itself. The file holds codes and nothing raw.
+memory: one batch for each block, and a last batch without rows that has the file's metadata. The
+file contains codes and no raw values.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     block, request ── count ──▶ Counts                 exact; counts of several blocks add up
     counts ── tables ──▶ one array for each table
 
-A level of a tree costs one pass over the rows, however many nodes it has. What it takes is bounded
-by the block, the request and its tables, never by what is in the rows.
+A level of a tree costs one pass over the rows, for any number of nodes. Its work is bounded by the
+block, the request and its tables, and does not depend on the contents of rows.
 
 Tables grow by blocks of rows: dense ones, occupied cells, and listings. Each tally takes rows that
 know their part (``add``), takes another tally of other rows in (``merge``), and gives the tables of

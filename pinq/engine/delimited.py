@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads delimited text (CSV, TSV), and sheets of workbooks, so that a line concerns its own row and no other.
+"""Reads delimited text (CSV, TSV) and sheets of workbooks, so that a line affects its own row only.
 
 A newline byte ends a line, always, also inside quotes; so no field holds a line break. A line is
 read by a rule that looks at this line, at the dialect and at the number of columns alone:

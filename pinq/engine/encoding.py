@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQL that takes a raw row to small unsigned integers, the same in any batch and process.
+"""The SQL that encodes a raw row as small unsigned integers, equally in any batch and process.
 
 Privacy:
     Each row is encoded by itself (clamp, grid cell, place in the declared list) or left out: a

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How SQL reads numbers and dates, whatever type the source gives them.
+"""The reading of numbers and dates in SQL, from any type of the source.
 
-Texts spell numbers as declared, or, for who proposes a policy, as reads more of them.
+Texts have numbers in the declared form. The proposal of a policy tries the form that reads most of
+them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an engine is opened: a policy's source is read piece by piece, and only codes are kept.
+"""The opening of an engine: it reads a policy's source piece by piece, and keeps only codes.
 
-The codes of a large source are kept in the provider's state folder. Each of the source's files has a
-fingerprint of its content, of what the policy declares, of the salt and of the encoder: it says
-whether the codes that are kept of it are what encoding would make. So of a source that grew by
-files, only these are read, unless its privacy unit is more than a row. A file of codes is written
-under a name that nobody else has, readable by its owner alone, and renamed when it is whole.
+The codes of a large source are kept in the provider's state folder. Each file of the source has a
+fingerprint of its content, the policy's declarations, the salt and the encoder. It shows whether
+the stored codes are still those that encoding would make. So if a source grows by files, only the
+new files are read, unless its privacy unit is more than a row. A file of codes is written under a
+unique name, readable by its owner only, and renamed when it is complete.
 
 Privacy:
     A file's rows are encoded by themselves, so their codes may come from an earlier opening. Of

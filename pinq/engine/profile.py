@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a raw column holds, exactly: for the provider who proposes a policy, and for nobody else."""
+"""The exact contents of a raw column, only for the provider who proposes a policy."""
 
 from __future__ import annotations
 

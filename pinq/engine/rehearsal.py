@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts made-up rows, so that a question runs once, whole, before it is charged and the data is touched.
+"""Counts dummy rows, so that a query runs once, as a whole, before it is charged and before data is read.
 
-The counting is that of the data: the same compiled request, taken through pickling as Spark's workers
-get it, and the same kernel. So a request on which counting or releasing fails shows it here, where
-an error tells of no row.
+The counting is the same as for the data: the same compiled request, pickled as for Spark's workers,
+and the same kernel. So a request whose counting or release fails, fails here, where an error
+reveals nothing about rows.
 """
 
 from __future__ import annotations

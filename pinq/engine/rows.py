@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a block on their way to their parts: where each is, its places along any axis, and what is added up of it.
+"""The parts of the rows of a block, their positions along any axis, and the numbers that they add.
 
-The paths down to a request's parts are plain arrays: what a row is looked up in, level by level. A
-collection of parts is a tree of partitions. Its nodes are numbered level by level, and a level is
-a few arrays that take a row from its node to that node's child::
+The paths down to a request's parts are plain arrays, in which rows are looked up level by level. A
+collection of parts is a tree of partitions. Its nodes are numbered level by level, and a level is a
+few arrays that take a row from its node to that node's child::
 
     the whole table ── sex ─┬─ 0: Female ── age < 30, ... ─┬─ 0
                             │                              └─ 1

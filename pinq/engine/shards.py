@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random disjoint shards: a keyed coin for each row, steady across sessions.
+"""Random disjoint shards: a keyed draw for each row, equal in all sessions.
 
 Privacy:
     A row's coin is a keyed hash of its codes and of its number among equal rows. Adding a row adds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine is asked for and gives back; the curator knows no more of one."""
+"""The requests to an engine and its answers; the curator knows nothing else of an engine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What answered queries cost in all: composition over the tree of partitions. Pure.
+"""The total cost of answered queries: composition over the tree of partitions. Pure.
 
-The cost of a part is what was asked of it directly, plus, for each distinct partition of it, what
-was asked of all its parts alike and the largest cost among them::
+The cost of a part is the cost of its direct queries. For each of its distinct partitions, the
+queries of all parts alike and the largest cost of a part add to it::
 
     cost(part) = direct(part) + Σ over its partitions P of ( alike(P) + max over parts p of P of cost(p) )
 
@@ -13,10 +13,10 @@ Privacy:
     paths down; an answer at a part without the row has the same law on both tables. By induction
     from the leaves those queries cost at most cost(part) at each part of the path. "Asked of all
     parts alike" adds the same to each of them, hence to their maximum. Only the set of answered
-    queries matters, so interleaving does not (privacy.md 1.3).
-    All analysts together: their joint transcript is cost-DP for the cost of the union of their
-    trees, as the theorem does not care who asked, and that is at most the sum of their costs (a
-    row's queries are those of each analyst's tree), so a cap on either holds.
+    queries matters, so interleaving does not (privacy.md 1.3). All analysts together: their joint
+    transcript is cost-DP for the cost of the union of their trees, because the theorem does not
+    depend on the analyst, and that is at most the sum of their costs (a row's queries are those of
+    each analyst's tree), so a cap on either holds.
     Exact: integers (nano-epsilons). Held by: tests/property/test_composition.py, against the
     recursion written out.
 

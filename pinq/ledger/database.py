@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a ledger's log is kept: two tables, by one protocol in SQLite and in PostgreSQL.
+"""The storage of a ledger's log: two tables, by one protocol, in SQLite and in PostgreSQL.
 
 ``SQLite`` is at the end: durable at every commit, patient with other processes. ``postgresql.py`` has
 the other. Nothing here knows what an event means.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log holds: events, each with one record of what happened.
+"""The contents of the log: events, each with one record.
 
-A provider's acts come first, then what becomes of an analyst's request. What the records mean
-together is in ``state.py``. Five rules hold for all of them:
+A provider's acts come first, then the outcomes of an analyst's requests. ``state.py`` has the
+meaning of all records together. Five rules hold for all records:
 
 1. A record's meaning never changes; a new meaning is a new kind.
 2. A kind, or a field, that this version does not know stops the ledger from opening: to skip it might

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Odometer`` adds up what questions cost one party, as a ledger would.
+"""``Odometer`` adds up the costs of one party's queries, as a ledger would.
 
 A party of a secure computation is charged for each round. This odometer prices the questions of a
 round as that party's ledger would price them. Registered as ``odometer``;

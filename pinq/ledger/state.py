@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log means: grants, accounts and budgets, folded from its records one by one. Pure.
+"""The meaning of the log: grants, accounts and budgets, computed from its records one by one. Pure.
 
-There is no other state. Whatever is said of budgets (what a request costs, reports, the provider's
-page, metrics) is read off this one fold.
+There is no other state. Prices, reports, pages and metrics all read their budgets from this one
+state.
 """
 
 from __future__ import annotations

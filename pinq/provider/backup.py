@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backs a ledger up, and restores it, after saying which budget comes back with the past."""
+"""Backs up a ledger. Restores one, after a list of the budgets that come back."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``verify_certificate`` makes a model again from the answers that a ledger keeps.
+"""``verify_certificate`` computes a model again from the answers in a ledger.
 
 A fit is deterministic given its answers. So the stored miner is fitted once more, on a session that
 answers each question with what the ledger charged and answered under the certificate's ids: either

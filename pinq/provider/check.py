@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``check`` shows how a policy fits its source, before anything is granted on it.
 
-``advice`` notes what a policy that opens may not do as it was meant. At the end: what a provider looks at
-while reviewing, values as a policy reads them, and rows of a person. Raw values and exact numbers,
-for the provider's eyes only; nothing here is written or logged.
+``advice`` names declarations that probably do not have the intended effect. At the end: the values
+that a provider sees in a review, as the policy reads them, and the rows of a person. They are raw
+values and exact numbers, for the provider only; nothing here is written or logged.
 """
 
 from __future__ import annotations

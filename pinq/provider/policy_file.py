@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``load_policy`` reads a policy file, and explains what is wrong in the file's own words.
+"""``load_policy`` reads a policy file, and explains faults by the file's own words.
 
 Then what waits for review in it: listed, confirmed or replaced, each with the reason. The file is edited
 where it must be and stays as it is elsewhere, comments and all. Reasons stand in it under ``reviewed``,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pinq init`` guesses a policy from a table; what was read off the rows awaits review.
+"""``pinq init`` proposes a policy for a table; values that come from the rows await review.
 
 Order: which columns look as if they name persons, and so may be the privacy unit (the provider
 decides); the proposal as YAML, with comments that say where each value is from; the guess itself.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what comes in: kinds of values, texts of categories, the size of a request, spelling.
+"""Checks of input: kinds of values, texts of categories, the size of a request, spelling.
 
 ``require_bounded`` bounds the price of reading a request, before anything is known of it. A text of
 8 MB that is no request must not take more to refuse than one that is. Pydantic notes every item

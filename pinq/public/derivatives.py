@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derivatives of a public model's loss at each row: vectors of whole numbers to add up.
+"""Derivatives of a public model's loss at each row, as vectors of whole numbers for noisy sums.
 
-A model is a score of rows (``Points``); a row's vector says in which direction, and how far, its
-own score should move. ``noisy_sum`` adds the vectors up, in each part or each cell of some specs;
-the score ``Gradient`` of ``exp_mech`` chooses by their sums. With them a model is grown step by
-step (component-wise boosting), or all at once.
+A model is a score of rows (``Points``); a row's vector is the direction and the size of the best
+change of its score. ``noisy_sum`` adds the vectors up, in each part or each cell of some specs; the
+score ``Gradient`` of ``exp_mech`` chooses by their sums. With them a model is grown step by step
+(component-wise boosting), or all at once.
 
 Privacy:
     Adjacency: add or remove one row. A vector is a public function of its row, of whole numbers, of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Privacy losses as integers, one nano-epsilon being 1e-9, and how exact an answer is at a loss.
+"""Privacy losses as integers of nano-epsilons (1e-9), and the error of an answer at a loss.
 
 Binary floats make three charges of 0.1 more than a grant of 0.3. So a loss is read as the decimal
 number that the caller wrote, held as an integer count of nano-epsilons, and rounded *up*: a charge

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML that means what it looks like.
+"""YAML whose values are what they look like.
 
 PyYAML follows YAML 1.1, in which ``01070`` is the octal number 568, ``no`` is false, ``12:30`` is
 750 and a date is no text. A policy lists values as the source writes them. So here a whole number

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that may be absent: ``plugin`` loads what a package registered, ``optional`` what an extra has.
+"""Optional code: ``plugin`` loads the code that a package registered, ``optional`` the code of an extra.
 
-The provider's side and the miners may not import each other. What one needs of the other is an
-entry point:
+The provider's side and the miners may not import each other. Each reaches the other by entry
+points:
 
 - ``computation`` in the group ``pinq.secure``: a ``SecureComputation`` of
   ``pinq.secure_computation``, for the command ``pinq secure``

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and answers as they cross the wall: frozen, self-contained, JSON.
+"""Requests and answers between the two sides: frozen, self-contained, JSON.
 
 A request names parts by the specs that make them, never by anything of the other side's memory; the
 curator binds every spec to its own schema again, so a forged request is an invalid one.
@@ -8,7 +8,7 @@ A request asks its parts one of seven *questions*, each a frozen value with the 
 analyst writes five verbs. ``noisy_sum`` is two questions, told apart by what it adds up: a column,
 or derivatives. ``exp_mech`` is three, told apart by its score: a choice among candidates, a vote
 for a class (``ClassCount``), and how far down a tree its parts are large enough (``EnoughRows``).
-How a question is answered is the curator's affair (``pinq/curator/verbs.py``).
+The curator defines the answers (``pinq/curator/verbs.py``).
 
 A new question is a class here and an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and
 the file that prepares it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What everybody may know: columns with their domains, adjacency, privacy unit, row cap.
+"""The public facts: columns with their domains, adjacency, privacy unit, row cap.
 
 A schema keeps what was bound to it, within so many bytes: ``Kept`` is the one cache of schemas and engines.
 """

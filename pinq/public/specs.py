@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary that cuts a table. No data, no noise, no I/O.
+"""Specs: the groupings that split a table. No data, no noise, no I/O.
 
 A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``. Bound to a schema
 it is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md

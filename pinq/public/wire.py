@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What server and client agree on beside requests and answers: version, headers, errors.
+"""The protocol of server and client beside requests and answers: version, headers, errors.
 
-One table joins errors and HTTP statuses, one JSON shape carries every error, and the client makes
-the same error of it again.
+One table maps errors to HTTP statuses, and all errors have one JSON shape, from which the client
+raises the same error.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the cause of what failed inside goes, which may quote rows: a file, or nowhere."""
+"""The destination of the causes of inner failures, which may quote rows: a file, or none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask how fast: a queue and a rate for each token, a count of wrong tokens.
+"""The pace of requests: a queue and a rate for each token, and a count of wrong tokens.
 
 One event loop uses them, so there are no locks.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's log of requests: one JSON object a line.
 
-It names who asked which route and what became of it; never a value, a row or a token.
+It has the analyst, the route and the result of each request, and never a value, a row or a token.
 """
 
 from __future__ import annotations

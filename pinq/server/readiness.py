@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Readiness``: whether a server can answer now, and whether what it serves is what the disk says.
+"""``Readiness``: whether a server can answer now, and whether its data equal those on disk.
 
 Strangers learn two bits, without names; the log and the metrics, which only the provider sees, say
 which dataset it is and what is wrong. It costs the same whatever the rows are, and charges nothing.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the analyst's routes do: each is a function from an accepted visit and a body to JSON.
+"""The analyst's routes: functions from an accepted request and its body to JSON.
 
 Nothing here knows HTTP, or in which process it runs.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a person is, by an ID token of the house's identity provider (OpenID Connect).
+"""The identity of a person, by an ID token of the organisation's identity provider (OpenID Connect).
 
-A token counts that the provider signed with a key which it publishes now, for this server's client,
-and that has not expired. The person is what the claim of the policy says; a grant of that name, or
-of a group that the token names, opens the dataset. Tokens of ours go on as without it.
+A token is valid if the identity provider signed it with a published key, for this server's client,
+and it has not expired. The policy's claim names the person. A grant of this name, or of a group in
+the token, opens the dataset. Tokens of grants work as without sign-in.
 """
 
 from __future__ import annotations

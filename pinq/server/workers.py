@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Workers`` does what takes long in processes beside the server's own.
+"""``Workers`` runs long requests in separate processes.
 
-What takes long keeps Python's interpreter to itself, a call of C at a time: to read a request of
-megabytes takes a third of a second in which no other thread of its process moves. So the server
-hands such a request over as it came: bytes, and the function that knows what to do with them. A
-worker does there what a thread does here: it looks at the token in the ledger, prices, charges
-before it reads data, and answers.
+Long work holds Python's interpreter during each call of C: reading a request of megabytes takes a
+third of a second, in which no other thread of the process runs. So the server passes such a request
+on unread: its bytes, and the function for them. A worker does the same as a thread of the server:
+it checks the token in the ledger, prices, charges before it reads data, and answers.
 
 Each worker is an executor of one process. Beside the executor's queues it shares two numbers with
 the server (when its request ends, when it last showed life), and a pipe over which it asks whether

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``exp_mech`` scores candidates: plain splits and families, behind one protocol.
+"""The scoring of candidates of ``exp_mech``: plain splits and families, behind one protocol.
 
 ``selection.py`` is where to start: a list of candidates, the tables that they need, the noisy
 choice. Each candidate is scored by one class (``scorer.py``): a plain split, or a family of many

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each kind of candidate is scored: a plain split, every cut, every grouping, every crossing.
+"""The scorers of each kind of candidate: a plain split, every cut, every grouping, every cross.
 
 ``Frame`` has the tables that the candidates of a request share, ``Runs`` members of equal score. A plain
 split has one score for each part (``SplitScorer``); a family has many members:

@@ -4,7 +4,7 @@
 Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members
 (privacy.md 2.7). Lists of plain candidates, one ``AnyCross``, and one family of at most 4,096
 groupings or 256 cuts are chosen from by permute-and-flip; mixed lists and larger families by the
-exponential mechanism over runs of equal score. Which of the two, public facts decide; with
+exponential mechanism over runs of equal score. Public facts decide between the two. With
 ``textbook`` it is always the exponential mechanism.
 """
 

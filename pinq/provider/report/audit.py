@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports from the log alone: who was granted what, who asked what, at what cost, who ran out when.
+"""Reports from the log alone: grants, queries, costs, and refusals of each analyst.
 
 The log is replayed through the same recursion that charged it, after its chain was verified. No
 data source is opened. A line of a report is an event of the log, and where the budgets stood after

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts for people: names as they print, moments, losses and tables; and the one place where text becomes HTML.
+"""Texts for people: names, times, losses and tables; and the only place where text becomes HTML.
 
-What is not ``Html`` already is escaped.
-Names and questions in the log come from strangers. A plain ``str`` can get into an element only by
-way of ``escaped``, so no caller has to remember it.
+Every text that is not ``Html`` is escaped, because names and queries in the log come from
+strangers. A plain ``str`` can get into an element only by way of ``escaped``, so no caller has to
+remember it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an installed system really loses, measured: ``pinq selftest``.
+"""Measures the real privacy loss of an installed system: ``pinq selftest``.
 
 Worst neighbouring tables go through policy, ledger, engine and curator like any others (on request
 through a server too), and what comes back bounds the loss from below. It can refute a claim and

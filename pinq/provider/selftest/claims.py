@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is tested: questions to a schema's columns, each with two neighbouring tables on which it loses its epsilon.
+"""The tested claims: queries of a schema's columns, each with two neighbouring tables that reach its epsilon.
 
 A line of the table has a question, the columns that it needs, the rows of a table, and the row
 that comes. Kinds of columns, scores and losses are those that the package knows; what a schema has
