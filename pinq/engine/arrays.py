@@ -97,16 +97,17 @@ class ArrayEngine:
         require_open(self._codes, self._process)
         first, split = parts.blocks[0].part, parts.blocks[0].partition
         alone, forms = len(parts.blocks) == 1, {table.form for table in tables}
-        if alone and not first.depth and split is None and measure is None and [*forms] == ["listed"]:
-            return [self._list(table.axes, check) for table in tables]
         # Who chooses a table by its sums asks for those sums next; sums of a level's parts are seldom asked
         # for again, and so are counts below the whole table.
         recurring = split is None if measure is not None else not first.depth
-        if not (alone and recurring and forms == {"dense"}) or (split and any(table.axes for table in tables)):
+        plain = split is None or (forms == {"dense"} and not any(table.axes for table in tables))
+        if not (alone and recurring and plain) or "sparse" in forms:
             return self._count(parts, tables, measure, check)
+        if split is None:
+            return self._recall(first, tables, measure, check)
         # All parts of a split of the whole table are a table over its axes.
-        recalled = self._recall(first, [split.axes if split else table.axes for table in tables], measure, check)
-        return list(recalled if split is None else (table.reshape(-1) for table in recalled))
+        recalled = self._recall(first, [TableRequest(split.axes) for _ in tables], measure, check)
+        return [cast(np.ndarray, table).reshape(-1) for table in recalled]
 
     def rows(self) -> int:
         """Encoded rows, exact: for the provider's eyes only."""
@@ -128,48 +129,30 @@ class ArrayEngine:
         self._located.clear()
 
     def _recall(
-        self,
-        part: Part,
-        wanted: Sequence[tuple[Axis, ...]],
-        measure: Measure | None,
-        check: Callable[[], None],
-    ) -> list[np.ndarray]:
-        """Returns tables of a part, shape (1, *axes, ...), from memory where they are there.
+        self, part: Part, wanted: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
+    ) -> list[Table]:
+        """Returns tables of a part, dense ones and lists, from memory where they are there.
 
-        The encoded table never changes, and miners come back to the same tables: draw after draw, and
-        for each direction. Only whether counting is quick differs, which follows from requests.
+        The encoded table never changes, and miners come back to the same tables: draw after draw, attribute
+        after attribute, and for each direction. Only whether counting is quick differs, which follows
+        from requests.
         """
         # A table of sex by age is that of age by sex, turned: it is kept in one order of its axes.
-        ordered = [tuple(sorted(axes, key=lambda axis: axis.identity)) for axes in wanted]
+        ordered = [replace(table, axes=tuple(sorted(table.axes, key=lambda axis: axis.identity))) for table in wanted]
         # Equal moments are one measure; a loss is its own, whose vectors a schema keeps.
-        keys = [(measure, part.key, *(axis.identity for axis in axes)) for axes in ordered]
-        known: dict[Hashable, np.ndarray] = {key: self._kept.get(key) for key in keys}
-        new = {key: axes for key, axes in zip(keys, ordered, strict=True) if known[key] is None}
+        keys = [(measure, part.key, table.form, *(axis.identity for axis in table.axes)) for table in ordered]
+        known: dict[Hashable, np.ndarray | Listed] = {key: self._kept.get(key) for key in keys}
+        new = {key: table for key, table in zip(keys, ordered, strict=True) if known[key] is None}
         if new:
-            counted = self._count(PartSet([Block(part)]), [TableRequest(axes) for axes in new.values()], measure, check)
-            for key, table in zip(new, cast("list[np.ndarray]", counted), strict=True):
-                table.flags.writeable = False
+            counted = self._count(PartSet([Block(part)]), list(new.values()), measure, check)
+            for key, table in zip(new, cast("list[np.ndarray | Listed]", counted), strict=True):
                 known[key] = table
                 if table.nbytes <= KEPT_TABLE_BYTES:
                     self._kept.put(key, table, table.nbytes + (0 if measure is None else measure.nbytes))
         return [
-            known[key].transpose(0, *(1 + order.index(axis) for axis in axes), *range(1 + len(axes), known[key].ndim))
-            for axes, order, key in zip(wanted, ordered, keys, strict=True)
+            _turned(known[key], [own.axes.index(axis) for axis in table.axes])
+            for key, own, table in zip(keys, ordered, wanted, strict=True)
         ]
-
-    def _list(self, wanted: tuple[Axis, ...], check: Callable[[], None]) -> Listed:
-        """Lists the distinct rows over the axes.
-
-        It is kept: attribute after attribute asks for the same columns.
-        """
-        axes = tuple(sorted(wanted, key=lambda axis: axis.identity))
-        key = ("listed", *(axis.identity for axis in axes))
-        listed: Listed | None = self._kept.get(key)
-        if listed is None:
-            listed = cast(Listed, self._count(_WHOLE_TABLE, [TableRequest(axes, "listed")], None, check)[0])
-            if listed.codes.nbytes <= KEPT_TABLE_BYTES:
-                self._kept.put(key, listed, listed.codes.nbytes + listed.parts.nbytes + listed.counts.nbytes)
-        return replace(listed, codes=listed.codes[[axes.index(axis) for axis in wanted]])
 
     def _count(
         self,
@@ -283,15 +266,21 @@ class ArrayEngine:
         return side_by_side(work, items)
 
 
+def _turned(table: np.ndarray | Listed, order: Sequence[int]) -> Table:
+    """A kept table with its axes in another order, not to be written to."""
+    if isinstance(table, Listed):
+        return replace(table, codes=table.codes[list(order)])
+    turned = table.transpose(0, *(1 + number for number in order), *range(1 + len(order), table.ndim))
+    turned.flags.writeable = False
+    return turned
+
+
 def _cells_of(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:
     return Rows.of(block, code_tables(axes)).cells(axes).astype(_kind_of(axes), copy=False)
 
 
 def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:
     return smallest(math.prod(axis.slots for axis in axes) + 1)
-
-
-_WHOLE_TABLE = PartSet([Block(Part())])
 
 
 # Threads for long work, which all callers share

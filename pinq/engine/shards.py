@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 
 import duckdb
@@ -25,6 +24,7 @@ import pyarrow as pa
 from pinq.engine.codes import BLOCK_ROWS, Codes, ShardSource, smallest
 from pinq.engine.counting import packed_words, run_starts
 from pinq.engine.tables import go_on
+from pinq.public.schema import ENTRY_BYTES, Kept
 
 KEPT_SHARDS = 8
 THREAD_ROWS = 2**15  # that one thread hashes at a time
@@ -33,8 +33,7 @@ THREAD_ROWS = 2**15  # that one thread hashes at a time
 class ShardColumns:
     """Which shards an encoded table's rows are in, by key and count; columns made last are kept.
 
-    Coins are made when the first shards are asked for. Who asks for one key waits for nobody who
-    makes another's.
+    Coins are made when the first shards are asked for. Nobody waits for shards that others make.
 
     Args:
         codes: The table.
@@ -43,9 +42,8 @@ class ShardColumns:
 
     def __init__(self, codes: Codes, salt: bytes) -> None:
         self._codes, self._salt = codes, salt
-        self._guard, self._tossing = threading.Lock(), threading.Lock()
         self._coins: np.ndarray | None = None
-        self._kept: dict[ShardSource, _ShardColumn] = {}
+        self._tossing, self._kept = threading.Lock(), Kept(KEPT_SHARDS * ENTRY_BYTES)
 
     def columns(
         self, sources: Iterable[ShardSource], check: Callable[[], None] = go_on
@@ -59,15 +57,11 @@ class ShardColumns:
         return {source: self._column(source, check) for source in sources}
 
     def _column(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
-        with self._guard:
-            column = self._kept.pop(source, None) or _ShardColumn()
-            self._kept[source] = column
-            while len(self._kept) > KEPT_SHARDS:
-                del self._kept[next(iter(self._kept))]
-        with column.lock:
-            if column.shards is None:
-                column.shards = self._made(source, check)
-            return column.shards
+        shards: np.ndarray | None = self._kept.get(source)
+        if shards is None:
+            shards = self._made(source, check)
+            self._kept.put(source, shards, 0)  # as an entry, of which so many are kept
+        return shards
 
     def _made(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
         """Makes a column, block by block."""
@@ -82,14 +76,6 @@ class ShardColumns:
             rows = slice(start, start + BLOCK_ROWS)
             shards[rows] = shards_of(coins[rows], key, count)
         return shards
-
-
-@dataclass(eq=False)
-class _ShardColumn:
-    """A column of shards, made by whoever asks for it first while others who ask wait."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    shards: np.ndarray | None = None
 
 
 def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np.ndarray:

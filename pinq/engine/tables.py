@@ -151,6 +151,11 @@ class Listed:
     codes: np.ndarray
     counts: np.ndarray
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it."""
+        return self.parts.nbytes + self.codes.nbytes + self.counts.nbytes
+
 
 Table = np.ndarray | Sparse | Listed
 """What is counted for one request of a table."""
