@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the system's test of itself asks of miners: whether a fitted model gives away a row.
+"""The self-test of miners: does a fitted model reveal a row?
 
 ``FITS`` is registered as an entry point: the provider's command may not import miners.
 """

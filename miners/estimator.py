@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners share: checks, ``fit`` and ``plan``, predictions, pictures, stored text.
+"""The common code of all miners: checks, ``fit`` and ``plan``, predictions, pictures, stored text.
 
-``Miner`` is how every fit is decided and planned, ``HandleMiner`` how it goes on one handle.
+``Miner`` plans every fit, and ``HandleMiner`` runs it on one handle.
 """
 
 from __future__ import annotations

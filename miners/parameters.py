@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Parameterised`` is what scikit-learn asks of an estimator, without scikit-learn.
+"""``Parameterised`` has the methods that scikit-learn requires of an estimator, without scikit-learn.
 
-An analyst's install has no scikit-learn; where it is there, its tools take a miner as an estimator
-of their own: they ask for methods, not for a base class.
+An analyst's install has no scikit-learn. If it is installed, its tools accept a miner as an
+estimator, because they need methods and no base class.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analyst's way: a served dataset through its handle, and nothing that a handle does not give.
+"""The analyst's pages: a served dataset through its handle only.
 
 Each page builds a question, a value that knows its plan, its answer and the lines of Python that do the
 same; what is shown before asking is free, and what was answered stays until the workbench is stopped.

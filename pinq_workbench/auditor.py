@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The auditor's way: the report of a ledger, for all analysts or one, for all time or a part of it.
+"""The auditor's pages: the report of a ledger, for all analysts or one, for any period.
 
 The report is the page that ``pinq audit --html`` writes, shown in a frame, so that what is on the
 screen is what is printed and kept.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may talk to the workbench: the browser that opened its link, and no page of another site.
+"""Access to the workbench: only the browser that opened its link, and no page of another site.
 
 The link holds a key that works once. It becomes a cookie that scripts cannot read and that no other
 site's request carries. Each request, also the one that opens the web socket, must name this machine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all pages are made of: a frame, fields that survive a reload, acts whose errors stand in place.
+"""The common parts of all pages: a frame, fields that survive a reload, acts with their errors in place.
 
 A page's fields write into a dictionary of the process, so a reload, a second tab or a lost connection
 loses nothing that was typed.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's way: from a file to a reviewed policy, to a grant, to a served dataset, to its log.
+"""The provider's pages: from a file to a reviewed policy, a grant, a served dataset and its log.
 
 Order: the folder, and a proposal for a table; the review of a policy, a column at a time or many with
 one reason; its grants, and what an epsilon means; the server; the log. All that is kept is in the
-folder: policies, the ledgers beside their sources, and the lines that ``serving.py`` keeps of a running
-server. So a workbench that is stopped or killed goes on where it was.
+folder: policies, the ledgers beside their sources, and the lines that ``serving.py`` keeps of a
+running server. So a workbench that was stopped or killed continues where it was.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a workbench: which way in a target means, and the server on this machine behind its link."""
+"""Starts a workbench: the pages for a target, and the server on this machine behind its link."""
 
 from __future__ import annotations
 

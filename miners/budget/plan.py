@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan says what a miner is going to ask, at what cost and with how much noise, which is public.
+"""A plan lists the queries of a fit with their costs and noise, from public facts.
 
-It is known before anything is spent. ``fit`` says aloud what ``plan`` would warn of, and what
-fitting the same object again is going to cost.
+It is known before anything is spent. ``fit`` gives the warnings of ``plan``, and warns of the cost
+of a second fit of the same object.
 
-A recipe lists the steps of a fit: what each level of a tree is asked, and at which loss.
-``plan`` renders the steps, ``fit`` runs them, and their losses add up to what a fit costs.
+A recipe lists the steps of a fit: the queries of each level of a tree, and their losses. ``plan``
+prints the steps, ``fit`` runs them, and their losses add up to the cost of the fit.
 
-``begin_fit`` says what a fit must be able to pay before its first question, ``Bill`` what it paid in the end.
+``begin_fit`` checks the budget before the first query, and ``Bill`` has the final cost.
 
 Privacy:
     Claim: the steps along a path from the root to a leaf below the last split add up to ``total``
-    exactly, and along no path to more. A leaf that is reached early may be asked with all that its
-    path has left (``Recipe.left``).
-    Why: a row lies in one part of each level. The questions to a level cost what they cost one of
-    its nodes (parallel composition), and levels add up (sequential composition).
+    exactly, and along no path to more. An early leaf may be queried with all that its path has left
+    (``Recipe.left``).
+    Why: a row lies in one part of each level. The queries of a level cost as much as those of one
+    of its nodes (parallel composition), and levels add up (sequential composition).
     Exact: integers; what does not divide evenly goes to the leaf. Held by:
     tests/unit/budget/test_recipe.py.
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """This room learns distances between categories by DP-DILCA.
 
-It asks for contexts and contingency tables; everything after that is arithmetic. Read ``dilca.py``
+It queries contexts and contingency tables; everything after that is arithmetic. Read ``dilca.py``
 first.
 """

@@ -3,11 +3,10 @@
 
 Battaglia, Celano & Pensa 2021 describe it.
 
-A task tells what is to be learned: splits, targets, method and the shares of the budget. All of
-it is public, and all of it is checked before anything is spent. A forecast tells what a task
-will ask, what it costs, and how noisy it will be. ``select`` chooses DILCA's contexts, the
-attributes by which a target's values are compared: it asks a private handle, and returns a context
-for each target.
+A task describes a fit: splits, targets, method and the fractions of the budget. All of it is
+public, and is checked before anything is spent. A forecast has the queries of a task, their costs
+and their noise. ``select`` chooses DILCA's contexts, the attributes that compare a target's values.
+It queries a private handle, and returns a context for each target.
 
 Privacy:
     Adjacency: the policy's. Claim: ``select`` costs ``task.selection_epsilon`` exactly.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned distances as a table, for a notebook, and drawn: a heat map with its dendrogram, a graph."""
+"""Learned distances as a table for notebooks, and as pictures: a heat map with its dendrogram, a graph."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model from several holders, each with a handle, a policy and a ledger of its own.
+"""One model from several data owners (*holders*), each with its own handle, policy and ledger.
 
-It knows what to ask of all of them at once and what to do when one fails. Read ``federation.py``
+It sends queries to all of them at once, and handles the failure of one. Read ``federation.py``
 first.
 """

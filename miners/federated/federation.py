@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several private handles behind one face: a question goes to all holders at once.
+"""Several private handles as one: a query goes to all holders at once.
 
-Each answers for itself. The holders hold disjoint people, each behind a layer and a ledger of its
-own. The coordinator, who asks them, is an analyst of each, no more: nothing here is trusted with
-anything. ``CountSource`` is what a federated miner asks for counts; ``agreed_schema`` compares the
-public columns of several holders.
+Each holder answers separately. The holders' people are disjoint, and each holder has its own layer
+and ledger. The coordinator is an ordinary analyst of each holder, so nobody has to trust this code.
+Federated miners query a ``CountSource`` for counts; ``agreed_schema`` compares the public columns
+of several holders.
 
 Privacy:
     Claim: at each holder, what that holder's own policy says and its own ledger enforces.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trees on several holders grow from: open nodes, questions to all holders, and a strategy's steps.
+"""The parts of trees on several holders: open nodes, queries of all holders, and a strategy's steps.
 
 Splitting functions are declared before anything is asked: thresholds of numeric columns, and groups
 of values against the rest.

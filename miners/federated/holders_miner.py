@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``HoldersMiner`` is how a fit goes on several holders: whom it asks, what each pays, who took part."""
+"""``HoldersMiner`` runs a fit on several holders: queries, costs of each holder, participants."""
 
 from __future__ import annotations
 

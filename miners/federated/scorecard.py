@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorecards from several data holders, each behind its own layer and ledger.
+"""Scorecards from several data owners, each behind its own layer and ledger.
 
-Sums add up over holders: the sum of k noisy sums has the noise of k, or, where parties add up under
-secret sharing, of one. A choice does not add up. Either it is one holder's, in turns, each at more
-loss than it would have had at every step; or nobody chooses, and steps go through the attributes in
-the order that noisy tables of classes give.
+Sums add up over holders: the sum of k noisy sums has the noise of k, or of one if parties add up
+under secret sharing. Choices do not add up. Either one holder makes each choice, in turns, with
+more epsilon than for a choice at every step. Or there is no choice, and steps take the attributes
+in the order of noisy class tables.
 
 Privacy:
     Claim: each holder pays ``Shares.total`` at most, in the terms of its policy.

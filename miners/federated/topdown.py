@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DP-TopDown: one tree from several data holders, each behind its own layer and ledger.
+"""DP-TopDown: one tree from several data owners, each behind its own layer and ledger.
 
-``BestFirst`` grows as the paper does: of all leaves those are split next that gain most.
+``BestFirst`` grows as the paper does: it next splits the leaves with the largest gains.
 
-``InTurns`` lets one holder alone choose each level's splits. Its loss for that need not be spread
-over the other levels. A noisy choice sees a gain of g per row among n rows at loss e as n g e,
-against noise of a fixed size. The holders' people are disjoint, so each has the whole epsilon: a
-quarter of the rows at four times the loss is as clear as all rows at once, and nothing has to be
-added up in the clear. What is given up is that a quarter of the rows is a sample. Only the classes
-of the leaves are asked of everybody.
+``InTurns`` lets one holder alone choose each level's splits, so the holder does not divide its
+epsilon over the other levels. In a noisy choice, a gain of g per row among n rows at loss e is a
+signal of n g e, against noise of a fixed size. The holders' people are disjoint, so each holder has
+the whole epsilon: a quarter of the rows at four times the loss gives the signal of all rows, and
+nothing is added up. The price is that a quarter of the rows is a sample. Only the classes of the
+leaves are queried from all holders.
 
 Privacy:
     Claim: at each holder, every path from the root to a leaf costs ``Problem.epsilon`` in all, in
@@ -369,13 +369,13 @@ class InTurns(FederatedStrategy):
         return [*size, *(turn.step for turn in turns), leaves]
 
     def turns(self, left: Mapping[str, Epsilon], rows: Mapping[str, float], level: int) -> list[Turn]:
-        """Returns who chooses at each level from ``level`` down.
+        """Returns the holder that chooses at each level from ``level`` down.
 
-        It is nobody where nobody has anything left for it.
+        A level has none if no holder has epsilon left for it.
 
         Args:
-            left: What each holder has for choices.
-            rows: How much a holder's choice sees for each nano-epsilon.
+            left: The epsilon that each holder has for choices.
+            rows: The signal of a holder's choice for each nano-epsilon.
             level: The first level.
         """
         # Sizes 600 and 250 and four levels: north, north, south, north; north's loss is spread over

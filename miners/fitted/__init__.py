@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This room holds what was learned: trees, forests, and their pictures, arrays and JSON.
+"""Fitted models: trees, forests, and their pictures, arrays and JSON.
 
-Nothing here asks for anything; all of it is post-processing of answers. Read ``tree.py`` first.
+Nothing here sends a query; everything is post-processing of answers. Read ``tree.py`` first.
 """

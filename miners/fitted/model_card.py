@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``ModelCard``: what a reader of a fitted model should know, on one page, as Markdown and HTML.
+"""``ModelCard``: the facts about a fitted model for its reader, on one page, as Markdown and HTML.
 
-``Reliability``: how reliable predicted shares are. Of rows that were given a share of p, about p
-should have the class.
+``Reliability``: predicted probabilities against observed frequencies. Of the rows with a predicted
+probability of p, about p should have the class.
 
 Privacy:
-    Claim: a card is free. Why: it says the public schema, the parameters, the plan, which follows
-    from both, the bill, and what is known of every such model.
+    Claim: a card is free. Why: it has the public schema, the parameters, the plan, which follows
+    from both, the bill, and limits that are equal for all such models.
 
-    Claim of ``Reliability``: none for the rows that are passed. They must be public,
-    or the caller's own: how often classes occur among them is computed exactly. The model costs nothing more.
+    Claim of ``Reliability``: none for the passed rows. They must be public, or the caller's own,
+    because frequencies of classes among them are exact. The model costs nothing more.
 """
 
 from __future__ import annotations

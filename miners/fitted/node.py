@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node of a fitted tree holds its split, and what noisy answers tell about its rows.
+"""A node of a fitted tree: its split, and the noisy counts of its rows.
 
 Checks refuse nodes that are not one tree under a schema, and fill counts that follow. A target is what a tree
-predicts: the classes of a column, or the mean of a numeric one. The JSON form of
-parameters and nodes stands here too; reading it refuses whatever is not whole and valid.
+predicts: the classes of a column, or the mean of a numeric one. The JSON form of parameters and
+nodes stands here too; reading it refuses every incomplete or invalid text.
 """
 
 from __future__ import annotations

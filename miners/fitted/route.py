@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """This module routes rows down a tree: from columns of a table to codes, and from codes to nodes.
 
-It is the same row-wise map as behind the wall.
+It is the same row-wise map as on the provider's side.
 """
 
 from __future__ import annotations

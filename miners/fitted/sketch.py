@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sketch holds what every picture of a tree shows, in words and shares.
+"""A sketch: the common content of all pictures of a tree, in words and proportions.
 
 Text, HTML, matplotlib and Graphviz only differ in how they draw it. All but matplotlib's
 (``plot.py``) are here.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Agent``: what a program that asks by itself may do with a handle, and how answers are worded for it.
+"""``Agent``: the tools of a program that chooses its queries itself, and the texts of its answers.
 
-Tools look at the schema, prices, budget and history for nothing; two of them ask, and only those
-spend. Beside the grant stand limits of one call and of one session. An answer says each number with
-its interval in words that can be repeated; an error says what was wrong, what was spent and what
-remains. ``mcp_server.py`` speaks the protocol; nothing here knows it.
+Tools read the schema, prices, budget and history for free; only two tools query and spend. A call
+and a session have limits beside the grant. An answer has each number with its interval, in words
+that an agent can repeat. An error names the fault, the spending and the remaining budget.
+``mcp_server.py`` implements the protocol.
 
 Privacy:
     Claim: calls cost what their tables cost. Why: an agent has the handle's verbs and no others, and

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An MCP server before an ``Agent``: its tools, and its free texts as resources, over stdio or HTTP.
+"""An MCP server for an ``Agent``: its tools, and its free texts as resources, over stdio or HTTP.
 
 Arguments are checked by the agent, not by the package ``mcp``, whose errors would quote what was
-sent. Tools run in threads, so that a long question keeps nobody from the free ones.
+sent. Tools run in threads, so that a long query does not delay the free tools.
 """
 
 from __future__ import annotations

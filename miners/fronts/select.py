@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SELECT that was read: which rows, which groups, which numbers of each, and how the answer looks.
+"""A parsed SELECT: its rows, its groups, its numbers, and the form of its answer.
 
-The reader is a closed list. Whatever stands in a statement and is not read here is refused by its
-name, with its place in the text and what to write instead.
+The parser knows a closed list of elements. It refuses every other element by name, with its place
+in the text and an alternative.
 
 Conditions and groups are read as declared splits of the schema's columns. A condition on one
 column is the set of its public codes that meet it, and the set that do not; missing values are in

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How trees grow from noisy answers: one frontier, level by level, one request for each question.
+"""The growth of trees from noisy answers: one frontier, level by level, one request for each query.
 
-It knows what may be split and by which criterion, and turns answers into nodes. Read
-``frontier.py`` first.
+It has the possible splits and the criteria, and turns answers into nodes. Read ``frontier.py``
+first.
 """

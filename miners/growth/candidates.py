@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which splits and cells attributes offer, by the public schema and the caller alone.
+"""The possible splits and cells of attributes, by the public schema and the caller's parameters.
 
 A numeric column is cut at points of its public grid; a categorical one is split into its values, or
 into groups of them.
 
-Criteria judge splits: as scores for noisy selection, and as quantities of noisy tables.
-A new criterion is one ``Criterion`` in ``CRITERIA`` (classes) or ``REGRESSION_CRITERIA`` (a mean);
-all that trees and federations do with it follows from the record.
+Criteria judge splits: as scores for noisy selection, and as quantities of noisy tables. A new
+criterion is one ``Criterion`` in ``CRITERIA`` (classes) or ``REGRESSION_CRITERIA`` (a mean); trees
+and federations need nothing else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the nodes of a fitted tree of the answers of a grown one.
+"""Makes the nodes of a fitted tree from the answers of a grown tree.
 
-Counts are as released, calibrated, or estimated from all answers together; then splits that are not
-worth keeping are pruned, by C4.5's error-based pruning on counts that are noisy.
+Counts are as released, calibrated, or estimated from all answers together; then useless splits are
+pruned, by C4.5's error-based pruning on noisy counts.
 
 Privacy:
     Claim: free. Why: functions of differentially private answers and of their public variances

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frontier loop: how every tree of this package grows, alone or as one of a forest.
 
-Each step is one question to a whole level at once. A ``TreeStrategy`` is everything that one
-algorithm does its own way: its questions, how those read in a plan, how splits are chosen. Where an
-algorithm has the variants "best" and "paper", its file has the strategies ``Best`` and ``Paper``.
+Each step is one query of a whole level. A ``TreeStrategy`` has the differences between algorithms:
+the queries, their lines in a plan, the choice of splits. If an algorithm has the variants "best"
+and "paper", its file has a strategy for each.
 
 Privacy:
     Claim: growing costs at most ``recipe.total``, in the policy's terms; exactly that unless a leaf

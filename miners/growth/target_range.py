@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a numeric target's rows are, within bounds that may be declared a thousand times too wide.
+"""The range of a numeric target's rows, within bounds that may be a thousand times too wide.
 
 Noise in sums and averages of a target is as wide as the range to which its values are clamped. So
-cards, trees and forests ask for a coarse histogram of the target first, then for one of the range
-that it tells, and clamp to what the last one tells.
+scorecards, trees and forests first query a coarse histogram of the target, then one of the range
+that it shows, and clamp to the range that the last one shows.
 
 Privacy:
     Claim: free beside the histograms, which are counts that a fit pays for.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discriminants: each class a normal cloud in the columns, of one common shape or of its own.
+"""Discriminants: each class is a normal distribution, with a common covariance or with its own.
 
-``QuadraticDiscriminant`` asks for the products of each class, which are disjoint and cost one, and so does
-``LinearDiscriminant`` where public facts say that their noise is small. Else it asks for the sums of each
-class and for the products of all rows: less noise, but a row counts differently in the two. Noise in a
-covariance makes directions of little variance seem to have none, or less: eigenvalues are lifted to a
-share of what the noise alone would have as its largest. Means, sizes and shapes of classes are pulled to
-those of all classes as far as noise explains how they differ.
+``QuadraticDiscriminant`` queries the products of each class, which are disjoint and cost as much as
+one. ``LinearDiscriminant`` does so if public facts show that their noise is small. Otherwise it
+queries the sums of each class and the products of all rows, which have less noise, but weight a row
+differently. Noise in a covariance can make a small variance 0 or negative, so every eigenvalue is
+at least a fraction of the largest eigenvalue of the noise alone. Means, sizes and covariances of
+classes shrink to those of all classes, as far as noise explains their differences.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What linear models share: what is decided before the first question, what is kept, and how it shows itself."""
+"""The common code of linear models: the decisions before the first query, stored state, and output."""
 
 from __future__ import annotations
 

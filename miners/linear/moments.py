@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Second moments of columns from noisy sums: where columns lie, and the moments in their own deviations.
+"""Second moments of columns from noisy sums: centres, deviations, and moments of standardised columns.
 
-Two requests. The first asks for the sums and squares of all numeric columns over their declared
-bounds; from it each gets a centre and a deviation. The second asks for ``Products`` of columns in
-these units, where a row's norm follows from the number of columns, whatever their bounds were. What
-the first is off, the second corrects: it has the constant, so covariances are about the true means.
+There are two requests. The first is for the sums and squares of all numeric columns over their
+declared bounds; they give each column a centre and a deviation. The second is for ``Products`` of
+columns in these units, in which a row's norm follows from the number of columns, for any bounds.
+The second corrects errors of the first, because it contains the constant: covariances are about the
+true means.
 
 Rows are shortened to ``LIMIT`` of the norm that a normal row is expected to have. Where the answer is
 the covariance itself, of components and correlations, they are shortened to more, up to hardly any row,

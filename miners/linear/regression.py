@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``LinearRegression``: coefficients with errors that know both the noise and the rows.
+"""``LinearRegression``: coefficients with errors that include both the noise and the rows.
 
 With A = Σ x x' and b = Σ x y of the answers, least squares is b = A β + η. Three independent parts
 make η: the residuals of the rows, Σ x e; the noise of b; and the noise of A times β. All but β are

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fitted scorecard: points for each cell of each attribute, added up.
 
-Points come from noisy sums: how far noise lets a score move, and how sure that is.
-A cell's points f have the public prior N(0, width²). Its noisy gradient G is about H f, with the
-variance H of the rows themselves and that of the noise; so f has the posterior mean
-width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). Noise
-shrinks points by itself: where H cannot be told from noise they are about 0.
+Points come from noisy sums, with the uncertainty that the noise leaves. A cell's points f have the
+public prior N(0, width²). Its noisy gradient G is about H f, with the variance H of the rows
+themselves and that of the noise; so f has the posterior mean width² H G / (H² width² + variance)
+and the posterior variance width² variance / (the same). Noise shrinks points: if H is
+indistinguishable from noise they are about 0.
 
-The law of the noise is two-sided geometric, not normal; it enters by its variance alone. With
-curvature that is noisy too, an interval of two deviations is a guide, not a guarantee.
+The noise is two-sided geometric and not normal; only its variance is used. The curvature is noisy,
+too. An interval of two deviations is therefore a guide and no guarantee.
 
 Privacy:
     Claim: a card costs nothing to use, show, store or send. Why: it is computed from a public

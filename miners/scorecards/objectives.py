@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scorecard is fitted to: two classes, many classes, or a mean. One class each.
+"""The objectives of a scorecard: two classes, many classes, or a mean. Each is one class.
 
 An objective says where scores start, which loss's derivatives a step sums, and what points follow
 from the sums. It asks nothing but noisy counts; the steps are in ``scorecard.py``.
@@ -173,11 +173,11 @@ class Objective(ABC):
 
     majority: ClassVar[str] = "the most frequent class"  # what is predicted where nothing can be learned
     tabulates: ClassVar[bool] = False  # whether points can start from tables
-    # Where nobody chooses: what tables weigh that order attributes, for each unit of all steps, and
-    # how many times as many steps pay, for some meet what others have said already.
+    # Without choices: the weight of the tables that order attributes, for each unit of all steps; and
+    # the factor for the number of steps, because some steps repeat earlier ones.
     order_weight: ClassVar[float] = 0.1
-    looks: ClassVar[int] = 1  # questions that say where scores start
-    noise_unit: ClassVar[str | None] = "rows"  # of ``bound`` in a plan; None where it follows from the first answer
+    looks: ClassVar[int] = 1  # queries for the start of scores
+    noise_unit: ClassVar[str | None] = "rows"  # of ``bound`` in a plan; None if it follows from the first answer
     unchosen: ClassVar[float] = 1.3
 
     def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scorecards: points for each value of each attribute, added up to a probability or a mean.
 
-A fit asks where scores start, perhaps tables, then steps.
+A fit queries the start of scores, perhaps tables, and then makes steps.
 
 Privacy:
     Adjacency: the policy's. Claim: ``CardFit.fit`` costs what its ``Shares`` add up to.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a scorecard's epsilon is divided, and how many steps it pays for, by public facts.
+"""The division of a scorecard's epsilon and its number of steps, by public facts.
 
-A fit is a list of questions: where scores start (``base``), perhaps one table for each attribute,
-then steps: one choice and the sums of what was chosen.
+A fit is a list of queries: the start of scores (``base``), perhaps one table for each attribute,
+then steps. A step is one choice and the sums in the cells of the chosen attribute.
 
 Privacy:
     Claim: all questions together cost the total exactly. Why: all are asked of the same rows, so

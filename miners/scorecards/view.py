@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A card as text to print, as HTML for notebooks, as a picture, and the points of one row as a table.
+"""A scorecard as text, as HTML for notebooks, as a picture, and the points of one row as a table.
 
-The picture has a panel for each attribute, the one that says most first. With one output a panel
-shows points with intervals: steps over the cells of a numeric attribute, a line for each value of a
-categorical one. With more it is a map of classes and cells, pale where points are not told from 0.
+The picture has a panel for each attribute, the most important first. With one output a panel shows
+points with intervals: steps over the cells of a numeric attribute, a line for each value of a
+categorical one. With more it is a map of classes and cells, white where points are
+indistinguishable from 0.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ def _values(ax: Axes, card: Card, term: Term) -> None:
 
 
 def _map(ax: Axes, card: Card, term: Term) -> None:
-    """Draws classes against cells, pale where points are not told from 0."""
+    """Draws classes against cells, white where points are indistinguishable from 0."""
     points, margins = (numbers.T for numbers in _with_margins(card, term))
     told = np.abs(points) > margins
     largest = max(float(np.abs(points).max()), 1e-9)

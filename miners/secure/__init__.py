@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees among parties that trust no one, on secret shares: ID3 and DP-TopDown.
+"""Secure multi-party computation of trees and scorecards, on secret shares.
 
-Each on those before it: ``mpc`` computes with secrets, ``id3`` grows trees of them, ``sums`` opens
-noisy sums for miners that ask for counts, ``session`` is what parties agree on and how they talk.
-``secure_id3`` is the estimator and ``provider`` what ``pinq secure`` uses; read ``mpc/shares.py``
-first. Names are imported when they are first used: a party's process needs neither scikit-learn nor
-pandas.
+Each part uses those before it: ``mpc`` computes with secrets, ``id3`` grows trees from them,
+``sums`` opens noisy sums for miners that need counts, ``session`` has the agreement of the parties
+and their messages. ``secure_id3`` is the estimator and ``provider`` what ``pinq secure`` uses; read
+``mpc/shares.py`` first. Names are imported when they are first used: a party's process needs
+neither scikit-learn nor pandas.
 """
 
 from __future__ import annotations

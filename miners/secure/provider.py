@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``COMPUTATION`` gives the provider's ``pinq secure`` command the protocols of this folder.
+"""``COMPUTATION`` gives the provider's command ``pinq secure`` the protocols of this folder.
 
 It is registered as the entry point ``computation`` of the group ``pinq.provider.secure``.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``SecureID3`` is the estimator: all parties' tables in, what they would learn together out.
+"""``SecureID3`` is the estimator: its input is all parties' tables, its result their common model.
 
-For trying what a session of several machines will give.
+It is for trials of a session of several machines.
 """
 
 from __future__ import annotations

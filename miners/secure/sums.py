@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``SecureFederation`` makes several parties one holder, with the noise of one.
+"""``SecureFederation`` presents several parties as one holder, with the noise of one.
 
 A miner asks it as a ``CountSource``, for counts or for sums of derivatives. In a session every party
 runs the same miner on the same public answers (``fit_jointly``), so all ask the same questions in the

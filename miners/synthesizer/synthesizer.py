@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Synthesizer`` buys the tables that a model of the rows needs most, one after the other.
+"""``Synthesizer`` queries the tables that a model of the rows needs most, one after the other.
 
-``SyntheticTable`` is what it learned: draws rows, estimates tables, and says what was measured and
-what inferred.
+``SyntheticTable`` is its model: it draws rows, estimates tables, and distinguishes measured from
+inferred tables.
 
 Privacy:
     Claim: free. Why: all of it is computed from released tables (post-processing).

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everyday tables from a private handle: cross tables, histograms, quantiles, summaries.
 
-It knows which of the five verbs answer a question that people ask of tables, how one epsilon is
-divided over them, and how far each number may be off. Nothing here sees rows or draws noise: a
-handle's verbs stay five. Read ``table.py`` first, then ``counts.py``.
+It expresses common tables by the five query methods, divides one epsilon over them, and gives each
+number its interval. Nothing here sees rows or draws noise. Read ``table.py`` first, then
+``counts.py``.
 """
 
 from miners.tables.columns import where

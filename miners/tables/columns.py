@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every table checks of its arguments, how it divides epsilon, and how sure its sums are.
+"""The common code of all tables: checks of arguments, division of epsilon, intervals of sums.
 
 ``where`` narrows a handle, and ``specs_of`` reads columns by name as specs. A condition is a part
-of a partition, so conditions on different values of one column compose in parallel: what is asked
-of ``where(h, sex="Male")`` and of ``where(h, sex="Female")`` costs the larger of the two.
+of a partition, so conditions on different values of one column compose in parallel: queries of
+``where(h, sex="Male")`` and of ``where(h, sex="Female")`` cost the larger of the two.
 """
 
 from __future__ import annotations

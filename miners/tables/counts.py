@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``crosstab``, ``histogram`` and ``top_k``: tables of counts, one question each.
+"""``crosstab``, ``histogram`` and ``top_k``: tables of counts, one query each.
 
 A cross table may have its margins: sums over its axes, made to agree with its cells.
 

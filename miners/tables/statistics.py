@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Statistic`` is one number of one column for each group: its questions, and how they are read.
+"""``Statistic`` is one number of one column for each group: its queries, and its value from their answers.
 
-Each kind is a class that says what it is going to ask (``lines``) and asks it (``ask``); so a
-summary is a list of statistics, and its plan and its bill are theirs.
+Each kind is a class with the lines of its plan (``lines``) and its queries (``ask``). So a summary
+is a list of statistics, with their plan and their bill.
 
 Variances are made of noisy counts in bins that widen with their distance from a median. A row at
 distance d from the mean adds d^2, so the noise of a far bin weighs most, and so does a wrong middle

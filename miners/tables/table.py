@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Table`` is what each function of this room returns, and ``TableFunction`` what each of them is.
+"""``Table`` is the result of each function of this room, and ``TableFunction`` their class.
 
-A function first drafts: it says which questions it will ask at which epsilon. ``function.plan(...)``
-shows the draft and costs nothing; ``function(...)`` carries it out, once the handle can pay for all
-of it, so no epsilon goes into half a table.
+A function first makes a draft: its queries with their epsilons. ``function.plan(...)`` shows the
+draft and costs nothing; ``function(...)`` runs it if the budget covers all of it, so no epsilon is
+spent on half a table.
 
 ``Table.plot`` draws: bars with intervals, boxes from quantiles, heat maps, maps of correlations, or a panel each. The
 last key of a table runs down the axis, keys before it are colours. Of a table with statistics of

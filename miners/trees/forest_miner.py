@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners of forests share, and the two forests that serve as baselines.
+"""The common code of forests, and the two forests that serve as baselines.
 
-The shared part says which rows each tree learns from, and when paths end. Forests are trees on
+The common part assigns rows to trees, and ends paths. Forests are trees on
 shards: see ``tree_miner.py``, which grows them. The baselines are DP-DF, multiway splits that a
 noisy Gini index chooses (Fletcher & Islam 2015), and DP-ERT, random splits whose leaves get the
 whole budget (Bojarski et al. 2014).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ID3 twice: DiffPID3 with one noisy selection for each split, SuLQ-ID3 by noisy counts alone.
+"""Two forms of ID3: DiffPID3 with one noisy selection for each split, SuLQ-ID3 with noisy counts alone.
 
 References:
     Friedman & Schuster 2010, Algorithm 2 (DiffPID3); Blum et al. 2005 (SuLQ-ID3).

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners of trees and forests share: checks, ``fit`` and ``plan``.
+"""The common code of trees and forests: checks, ``fit`` and ``plan``.
 
 A miner checks its parameters and turns them into strategies. Each strategy grows one frontier: a
 tree on all rows, or a tree on each of several shards.
 
-``GreedyTree`` is what SuLQ-ID3, DiffPID3 and DiffPC4.5 share: a tree whose nodes are split where it
-seems best.
+``GreedyTree`` is the base of SuLQ-ID3, DiffPID3 and DiffPC4.5: each node gets the split that seems
+best.
 
 Privacy:
     Claim: a fit costs at most the sum of its recipes' totals, in the policy's terms.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This room tries settings on made-up tables and public rows, where nothing is private.
+"""Trials of settings on dummy tables and public rows, where nothing is private.
 
-It never asks a private handle. Read ``suggestion.py`` first.
+It never queries a private handle. Read ``suggestion.py`` first.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``recommend`` says which miner to take for a table, by public facts alone.
 
-Its rule is a reading of measurements on eleven public tables (docs/which-miner.md): what decides is
-what kind of columns there are, and how many rows times epsilon there are for each class.
+Its rule follows from measurements on eleven public tables (docs/which-miner.md): the types of the
+columns, and the number of rows times epsilon for each class, decide.
 
 Privacy:
     Claim: free. Why: it looks at the public schema only; no handle is asked anything.

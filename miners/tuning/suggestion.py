@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``suggest`` estimates the epsilon that a miner needs, by simulation on made-up rows.
+"""``suggest`` estimates the epsilon that a miner needs, by simulation on dummy rows.
 
 Each run makes up a rule (a random tree over the schema, categorical values in two random groups)
 and rows that follow it except for noise. The miner learns from a simulated handle and is tested on

@@ -127,7 +127,7 @@ class Account:
     def require_pace(self) -> None:
         """Raises ``TooManyRequests`` while the last minute is full."""
         most = self.terms.queries_per_minute
-        if most is None or len(self.recent) < most:  # what is older than the last charge by a minute does not count
+        if most is None or len(self.recent) < most:  # only charges of the last minute count
             return
         # Two a minute, the last two at 10:00:00 and 10:00:50: at 10:00:55 there are 5 s to wait.
         wait = (self.recent[-most] + MINUTE - now()).total_seconds()

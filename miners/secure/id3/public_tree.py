@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``grow_public`` grows trees that are public, of rows that are not: SID3 and SID3P.
+"""``grow_public`` grows public trees from secret rows: SID3 and SID3P.
 
 A ``Rule`` decides on shares of counts when a node stops, and how it splits: ``ExactRules`` as the paper
 says, ``NoisyRules`` with noise.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``grow_secret`` (SID3T) and ``grow_paths`` (SID3S) grow trees that stay secret, to look secret rows up."""
+"""``grow_secret`` (SID3T) and ``grow_paths`` (SID3S) grow secret trees, which classify secret rows."""
 
 from __future__ import annotations
 

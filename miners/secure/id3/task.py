@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Task`` holds what all parties know before they start; a ``Source`` gives shared counts of their rows.
+"""``Task`` has the public facts of a computation; a ``Source`` gives shared counts of the parties' rows.
 
 ``LocalTables`` are those of SID3P, ``Records`` those of the other protocols.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gini_bits`` and its like bound how large secret numbers become.
+"""``gini_bits`` and similar functions bound the size of secret numbers.
 
 Everything is computed modulo a prime p. ``Arithmetic`` takes p of ``bits`` + security + 2 bits,
 where every compared number is proved to lie strictly between -2^(bits-1) and 2^(bits-1); the rest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``own_noise`` lets several parties draw one noise together that nobody knows.
+"""``own_noise`` lets several parties draw one common noise that nobody knows.
 
 A discrete Laplace variable is the difference of two geometric ones, and a geometric variable is the
 sum of k independent negative binomial ones of order 1/k. So k parties that each add X - Y, X and Y

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Rounds`` asks a session's questions one after the other: draw, meet, pay, open, keep.
+"""``Rounds`` runs a session's queries one after the other: draw, meet, pay, open, keep.
 
 A round is one question with noise. Its opened values are kept at every party under the run's name
 and the round's number. A run that broke off begins again with what was kept: kept rounds are read,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Sharing`` deals numbers out among parties as shares, and opens sums and products of them.
+"""``Sharing`` distributes numbers among parties as shares, and opens sums and products of them.
 
 A number is the value at 0 of a random polynomial modulo a prime, and party i's share is the value
 at i + 1 (Shamir). All that parties send each other are such points: every step is one ``exchange``,

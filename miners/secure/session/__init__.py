@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What parties agree on before they compute, and how their processes find and hear each other.
+"""The agreement of the parties before a computation, and the connections between their processes.
 
 It knows the session file, one party's part in each protocol, the connections between parties, and
 how to run all of them on one machine. What is computed is in the folders beside it. Read

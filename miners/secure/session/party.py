@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``take_part`` runs one party's part in a session, from its own rows to what it learns.
+"""``take_part`` runs one party's part in a session, from its own rows to its result.
 
 ``run_party`` does so among processes, from the first connection to the end; ``run_simulation`` runs
 all parties in this process.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Session`` is what all parties agree to before anything leaves any of them."""
+"""``Session`` is the agreement of all parties before anything leaves any of them."""
 
 from __future__ import annotations
 
