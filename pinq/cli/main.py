@@ -16,7 +16,7 @@ from pinq import __version__
 from pinq.cli import ask, audit, grants, prepare, server
 from pinq.cli.base import guarded
 from pinq.cli.secure import secure
-from pinq.server.details import log_details
+from pinq.server.log import log_details
 
 ABOUT = """\
 Let others mine a table that you may not hand out.

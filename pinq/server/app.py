@@ -22,10 +22,9 @@ from pinq.errors import InternalError, PinqError, QueryError
 from pinq.public.wire import PROTOCOL, SCHEMA_HEADER, Health, revision_of
 from pinq.server import replies
 from pinq.server.datasets import Datasets
-from pinq.server.details import LOG
 from pinq.server.gate import Gate, failure
 from pinq.server.limits import Settings
-from pinq.server.log import RequestLog
+from pinq.server.log import LOG, RequestLog
 from pinq.server.openapi import document
 from pinq.server.readiness import Readiness
 

@@ -41,9 +41,8 @@ from pinq.errors import (
 )
 from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, REVISION, REVISION_HEADER, Failure, status_of
 from pinq.server.datasets import Datasets
-from pinq.server.details import unexpected
 from pinq.server.limits import AuthThrottle, Settings, TokenQueues
-from pinq.server.log import RequestLog
+from pinq.server.log import RequestLog, unexpected
 from pinq.server.readiness import Metrics
 from pinq.server.replies import Visit, Work, begun, remembered
 from pinq.server.sign_in import MAX_ID_TOKEN, People, Unknown

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's log of requests: one JSON object a line.
+"""The provider's logs: one line for each request, and the causes of inner failures.
 
-It has the analyst, the route and the result of each request, and never a value, a row or a token.
+The log of requests has one JSON object a line: the analyst, the route and the result of each request, and never a
+value, a row or a token. The causes of inner failures may quote rows: they go to a file, or to none.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from pinq.ledger.events import now
+from pinq.errors import InternalError
+
+LOG = logging.getLogger("pinq.server")
 
 
 class _Lines(logging.Handler):
@@ -49,7 +53,7 @@ class RequestLog:
 
     def write(self, event: str, **facts: str | int | float | Sequence[str] | None) -> None:
         """One line; facts that are None are left out."""
-        line = {"at": now().isoformat(timespec="milliseconds"), "event": event} | {
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event} | {
             name: value for name, value in facts.items() if value is not None
         }
         with self._lock:
@@ -86,3 +90,19 @@ class RequestLog:
         if self._out is not sys.stderr:
             with suppress(OSError):  # what is left in the buffer of a full disk
                 self._out.close()
+
+
+def log_details() -> None:
+    """Sends what the package logs to the file that ``PINQ_LOG`` names, never to a terminal."""
+    file = os.environ.get("PINQ_LOG")
+    if file:  # it may quote the data: readable by the provider alone, from the first byte
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+    # Without a handler, logging would print the engine's errors, and with them perhaps values, to
+    # the terminal.
+    logging.getLogger("pinq").addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
+
+
+def unexpected() -> InternalError:
+    """Sends the exception that is being handled there; returns what an analyst is told instead."""
+    LOG.exception("a request failed")
+    return InternalError("Something unexpected went wrong in the server. Please tell the data provider.")

@@ -37,9 +37,8 @@ from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.public.policy import Policy
 from pinq.public.wire import Failure
 from pinq.server.datasets import Dataset, Datasets
-from pinq.server.details import log_details, unexpected
 from pinq.server.limits import Settings
-from pinq.server.log import RequestLog
+from pinq.server.log import RequestLog, log_details, unexpected
 from pinq.server.replies import Visit, Work, begun
 
 LOOK_SECONDS = 0.5  # how often a worker shows life, and how often the server looks at a request

@@ -33,9 +33,8 @@ from pinq.provider.grants import revoke
 from pinq.public.queries import Answer
 from pinq.server import readiness, replies, workers
 from pinq.server.datasets import Dataset, Datasets
-from pinq.server.details import unexpected
 from pinq.server.limits import Settings
-from pinq.server.log import RequestLog
+from pinq.server.log import RequestLog, unexpected
 from pinq.server.readiness import Readiness
 from pinq.server.replies import Visit, Work, begun
 from pinq.server.workers import DatasetState, Workers
