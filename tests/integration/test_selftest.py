@@ -177,19 +177,19 @@ def test_a_claim_can_be_asked_through_a_server(tmp_path: Path) -> None:
     assert law.holds
 
 
-@pytest.mark.parametrize("name", ["noisy_count", "exp_mech among three columns"])
+@pytest.mark.parametrize("name", [one.name for one in CLAIMS if one.law is not None])
 def test_laws_hold_and_would_not_with_less_noise(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise and choices follow their laws; a fifth less noise does not."""
+    """Noise and choices follow their laws; half the noise does not."""
     (tmp_path / "right").mkdir()
     (tmp_path / "wrong").mkdir()
 
     def law(folder: str) -> Law:
-        results = measure_claim(claim(name), in_process, tmp_path / folder, limit(DRAWS))
+        results = measure_claim(claim(name), in_process, tmp_path / folder, limit(1_000))
         return next(result for result in results if isinstance(result, Law))
 
     assert law("right").holds
     right = pinq.curator.mechanisms.scale_of
-    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda span, epsilon: right(span, epsilon * 5 / 4))
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda span, epsilon: right(span, 2 * epsilon))
     assert not law("wrong").holds
 
 
