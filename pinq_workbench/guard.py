@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -70,12 +70,14 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Returns what a request gets in the place of an answer; None for one that may pass."""
-        headers = Headers(scope=scope)
-        if not self._is_own(scope, headers):
+        asked = HTTPConnection(scope)
+        if not self._is_own(scope, asked.headers):
             return PlainTextResponse("Another site's request, or another host's name: refused.\n", 403)
-        known = self._is_known(headers)
+        # Beside the cookies of other programs, which may be written in any way.
+        found = asked.cookies.get(_name(asked.headers), "")
+        known = secrets.compare_digest(found.encode(), self._cookie.encode())
         if scope["type"] == "http" and scope["path"] == LINK:
-            return self._opened(scope, known)
+            return self._opened(asked, known)
         return None if known else PlainTextResponse(CLOSED, 403)
 
     def _is_own(self, scope: Scope, headers: Headers) -> bool:
@@ -90,22 +92,16 @@ class Guard:
             return scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
         return origin in (proxied or [f"http://{host}"])
 
-    def _is_known(self, headers: Headers) -> bool:
-        """Whether the browser has the cookie, beside those of other programs, which may be written in any way."""
-        found = cookie_parser(headers.get("cookie", "")).get(_name(headers), "")
-        return secrets.compare_digest(found.encode(), self._cookie.encode())
-
-    def _opened(self, scope: Scope, known: bool) -> Response:
+    def _opened(self, asked: HTTPConnection, known: bool) -> Response:
         """Gives the cookie for the key, once; who has it already goes to the page."""
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("key", [""])[0]
+        given = asked.query_params.get("key", "")
         if not known and not (self.key and secrets.compare_digest(given.encode(), self.key.encode())):
             return PlainTextResponse(CLOSED, 403)
         answer = RedirectResponse("/", 303)
         if not known:
             self.key = ""
-            headers = Headers(scope=scope)
-            secure = not LOOPBACK.fullmatch(headers["host"])
-            answer.set_cookie(_name(headers), self._cookie, httponly=True, samesite="strict", secure=secure)
+            secure = not LOOPBACK.fullmatch(asked.headers["host"])
+            answer.set_cookie(_name(asked.headers), self._cookie, httponly=True, samesite="strict", secure=secure)
         return answer
 
 

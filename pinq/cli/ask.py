@@ -21,7 +21,7 @@ from pinq.provider.report.markup import print_table
 from pinq.public.plugins import room_of_miners
 
 if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
+    from pinq.analyst.queryable import Parts, PrivateQueryable
     from pinq.public.columns import CutPoint
     from pinq.public.queries import Preview
     from pinq.public.schema import Numeric, Schema
@@ -108,14 +108,7 @@ def query(
         _print_preview(forecast, as_json)
         return
     answer = getattr(asked, VERBS[verb])(**words)
-    if parts is None:
-        _print_answer(answer, handle, forecast.error, as_json)
-    else:
-        frame = parts.frame(answer)
-        rows: list[list[object]] = frame.astype(object).to_numpy().tolist()
-        # Numbers come as an array, and stand on the right.
-        last = "answer >" if hasattr(answer, "dtype") else "answer"
-        _print_answers([*map(str, frame.columns[:-1]), last], rows, handle, forecast.error, as_json)
+    _print_answer(answer, parts, handle, forecast.error, as_json)
 
 
 def opened(dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool) -> PrivateQueryable:
@@ -219,28 +212,25 @@ def _print_preview(preview: Preview, as_json: bool) -> None:
     print_json(numbers | {"accuracy": preview.error, "scale": preview.scale})
 
 
-def _print_answer(answer: object, handle: PrivateQueryable, expected: str, as_json: bool) -> None:
-    """Prints the answer of the whole table; cost and accuracy go to the standard error stream."""
-    if as_json:
-        print_json({"value": plain(answer), "accuracy": expected, "budget": budget_of(handle)})
-    else:
-        typer.echo(printable(shown(answer)))
-        typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
-
-
-def _print_answers(
-    heads: list[str], rows: list[list[object]], handle: PrivateQueryable, expected: str, as_json: bool
-) -> None:
-    """Prints the answers of parts: each row has the labels of a part, and its answer."""
+def _print_answer(answer: Any, parts: Parts | None, handle: PrivateQueryable, expected: str, as_json: bool) -> None:
+    """Prints the answer of the whole table, or of each part after its labels; the accuracy on standard error."""
+    frame = None if parts is None else parts.frame(answer)
+    rows: list[list[object]] = [[answer]] if frame is None else frame.astype(object).to_numpy().tolist()
+    labels = [] if frame is None else [str(name) for name in frame.columns[:-1]]
     if as_json:
         values = [
-            {"part": dict(zip(heads[:-1], map(plain, labels), strict=True)), "value": plain(answer)}
-            for *labels, answer in rows
+            {"part": dict(zip(labels, map(plain, part), strict=True)), "value": plain(value)} for *part, value in rows
         ]
-        print_json({"values": values, "accuracy": expected, "budget": budget_of(handle)})
+        told = {"value": plain(answer)} if frame is None else {"values": values}
+        print_json(told | {"accuracy": expected, "budget": budget_of(handle)})
+        return
+    if frame is None:
+        typer.echo(printable(shown(answer)))
     else:
+        # Numbers come as an array, and stand on the right.
+        heads = [*labels, "answer >" if hasattr(answer, "dtype") else "answer"]
         print_table(console(), heads, [[shown(cell) for cell in row] for row in rows])
-        typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
+    typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
 
 
 def budget_of(handle: PrivateQueryable) -> dict[str, float]:

@@ -15,8 +15,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import duckdb
 from pydantic import ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, largest_group, profile, read_columns
@@ -30,10 +30,6 @@ from pinq.public.dates import DAY, write_moment
 from pinq.public.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.public.policy import Dialect, Policy, is_text
 from pinq.public.schema import Categorical
-
-if TYPE_CHECKING:
-    import duckdb
-
 
 FEW = 20  # so many different values are categories, whatever the column is called
 _IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|(nummer|kennung|[\W_]nr)$"

@@ -12,15 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
+from pinq.ledger.state import Account
+from pinq.provider.report.audit import Audit, AuditLine
 from pinq.provider.report.markup import Html, amount, element, escaped, joined, when
 from pinq.public.epsilon import Epsilon
-
-if TYPE_CHECKING:
-    from pinq.ledger.state import Account
-    from pinq.provider.report.audit import Audit, AuditLine
-
 
 MAX_CHARTS, MAX_COLOURS, MAX_MARKS = 24, 6, 200
 WIDTH, HEIGHT = 1000, 100  # of a picture, which the page stretches
