@@ -16,12 +16,13 @@ this number. The ledger gives an id that it has charged the same answer again.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +44,7 @@ from pinq.public.queries import (
     ChoiceQuestion,
     Preview,
     Request,
+    Verb,
     WireParts,
     candidate,
     candidate_lists,
@@ -302,21 +304,10 @@ class Verbs(Generic[Count, Number]):
 
         Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
         """
-        build = {
-            "noisy_count": ("epsilon", "reuse"),
-            "noisy_sum": ("column", "epsilon", "by", "reuse"),
-            "noisy_avg": ("column", "epsilon", "within", "reuse"),
-            "exp_mech": ("candidates", "epsilon", "score", "textbook", "each", "reuse"),
-        }
-        if verb not in build:
-            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}.")
-        if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
-            raise TypeError(f"preview({verb!r}) takes {build[verb][0]} and keywords")
-        # `preview("noisy_sum", "age", epsilon=.1)`: the one argument without a name is `column`.
-        named = dict(zip(build[verb][:1], args, strict=False)) | kwargs
-        wrong = set(named) - set(build[verb])
-        if wrong or "epsilon" not in named:
-            raise TypeError(f"preview({verb!r}) takes {', '.join(build[verb])}")
+        verbs = get_args(Verb)
+        if verb not in verbs:
+            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(verbs)}.")
+        named = inspect.signature(getattr(self, verb)).bind(*args, **kwargs).arguments
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
     @unspent()

@@ -145,7 +145,6 @@ def _unused(name: str, types: dict[str, str]) -> str:
 
 EXAMPLES = 50  # of values that a declaration does not read
 _WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
-_WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
 
@@ -312,9 +311,6 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumn
     for name, numeric in policy.schema_.numeric_columns.items():
         values[name] = _number(raw.values[name], numeric)
         codes[name] = _cell(values[name], numeric)
-        if _counts_by_ones(raw.values[name].kind, numeric):
-            values[name] = raw.values[name].value
-            codes[name] = _whole_cell(values[name], numeric)
     for name, categorical in policy.schema_.categorical_columns.items():
         values[name] = raw.values[name].text
         codes[name] = _position(connection, numbers[name], values[name], categorical)
@@ -332,19 +328,6 @@ def _cell(value: str, column: Numeric) -> str:
     cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
     # least() and greatest() pass over NULL, so a missing number must be kept from them.
     return f"CASE WHEN {value} IS NOT NULL THEN least(greatest({cell}, 0), {column.cells - 1}) END"
-
-
-def _counts_by_ones(kind: str, column: Numeric) -> bool:
-    """Whether a source's whole numbers have a cell each, and numbers of 64 bits hold them all."""
-    is_plain = column.microseconds is None and column.width == 1 and column.low.denominator == 1
-    return kind in _WHOLE and is_plain and abs(column.low) + column.cells < 2**53
-
-
-def _whole_cell(value: str, column: Numeric) -> str:
-    """The cell of a whole number on such a grid: that of ``_cell``, in a quarter of the time."""
-    low = int(column.low)
-    kept = f"least(greatest({value}::BIGINT, {low}), {low + column.cells - 1})"
-    return f"CASE WHEN {value} IS NOT NULL THEN {kept} - ({low}) END"
 
 
 def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, column: Categorical) -> str:

@@ -390,7 +390,7 @@ def split_level(partitions: Sequence[Partition | None]) -> Descent:
     """
     kind, ways, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
-    return Descent(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *ways, None, None)
+    return Descent(int(ends[-1]), kind, ends - sizes.take(kind), *ways, None, None)
 
 
 def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Descent], np.ndarray]:
@@ -495,7 +495,7 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
         # are 1 and 0, places 2 and 3, and `children` is -1 -1 0 1 -1 -1.
         children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
         children[places] = np.arange(len(places))
-        return Descent(len(places), kind, _narrow(first), *ways, children, None)
+        return Descent(len(places), kind, first, *ways, children, None)
     order = np.argsort(places)
     return Descent(len(places), kind, first, *ways, order, places[order])
 
@@ -518,8 +518,3 @@ def _distinct(
     way = np.repeat(np.arange(len(ways), dtype=smallest(len(ways))), together)
     sizes = np.array([1 if partition is None else partition.size for partition in distinct], dtype=np.int64)
     return kind.astype(smallest(len(distinct))), (tuple(ways), way), sizes
-
-
-def _narrow(places: np.ndarray) -> np.ndarray:
-    """Numbers in order, in half the memory where they fit: rows look them up at random."""
-    return places.astype(np.int32) if places[-1] < 2**30 else places

@@ -65,15 +65,6 @@ class EventRow(NamedTuple):
     hash: str
 
 
-class StoredAnswer(NamedTuple):
-    """A stored answer: its event's number, time and body, and the answer's text."""
-
-    seq: int
-    at: str
-    body: str
-    payload: str
-
-
 class AnswerSize(NamedTuple):
     """What is known of an answer before it is read: its event's number, its time and length."""
 
@@ -207,9 +198,9 @@ class Database(ABC):
         rows = map(AnswerSize._make, self._among(f"SELECT seq, at, length(payload){_ANSWERED}", numbers))
         return {size.seq: size for size in rows}
 
-    def answers(self, numbers: Collection[int]) -> Iterator[StoredAnswer]:
-        """The answers that events of these numbers logged, by number."""
-        return map(StoredAnswer._make, self._among(f"SELECT seq, at, body, payload{_ANSWERED}", numbers))
+    def answers(self, numbers: Collection[int]) -> Iterator[Row]:
+        """The number, time and body of these events, and the text of the answer that each logged, by number."""
+        return self._among(f"SELECT seq, at, body, payload{_ANSWERED}", numbers)
 
     def _among(self, statement: str, numbers: Collection[int]) -> Iterator[Row]:
         listed = sorted(numbers)

@@ -282,8 +282,8 @@ class Log:
         with self._reading():
             rows = list(self.database.answers(by_number))
         return {
-            by_number[row.seq]: GivenAnswer(row.at, self._intact(row.seq, json.loads(row.body)["payload"], row.payload))
-            for row in rows
+            by_number[seq]: GivenAnswer(at, self._intact(seq, json.loads(body)["payload"], payload))
+            for seq, at, body, payload in rows
         }
 
     def lines(self, analyst: str, start: int, most: int) -> list[LogLine]:
@@ -344,7 +344,7 @@ class Log:
         if account is None or request not in account.answers:
             return None
         seq = account.answers[request]
-        answered, texts = self._record_at(seq, Answered), [row.payload for row in self.database.answers([seq])]
+        answered, texts = self._record_at(seq, Answered), [row[-1] for row in self.database.answers([seq])]
         return self._intact(seq, answered.payload, texts[0] if texts else None)
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
@@ -398,8 +398,8 @@ class Log:
         """Raises ``LedgerError`` if the text of an answer is not the one that was logged."""
         logged = {event.seq: event.record.payload for event in self.events() if isinstance(event.record, Answered)}
         with self._reading():
-            for row in self.database.answers(logged):
-                self._intact(row.seq, logged.pop(row.seq), row.payload)
+            for number, *_, payload in self.database.answers(logged):
+                self._intact(number, logged.pop(number), payload)
         for seq, digest in logged.items():
             self._intact(seq, digest, None)
 
@@ -599,7 +599,7 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
             made.run("DELETE FROM answers")
             made.run("DELETE FROM events")
             while some := list(islice(rows, ROWS_AT_A_TIME)):
-                answers = {answer.seq: answer.payload for answer in origin.answers([row.seq for row in some])}
+                answers = {seq: payload for seq, *_, payload in origin.answers([row.seq for row in some])}
                 for row in some:
                     made.append(row, answers.get(row.seq))
             made.commit()
