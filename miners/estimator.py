@@ -48,7 +48,7 @@ WRAP = (
 
 
 class State(Protocol):
-    """What a miner keeps, public as a whole.
+    """The stored state of a miner, public as a whole.
 
     Attributes:
         kept_as: The attribute of a miner that holds it, without its underscore, and its name in JSON.
@@ -62,10 +62,10 @@ class State(Protocol):
 
     @property
     def target(self) -> str | None:
-        """What it predicts; empty or None for nothing."""
+        """The predicted column; empty or None for none."""
 
     def to_dict(self) -> dict[str, Any]:
-        """What was learned, as JSON has it."""
+        """The model, as JSON has it."""
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
@@ -81,7 +81,7 @@ class Model(State, Protocol):
 
     @property
     def target(self) -> str:
-        """What it predicts."""
+        """The predicted column."""
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -89,7 +89,7 @@ class Model(State, Protocol):
 
     @property
     def importances(self) -> Mapping[str, float]:
-        """How much each column tells, as shares of 1."""
+        """The importance of each column, with sum 1."""
 
     def predict(self, frame: Frame) -> np.ndarray:
         """Predicts the likeliest class or the mean of each row, shape (rows,)."""
@@ -177,7 +177,7 @@ class Learned(Parameterised):
 
     @abstractmethod
     def _told(self) -> Mapping[str, str]:
-        """What was learned, in names and texts."""
+        """The model, in names and texts."""
 
     @abstractmethod
     def _plan_of(self, fitted: Any) -> Plan:
@@ -192,7 +192,7 @@ class Learned(Parameterised):
 
     @abstractmethod
     def _stored(self) -> dict[str, object]:
-        """What was learned, as JSON has it."""
+        """The model, as JSON has it."""
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -233,7 +233,7 @@ class Kept(Learned):
         return {"learned": self._in_a_line()}
 
     def _in_a_line(self) -> str:
-        """What was learned, in a line."""
+        """The model, in one line."""
         return repr(self._model)
 
     def _plan_of(self, fitted: Any) -> Plan:
@@ -376,7 +376,7 @@ class Regressor(Fitted):
 
 
 class GrownFaces(Fitted):
-    """What a fitted tree and a fitted forest write alike."""
+    """The common output of fitted trees and forests."""
 
     @property
     def _model(self) -> Tree | Forest:

@@ -125,7 +125,7 @@ class PolicyError(PinqError):
 
 
 class Refusal(PinqError):
-    """What was asked for is not done."""
+    """The request is refused."""
 
 
 class QueryError(Refusal, ValueError):

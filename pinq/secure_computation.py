@@ -34,7 +34,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Joining:
-    """How a party joins a session.
+    """The parameters with which a party joins a session.
 
     Attributes:
         party: Its number.
@@ -53,7 +53,7 @@ class Joining:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a party sent while the protocol ran, and how long it ran, sharing of inputs included.
+    """The bytes that a party sent during the protocol, and its time, including the sharing of inputs.
 
     Attributes:
         bytes_sent: To all other parties.
@@ -68,7 +68,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class FieldSize:
-    """How large a session's secret numbers are, and who could read them.
+    """The size of a session's secret numbers, and the number of parties that could read them.
 
     Attributes:
         bits: The longest numbers that are compared.
@@ -168,7 +168,7 @@ class SessionMember(Protocol):
 
 
 class SecureSession(Protocol):
-    """What all parties agreed to, as far as a provider checks it.
+    """The agreement of all parties, as far as a provider checks it.
 
     See docs/secure.md for each field.
     """
@@ -224,7 +224,7 @@ class OpenedValues(Protocol):
 
 
 class SecureResult(Protocol):
-    """What a party learned."""
+    """The result of a party."""
 
     @property
     def tree(self) -> LearnedModel | None: ...

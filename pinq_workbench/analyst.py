@@ -224,7 +224,7 @@ class Analyst:
 
         @ui.refreshable
         def details() -> None:
-            """What else the chosen columns ask for."""
+            """The further fields for the chosen columns."""
             cut = [draft.get("by")] + ([draft.get("column")] if draft.get("kind") == "crosstab" else [])
             hint = "30, 45; left empty, as the policy cuts it or evenly"
             cuts = [name for name in cut if name and schema.columns[name].type != "categorical"]

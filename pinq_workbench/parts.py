@@ -37,7 +37,7 @@ READ_SECONDS = 600.0  # a page may read a table or a log before it is shown
 
 
 class Draft(dict[str, Any]):
-    """What was typed so far, by name."""
+    """The typed values so far, by name."""
 
     def said(self, name: str) -> str | None:
         """The text of a field without blanks around it; None for an empty one."""

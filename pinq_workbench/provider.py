@@ -83,7 +83,7 @@ class Seen:
     raw: list[str]
 
     def of(self, what: str) -> list[Waiting]:
-        """What waits of a column, or of a key of the policy itself."""
+        """The unreviewed values of a column, or of a key of the policy itself."""
         return [item for item in self.waiting if _column_of(item.name) == what or item.name == what]
 
 
@@ -196,7 +196,7 @@ class Provider:
     # The review of a policy
 
     def seen(self, name: str) -> Seen:
-        """What there is to review, read again once the file changed. ``PolicyError`` as in ``examples``."""
+        """The values to review, read again after a change of the file. Raises ``PolicyError`` as ``examples`` does."""
         file = self._file(name)
         key = file, file.stat().st_mtime_ns
         if key not in self._seen:
@@ -456,7 +456,7 @@ def _column_of(name: str) -> str:
 
 
 def _label(name: str) -> str:
-    """What the page calls a value that waits: ``age upper``."""
+    """The name of an unreviewed value on the page: ``age upper``."""
     return f"{_column_of(name)} {name.rpartition('.')[2]}".strip()
 
 

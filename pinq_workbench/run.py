@@ -71,7 +71,7 @@ def open_workbench(
 
 
 def _pages(target: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Callable[[], None]:
-    """What declares the pages of an analyst, a provider or an auditor."""
+    """The function that declares the pages of an analyst, a provider or an auditor."""
     if target.startswith(("https://", "http://")):
         from pinq_workbench.analyst import Analyst
 

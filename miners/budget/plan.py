@@ -59,7 +59,7 @@ class Pricing(Protocol):
 
     @property
     def budget(self) -> Budget:
-        """What was granted, spent, and remains."""
+        """The granted, spent and remaining epsilon."""
 
     def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
         """Returns what a question would cost, and what would remain. Free."""
@@ -314,7 +314,7 @@ Verb = Literal["noisy_count", "noisy_avg", "exp_mech"]
 
 
 class StepName(Enum):
-    """What a step is for."""
+    """The purpose of a step."""
 
     SIZE = "size"
     CLASSES = "classes"
@@ -368,12 +368,12 @@ class Step:
 
     @property
     def name(self) -> StepName:
-        """What the step is for."""
+        """The purpose of the step."""
         return self.question.name
 
     @property
     def cost(self) -> Epsilon:
-        """What all askings cost together; losses add up."""
+        """The cost of all repetitions together; losses add up."""
         return self.epsilon * self.question.times
 
     @property

@@ -155,7 +155,7 @@ class PartCollection(Protocol):
 
     @property
     def part_set(self) -> PartSet:
-        """Where the parts are in the tree of partitions."""
+        """The positions of the parts in the tree of partitions."""
 
     def partition(self, *specs: object) -> PartCollection:
         """Cuts each part: all by the same specs, or, given one list, each by its own."""
@@ -254,7 +254,7 @@ class CountSource(Protocol):
 
 @dataclass(frozen=True)
 class Sums:
-    """What a question for sums adds up.
+    """The numbers that a query for sums adds up.
 
     Attributes:
         loss: Whose derivatives.
@@ -267,7 +267,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class SumsNeeded:
-    """What a fit asks of parties that add up, by public facts: whoever runs it prepares for that.
+    """The sums that a fit needs from parties that add up, by public facts.
 
     Attributes:
         cells: For each attribute, cells that tell apart whatever is asked of its rows.

@@ -65,7 +65,7 @@ class SplitSet:
 
     @cached_property
     def merges(self) -> np.ndarray:
-        """Which parts of ``base`` make up each part of each split.
+        """The parts of ``base`` that make up each part of each split.
 
         They are 0 or 1, shape (splits, parts, base parts).
         """
@@ -282,7 +282,7 @@ def branch(
 
 @dataclass(frozen=True)
 class GrowthTask:
-    """What is to be learned, and of whom.
+    """The task of a fit: the problem and the holders.
 
     Attributes:
         source: Whom to ask.
@@ -339,7 +339,7 @@ def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedStrategy(StepQuestions):
-    """How one strategy divides the budget of each holder, and grows a tree.
+    """A strategy: it divides the budget of each holder, and grows a tree.
 
     Attributes:
         attributes: The columns that are split.

@@ -49,7 +49,7 @@ UNABLE: dict[Ability, str] = {
 
 @dataclass(frozen=True)
 class Participants:
-    """What a reader of the model should know of how it was made.
+    """The facts about a model's origin for its reader: participants, costs, failures.
 
     Attributes:
         strategy: How splits were found.

@@ -193,7 +193,7 @@ CardStrategyName = Literal["turns", "noisy_counts", "secure"]
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class HolderParameters:
-    """What a scorecard of several holders has beside the parameters of every one."""
+    """The parameters of a scorecard of several holders beside the common ones."""
 
     strategy: CardStrategyName = "turns"
     resume: bool = False

@@ -121,7 +121,7 @@ class FoundSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class BestFirst(FederatedStrategy):
-    """How a tree grows where most is gained, by histograms of all holders, summed (Wang et al., sec. 3).
+    """Best-first growth of a tree, by summed histograms of all holders (Wang et al., sec. 3).
 
     One table for each column serves all of its splitting functions, so each is asked at 1/n of the
     share for n columns, not at 1/|H|.
@@ -148,7 +148,7 @@ class BestFirst(FederatedStrategy):
 
     @cached_property
     def shares(self) -> tuple[Epsilon, ...]:
-        """What a node of each level may be asked, from the root down."""
+        """The epsilon for a node of each level, from the root down."""
         if not self.depth:
             return ()
         # Three levels that share .7: .4, .2 and .1 with decay.
@@ -347,7 +347,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class InTurns(FederatedStrategy):
-    """How a tree grows in turns.
+    """Growth of a tree in turns.
 
     A level that would pass ``max_nodes`` is not begun; what it would have cost goes to the leaves.
 
@@ -411,7 +411,7 @@ class InTurns(FederatedStrategy):
 
     @property
     def _size_loss(self) -> Epsilon:
-        """What each holder's size costs; nothing where one has all turns, or there is no choice."""
+        """The cost of each holder's size; nothing if one holder has all turns, or there is no choice."""
         return self.problem.epsilon // SIZE_SHARE if self.depth and self.holders > 1 else ZERO
 
     def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:

@@ -51,7 +51,7 @@ _log = logging.getLogger("miners")
 
 @dataclass(frozen=True)
 class Told:
-    """What a tool returns: a text to repeat, the same numbers for programs, and whether it is an error."""
+    """The result of a tool: a text to repeat, the same numbers for programs, and whether it is an error."""
 
     text: str
     rows: tuple[dict[str, object], ...] = ()

@@ -153,14 +153,14 @@ class Text:
         return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
     def _offset(self, error: Exception) -> int:
-        """Where the word stands at which the parser stopped."""
+        """The place of the word at which the parser stopped."""
         found: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
         lines = self.plain.split("\n")[: found.get("line", 1) - 1]
         return sum(len(each) + 1 for each in lines) + max(found.get("col", 0) - len(found.get("highlight", "")), 0)
 
 
 class Codes(NamedTuple):
-    """Which codes of a column meet a condition, and which do not; missing values may be in neither.
+    """The codes of a column that meet a condition, and the codes that do not; missing values may be in neither.
 
     A set of codes is written by where it begins and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So it is as
     small as the condition, whatever the column: a grid may have millions of cells.
@@ -191,7 +191,7 @@ class Condition:
 
     @property
     def cells(self) -> int:
-        """How many codes there are but for the last one, of missing values."""
+        """The number of codes without the last one, of missing values."""
         return self.text.schema.column(self.name).cells
 
     def read(self, node: x.Expr) -> Codes:
@@ -317,7 +317,7 @@ def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] 
 
 @dataclass(frozen=True)
 class Key:
-    """What GROUP BY groups by: a split, and what its parts are called in the answer.
+    """A key of GROUP BY: a split, and the names of its parts in the answer.
 
     Attributes:
         written: The expression.
@@ -512,7 +512,7 @@ class Number:
     share: Fraction = Fraction(0)
 
     def kind(self, shares: Sequence[Fraction]) -> Kind:
-        """What is asked: one statistic, for quantiles of all shares of the column."""
+        """The statistic, which has all quantiles of a column together."""
         maker = partial(Quantile, shares=tuple(sorted(shares))) if self.maker is Quantile else self.maker
         return maker, self.column, 1
 
@@ -718,7 +718,7 @@ class Select:
         return replace(table, frame=answer, scale=table.scale.iloc[rows].reset_index(drop=True))
 
     def _possible(self, axes: Sequence[Axis], groups: np.ndarray) -> np.ndarray:
-        """Which groups WHERE leaves a value to; public."""
+        """The groups to which WHERE leaves a value; public."""
         part = next(iter(self.handle.parts().part_set))
         possible = np.ones(groups.shape[1], dtype=bool)
         for axis, positions in zip(axes, groups, strict=True):

@@ -252,7 +252,7 @@ FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
 
 @dataclass(frozen=True)
 class Grid:
-    """How numeric attributes are cut about which nobody said anything.
+    """The default cuts of numeric attributes.
 
     Attributes:
         widths: Intervals of equal width.

@@ -100,7 +100,7 @@ Offer = Sequence[SplitCandidate] | Sequence[Sequence[SplitCandidate]]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned: all public, all checked.
+    """The task of a fit: all public, all checked.
 
     Attributes:
         schema: The public schema.
@@ -126,7 +126,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepQuestions(ABC):
-    """What every strategy asks, of one handle or of several holders, and the noise of it.
+    """The queries of every strategy, to one handle or several holders, and their noise.
 
     Attributes:
         problem: What is to be learned.
@@ -153,7 +153,7 @@ class StepQuestions(ABC):
 
     @property
     def cells(self) -> int:
-        """How many numbers describe a node."""
+        """The number of numbers that describe a node."""
         return self.problem.cells
 
     def size_question(self, of: str, weight: int = 1) -> StepQuestion:
@@ -183,7 +183,7 @@ class StepQuestions(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TreeStrategy(StepQuestions):
-    """How one algorithm divides its epsilon, chooses splits and ends paths.
+    """An algorithm: it divides epsilon, chooses splits and ends paths.
 
     Attributes:
         epsilon: What growing costs.
@@ -418,7 +418,7 @@ def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None
 
 
 def _worth_splitting(level: Level, strategy: TreeStrategy) -> np.ndarray:
-    """Which nodes of a level are split, shape (nodes,): the large ones, the largest first.
+    """The nodes of a level that are split, shape (nodes,): the large ones, the largest first.
 
     More leaves than the table can have rows are of no use, and a depth that a caller took from
     elsewhere would ask for millions: so the largest nodes are split while their children's parts

@@ -32,7 +32,7 @@ COARSE = 1.0  # cells; the rounding of values that deviate by less is a twelfth 
 
 @dataclass(frozen=True)
 class TargetRange:
-    """What is known of where a target's rows are.
+    """The known range of a target's rows.
 
     Attributes:
         schema: The public schema.
@@ -67,7 +67,7 @@ class TargetRange:
 
     @cached_property
     def points(self) -> tuple[CutPoint, ...]:
-        """Its cuts; none where the target has a single cell."""
+        """Its cuts; none if the target has a single cell."""
         if self.within is None:
             return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
         first, end = self.within

@@ -79,7 +79,7 @@ class Components(LinearState):
 
     @property
     def names(self) -> list[str]:
-        """What the components are called."""
+        """The names of the components."""
         return [f"pca{number}" for number in range(len(self.directions))]
 
     @property

@@ -76,7 +76,7 @@ class Gaussians(LinearState):
 
     @property
     def importances(self) -> dict[str, float]:
-        """How far the means of classes are apart in each column, in variances, as shares of 1."""
+        """The distances of class means in each column, in variances, as proportions of 1."""
         centre = np.average(self.means, axis=0, weights=self.sizes)
         within = np.einsum("kii->ki", self.covariances).mean(axis=0)
         return self.coordinates.shares(np.average((self.means - centre) ** 2, axis=0, weights=self.sizes) / within)

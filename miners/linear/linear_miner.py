@@ -44,7 +44,7 @@ REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
 
 @dataclass(frozen=True)
 class Work:
-    """What is decided before the first question.
+    """The decisions before the first query.
 
     Attributes:
         schema: The public schema.
@@ -103,7 +103,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class LinearState(ABC):
-    """What a linear model keeps: its columns, and numbers whose shapes follow from them."""
+    """The stored state of a linear model: its columns, and arrays whose shapes follow from them."""
 
     coordinates: Coordinates
 
@@ -212,7 +212,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
 
     @abstractmethod
     def _doubt(self, edge: float, rows: int) -> str:
-        """What to say where noise of such a largest eigenvalue is in the covariance of so many rows."""
+        """The warning for noise of this largest eigenvalue in the covariance of so many rows."""
 
 
 def draw_map(ax: Axes, numbers: np.ndarray, most: float, across: Sequence[str], down: Sequence[str]) -> None:

@@ -58,7 +58,7 @@ def asked_columns(schema: Schema, target: str | None, attributes: Sequence[str] 
 
 @dataclass(frozen=True)
 class Norm:
-    """What rows' vectors are expected to be, in deviations.
+    """The expected norm of rows' vectors, in deviations.
 
     Attributes:
         numeric: How many numeric columns there are.
@@ -101,7 +101,7 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Where numeric columns lie, in ranges that go from -1 to 1.
+    """The centres and deviations of numeric columns, in ranges from -1 to 1.
 
     Attributes:
         rows: About how many rows there are.
@@ -175,12 +175,12 @@ class Coordinates:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """What each coordinate is, without the constant."""
+        """The meaning of each coordinate, without the constant."""
         return Products(self.columns).entries(self.schema)[1:]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What each coordinate is called."""
+        """The name of each coordinate."""
         return tuple(
             str(entry.column) if entry.value is None else f"{entry.column} = {text_of(entry.value)}"
             for entry in self.entries
@@ -205,7 +205,7 @@ class Coordinates:
     def products(
         self, norm: Norm | None = None, pairs: Pairs = "all", target: tuple[str, float, float] | None = None
     ) -> Products:
-        """What to ask for; a target with its centre and deviation comes last."""
+        """The products to query; a target with its centre and deviation comes last."""
         names, scales = self.columns, self.scales
         sizes = [1 / self.reach if scale is None else 1.0 for scale in scales]
         if target is not None:
@@ -242,7 +242,7 @@ class Coordinates:
         return np.concatenate([np.zeros((rows, 0)), *points], axis=1)
 
     def shares(self, weights: np.ndarray) -> dict[str, float]:
-        """What weights of coordinates are of columns, as shares of 1; empty where all are 0."""
+        """The weights of columns from those of coordinates, as proportions of 1; empty if all are 0."""
         total, shares = float(weights.sum()), dict.fromkeys(self.columns, 0.0)
         for entry, weight in zip(self.entries, weights.tolist(), strict=True):
             shares[str(entry.column)] += weight / total if total > 0 else 0.0

@@ -110,12 +110,12 @@ class RegressionLine(LinearState):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """What the coefficients are of."""
+        """The terms of the coefficients."""
         return ("(intercept)", *self.coordinates.names)
 
     @property
     def importances(self) -> dict[str, float]:
-        """How large the coefficients of each column are, in deviations, as shares of 1."""
+        """The sizes of the coefficients of each column, in deviations, as proportions of 1."""
         return self.coordinates.shares(np.abs(self.coefficients[1:]))
 
     def predict(self, frame: Any) -> np.ndarray:
@@ -197,7 +197,7 @@ def posterior(
 
 
 def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
-    """What takes coefficients in deviations to units of the columns and the target: a matrix."""
+    """The matrix that converts coefficients in deviations to units of the columns and the target."""
     # y = m + s (β0 + β1 (x - c) / d): the slope is s β1 / d, and the intercept m + s β0 - s β1 c / d.
     units = np.diag(np.append(1.0, 1 / coordinates.deviations)) * deviation
     units[0, 1:] = -deviation * coordinates.centres / coordinates.deviations

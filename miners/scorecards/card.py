@@ -266,7 +266,7 @@ class Card:
 
     @cached_property
     def goal(self) -> Target:
-        """What is predicted."""
+        """The predicted quantity."""
         return target_of(self.schema, self.target)
 
     @property
@@ -291,7 +291,7 @@ class Card:
 
     @property
     def importances(self) -> dict[str, float]:
-        """How much each attribute's points differ among rows, as shares of 1."""
+        """The spread of each attribute's points among rows, as proportions of 1."""
         total = sum(term.spread for term in self.terms)
         return {term.spec.column: term.spread / total for term in self.ranked} if total else {}
 
@@ -346,13 +346,13 @@ class Card:
 
     @property
     def unit(self) -> float:
-        """What one logit is in printed points, or one grid cell in units of the target."""
+        """The printed points of one logit, or the units of the target in one grid cell."""
         # 28.85 points to a logit: the odds double every 20.
         return DOUBLES / math.log(2) if self.numeric is None else float(self.numeric.width)
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """What the outputs are for: the second class, each class, or the target."""
+        """The names of the outputs: the second class, each class, or the target."""
         if self.numeric is not None:
             return (self.target,)
         return tuple(str(value) for value in (self.classes[1:] if len(self.classes) == 2 else self.classes))
@@ -363,7 +363,7 @@ class Card:
 
     @property
     def start(self) -> np.ndarray:
-        """What every row starts with as it is printed, shape (outputs,)."""
+        """The printed start of every row, shape (outputs,)."""
         printed = self.printed(self.base)
         return printed if self.numeric is None else printed + float(self.numeric.origin)
 

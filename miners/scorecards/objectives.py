@@ -73,7 +73,7 @@ class SumsAnswer(NamedTuple):
 
 
 class ClassRows(NamedTuple):
-    """What one question tells of how many rows have each class.
+    """The noisy numbers of rows of each class, from one query.
 
     Attributes:
         rows: Of each class.
@@ -161,7 +161,7 @@ def choice_score(objective: Objective, loss: AnyDerivatives, scale: float) -> Gr
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Objective(ABC):
-    """What is fitted.
+    """The objective of a fit.
 
     Attributes:
         schema: The public schema.
@@ -208,7 +208,7 @@ class Objective(ABC):
 
     @property
     def table_classes(self) -> int:
-        """How many parts of tables are not the missing one."""
+        """The number of parts of tables without the one of missing values."""
         return bind(self.table_parts, self.schema).size - int(self.schema.column(self.target).nullable)
 
     @property
@@ -241,7 +241,7 @@ class Objective(ABC):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What the first answers say against the fit, one sentence each."""
+        """The doubts after the first answers, one sentence each."""
         return ()
 
     def class_rows(self, table: np.ndarray | None, scale: float) -> ClassRows | None:
@@ -350,7 +350,7 @@ class Mean(Objective):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """That no range was found, or that its cells are too wide."""
+        """The doubts that no range was found, or that its cells are too wide."""
         return self._range.doubts(self.deviation)
 
     @property
@@ -405,7 +405,7 @@ LEAST_RELIABLE = 0.02  # of points from tables; where all is noise the likelier 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Classes(Objective):
-    """What the two objectives of classes share: rows without a class are not learned from."""
+    """The common part of the two objectives of classes; rows without a class do not count."""
 
     tabulates: ClassVar[bool] = True
 
@@ -455,7 +455,7 @@ class _Classes(Objective):
     @property
     @abstractmethod
     def contrasts(self) -> np.ndarray:
-        """How outputs add up logs of each class, shape (classes, outputs)."""
+        """The weights of the logs of each class in the outputs, shape (classes, outputs)."""
 
     def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
         """Returns what points from tables are multiplied with, for attributes repeat each other."""
@@ -576,7 +576,7 @@ class ManyClasses(_Classes):
 
     @property
     def bound(self) -> float:
-        """What a row's gradients and curvatures are clipped to: rows far off count less."""
+        """The bound of a row's gradients and curvatures; rows with large errors count less."""
         return CLIPPED
 
     @property

@@ -37,7 +37,7 @@ BESIDE_TABLES = 10  # what the start weighs where points start from tables, whic
 
 @dataclass(frozen=True)
 class CardStep:
-    """What one step pays.
+    """The costs of one step.
 
     Attributes:
         choice: For the choice of an attribute; None where there is one attribute only.
@@ -50,7 +50,7 @@ class CardStep:
 
 @dataclass(frozen=True)
 class Shares:
-    """What each question of a fit pays.
+    """The costs of the queries of a fit.
 
     Attributes:
         bases: For where scores start: one question, or several of numbers, each in the range that
@@ -65,7 +65,7 @@ class Shares:
 
     @property
     def total(self) -> Epsilon:
-        """What all of it costs."""
+        """The total cost."""
         steps = sum((step.sums + (step.choice or ZERO) for step in self.steps), ZERO)
         return sum((*self.bases, *self.tables), ZERO) + steps
 

@@ -72,14 +72,14 @@ def _cliques(sizes: Sequence[int], groups: Iterable[Columns]) -> list[Columns]:
 
 
 def _effort(column: int, neighbours: Mapping[int, set[int]], sizes: Sequence[int]) -> tuple[int, int]:
-    """How many neighbours are not connected yet, counted from both sides, and the cells of the clique."""
+    """The number of unconnected neighbours, counted from both sides, and the cells of the clique."""
     around = neighbours[column]
     missing = sum(len(around - neighbours[other]) - 1 for other in around)
     return missing, math.prod(sizes[other] for other in around) * sizes[column]
 
 
 def tree_cells(sizes: Sequence[int], groups: Iterable[Columns]) -> int:
-    """How many cells the cliques of a junction tree have that holds each group in a clique."""
+    """The number of cells of the cliques of a junction tree that has each group in a clique."""
     return sum(math.prod(sizes[column] for column in clique) for clique in _cliques(sizes, groups))
 
 

@@ -176,7 +176,7 @@ class SyntheticTable:
 
     @cached_property
     def quality(self) -> pd.DataFrame:
-        """What was bought and how exact it is: a row for each table, in the order bought.
+        """The measured tables and their accuracy: a row for each table, in the order of the queries.
 
         Columns: ``table``, ``cells``, ``epsilon``, ``noise`` (standard deviation of each count, rows) and
         ``off`` (the share of rows that the model puts into other cells than the noisy table does).
@@ -184,7 +184,7 @@ class SyntheticTable:
         return pd.DataFrame([self._line(bought) for bought in self.bought])
 
     def dependence(self) -> pd.DataFrame:
-        """How much each pair of columns depends on each other: the distance of its table from independence.
+        """The dependence of each pair of columns: the distance of its table from independence.
 
         0 is independent, 1 the largest distance there is.
         """
@@ -379,7 +379,7 @@ WIDTHS = 12  # cells of a numeric column about which nobody said anything
 
 @dataclass(frozen=True)
 class Purchase:
-    """What is decided before the first question.
+    """The decisions before the first query.
 
     Attributes:
         schema: The public schema.
@@ -408,7 +408,7 @@ class Purchase:
 
     @property
     def single(self) -> Epsilon:
-        """What the table of one column costs."""
+        """The cost of the table of one column."""
         percent = SINGLES if self.pairs else 100
         return self.total * percent // (100 * len(self.specs))
 
@@ -420,24 +420,24 @@ class Purchase:
 
     @property
     def checks(self) -> Epsilon:
-        """What the table of a checked pair costs; nothing where all pairs are known or can be bought by rounds."""
+        """The cost of the table of a checked pair; nothing if rounds measure all pairs."""
         unknown = set(self.pairs) - {table.columns for table in self.known}
         return self.total * CHECKS // (100 * CHECKED) if len(unknown) > 2 * CHECKED else ZERO
 
     @property
     def worth(self) -> Epsilon:
-        """What all rounds cost where nothing is known."""
+        """The cost of all rounds without earlier counts."""
         return self.total - self.single * len(self.specs) - self.checks * CHECKED
 
     @property
     def turns(self) -> int:
-        """How many rounds there are at the first price where nothing is known."""
+        """The number of rounds at the first price without earlier counts."""
         rounds = ROUNDS * len(self.specs) * (self.schema.max_rows * float(self.total)) ** (1 / 3)
         return max(1, min(len(self.pairs), round(rounds)))
 
     @property
     def round(self) -> Epsilon:
-        """What a round costs at first."""
+        """The first cost of a round."""
         return self.worth // self.turns
 
     def uncovered(self, known: Sequence[Columns]) -> set[int]:
@@ -452,18 +452,18 @@ class Purchase:
 
     @property
     def rounds(self) -> Epsilon:
-        """What all rounds cost: each known table of several columns stands for one, at most at its price."""
+        """The cost of all rounds: each known table of several columns replaces one, at most at its price."""
         standing = [min(table.epsilon, self.round).nano for table in self.known if len(table.columns) > 1]
         left = self.worth - Epsilon(sum(standing))
         return left if left >= self.round or not standing else ZERO
 
     @property
     def needed(self) -> Epsilon:
-        """What is left to pay."""
+        """The cost of the remaining queries."""
         return self.single * len(self.singles) + self.rounds + self.checks * CHECKED
 
     def room(self, left: Epsilon) -> float:
-        """How many cells the junction tree may have while so much of the rounds' price is left."""
+        """The largest number of cells of the junction tree, by the rest of the rounds' price."""
         # So no early choice takes all the room of later ones; a first pair fits, however many cells columns have.
         return sum(self.sizes) + TREE_CELLS * (1 - 0.7 * left.nano / max(1, self.worth.nano))
 
@@ -476,7 +476,7 @@ class Purchase:
 
     @property
     def before(self) -> Epsilon:
-        """What the known tables cost."""
+        """The cost of the known tables."""
         return Epsilon(sum(table.epsilon.nano for table in self.known))
 
     def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Purchase:
@@ -516,7 +516,7 @@ class Purchase:
         return not handle.partition(self.spec(asked)).preview("noisy_count", epsilon=epsilon, reuse=True).cost
 
     def _dependence(self, table: Bought) -> float:
-        """How many rows of a table lie apart from independence, beside its noise; tables of one column come first."""
+        """The number of rows of a table apart from independence, beyond its noise; tables of one column come first."""
         counts = table.counts.reshape([self.sizes[column] for column in table.columns])
         if counts.ndim == 1:
             return math.inf
@@ -527,7 +527,7 @@ class Purchase:
         return float(apart) * self.weight(table.columns)
 
     def cells(self, columns: Columns) -> int:
-        """How many cells the table of some columns has."""
+        """The number of cells of the table of some columns."""
         return math.prod(self.sizes[column] for column in columns)
 
     def spec(self, columns: Columns) -> Spec:
@@ -724,7 +724,7 @@ class Synthesizer(Kept):
 
 
 def _divided(share: Epsilon) -> tuple[Epsilon, Epsilon]:
-    """What a round's choice and its table cost."""
+    """The costs of a round's choice and its table."""
     choice = share * CHOICES // 100
     return choice, share - choice
 

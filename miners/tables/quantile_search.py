@@ -195,7 +195,7 @@ def most_finer(cells: int, quantiles: int) -> int:
 
 
 def _steps(cells: int) -> int:
-    """How many of 1, 4, 16, ... are less than ``cells``."""
+    """The number of 1, 4, 16, ... below ``cells``."""
     return (cells.bit_length() + 1) // 2
 
 

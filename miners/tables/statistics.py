@@ -205,7 +205,7 @@ class TableEstimate:
 
 @dataclass(frozen=True)
 class Statistic(ABC):
-    """What is asked of one column, for all groups at once.
+    """A statistic of one column, for all groups at once.
 
     Attributes:
         schema: The public columns.
@@ -281,7 +281,7 @@ class NumericStatistic(Statistic):
 
 
 class CountStatistic(Statistic):
-    """How many rows each group has, missing values included."""
+    """The number of rows of each group, including missing values."""
 
     def lines(self) -> tuple[PlanLine, ...]:
         return (count_line(self.schema, "rows", self.groups, self.epsilon),)
@@ -291,7 +291,7 @@ class CountStatistic(Statistic):
 
 
 class Missing(Statistic):
-    """How many values are missing: 0 where the policy declares none, and then nothing is asked."""
+    """The number of missing values: 0 if the policy declares none, without a query."""
 
     def lines(self) -> tuple[PlanLine, ...]:
         return (count_line(self.schema, f"rows without {self.column}", self.groups, self.epsilon),)
@@ -365,7 +365,7 @@ class Variance(NumericStatistic):
 
     @property
     def _losses(self) -> tuple[Epsilon, Epsilon]:
-        """What the choice of a median and the counts cost."""
+        """The costs of the choice of a median and of the counts."""
         counting, choosing = divided(self.epsilon, [CHOOSING - 1, 1])
         return choosing, counting
 
@@ -431,7 +431,7 @@ class StandardDeviation(Variance):
 
 
 class ValueCounts(Statistic):
-    """How many rows each value of a categorical column has, missing ones last."""
+    """The number of rows of each value of a categorical column, missing values last."""
 
     def lines(self) -> tuple[PlanLine, ...]:
         values = self.schema.categorical(self.column).codes

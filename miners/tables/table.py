@@ -180,7 +180,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a function is going to ask.
+    """The queries of a table function, before they are sent.
 
     Attributes:
         title: What comes out.
@@ -196,7 +196,7 @@ class Draft:
 
     @property
     def total(self) -> Fraction:
-        """What all questions cost together."""
+        """The cost of all queries together."""
         return sum((line.epsilon for line in self.lines), Fraction(0))
 
 
@@ -425,7 +425,7 @@ def _text(label: object) -> str:
 
 
 def _lines(frame: pd.DataFrame) -> int:
-    """How many lines of text high a picture of this frame is: two for a box, one for a bar."""
+    """The height of a picture of this frame in lines of text: two for a box, one for a bar."""
     if "statistic" not in frame:
         return len(frame)
     quantiles = frame["statistic"].str.endswith("%")

@@ -30,7 +30,7 @@ REGRESSION_FEWER = 3.5
 
 
 class DiPriMeDefaults(NamedTuple):
-    """What one variant does where a parameter is not given.
+    """The defaults of one variant.
 
     Attributes:
         features: Attributes that a node looks at; None for all.
@@ -112,7 +112,7 @@ VARIANTS: Mapping[str, type[DiPriMeBest]] = {"best": DiPriMeBest, "paper": DiPri
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMe(ForestMiner):
-    """What the four estimators share: checks, and which public facts the defaults follow."""
+    """The common code of the four estimators: checks, and defaults from public facts."""
 
     epsilon: EpsilonLike = 1.0
     max_depth: int | None = None

@@ -38,7 +38,7 @@ Rows = Literal["shards", "all"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ForestStrategy(TreeStrategy):
-    """How trees grow from random beginnings.
+    """The growth of trees with random candidates.
 
     Attributes:
         names: The attributes.
@@ -176,7 +176,7 @@ class ForestMiner(TreeMiner[ForestStrategy]):
 
 
 def _trees(strategies: Sequence[ForestStrategy]) -> int:
-    """How many trees grow in all."""
+    """The number of trees."""
     return sum(strategy.trees for strategy in strategies)
 
 
@@ -333,7 +333,7 @@ class RandomSplits(ForestStrategy):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class RandomForest(ForestMiner):
-    """What classifier and regressor share."""
+    """The common code of classifier and regressor."""
 
     epsilon: EpsilonLike = 1.0
     n_estimators: int = 10

@@ -132,7 +132,7 @@ class NoisyTables(MultiwayStrategy):
 
     @property
     def level_weight(self) -> int:
-        """What the tables of one level weigh, however many they are: weights are whole."""
+        """The weight of the tables of one level, for any number of tables: weights are whole."""
         # Four attributes, two levels: 4 tables of weight 3, then 3 tables of weight 4.
         return math.lcm(*(self._tables(level) for level in range(self.levels)))
 

@@ -205,7 +205,7 @@ JUDGED_BY = (StepName.SIZE, StepName.CLASSES, StepName.TABLES)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GreedyStrategy(TreeStrategy):
-    """How nodes are split by the best of some candidates.
+    """Growth that splits nodes by the best of some candidates.
 
     Attributes:
         splits: For each attribute a split, or a family of which the mechanism picks a member.
@@ -241,7 +241,7 @@ class GreedyStrategy(TreeStrategy):
 
     @cached_property
     def _max_parts(self) -> dict[frozenset[str], int]:
-        """What ``max_parts`` returned, by columns used: thousands of nodes share few such sets."""
+        """The results of ``max_parts`` by used columns: thousands of nodes share few such sets."""
         return {}
 
     def threshold(self, node: OpenNode) -> float:
@@ -282,7 +282,7 @@ class GreedyStrategy(TreeStrategy):
 
 
 class Published(GreedyStrategy):
-    """What the strategies of Friedman & Schuster's paper share."""
+    """The common part of the strategies of Friedman & Schuster's paper."""
 
     textbook = True
     spends_rest = False

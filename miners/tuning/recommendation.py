@@ -48,7 +48,7 @@ NOTE = "By public facts alone: columns, classes, max_rows and epsilon. The rows 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rule looks at.
+    """The facts that the rule uses.
 
     Attributes:
         attributes: How many columns there are beside the target.

@@ -48,7 +48,7 @@ class Dates:
 
 @dataclass(frozen=True)
 class NoiseInfo:
-    """What is known of an answer's noise; public.
+    """The public facts about an answer's noise.
 
     Attributes:
         epsilon: What it was charged.
@@ -135,7 +135,7 @@ class _Noisy:
 
     @property
     def epsilon(self) -> Fraction:
-        """What the whole answer was charged, exact."""
+        """The charge for the whole answer, exact."""
         return self.facts.epsilon
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:

@@ -244,7 +244,7 @@ class RemoteSession:
         return self._read(self._asked("/query", request), Answer)
 
     def preview(self, request: Request) -> Preview:
-        """What it would cost."""
+        """The cost and the expected error of a request."""
         return self._read(self._asked("/preview", request), WirePreview).preview()
 
     def budget(self) -> Budget:
@@ -261,7 +261,7 @@ class RemoteSession:
                 return lines
 
     def terms(self) -> str:
-        """What the analyst's grant allows, as the ledger has it now."""
+        """The terms of the analyst's grant, as the ledger has them now."""
         return self._get("", Description).terms
 
     def close(self) -> None:
@@ -359,7 +359,7 @@ class RemoteSession:
             )
 
     def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool) -> PinqError:
-        """What a failed attempt says of itself.
+        """The description of a failed attempt.
 
         Args:
             problem: Why there was no answer.

@@ -25,12 +25,12 @@ def new_token() -> str:
 
 
 def digest(token: str) -> str:
-    """What the ledger keeps of a token."""
+    """The digest of a token, which the ledger stores."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def person_digest(issuer: str, name: str, *, member: bool = False) -> str:
-    """What the ledger keeps in a token's place of a person who signs in; no token has a line break in it.
+    """The digest of a person who signs in, which the ledger stores instead of a token's; no token has a line break.
 
     Args:
         issuer: The identity provider.

@@ -230,7 +230,7 @@ class Curator:
 
     @unspent()
     def preview(self, analyst: str, request: Request, turn: Deadline | None = None) -> Preview:
-        """What ``ask`` would cost and how exact it would be; too much work is refused as there."""
+        """The cost and the expected error of ``ask``; too much work is refused as there."""
         work = self._validate(request, turn or Deadline())
         require_work(work.checking + work.counting, self.max_work)
         self.meter(analyst, work.checking)

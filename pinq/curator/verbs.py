@@ -391,7 +391,7 @@ def beginnings(parts: PartSet, above: int) -> PartSet:
 
 
 def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilon: Fraction) -> list[int]:
-    """How many splits of its path, counted from where the tree begins, are left above each part.
+    """The number of splits that remain above each part, counted from the start of its tree.
 
     Args:
         parts: The leaves of trees, disjoint: so every part above them is split by one partition

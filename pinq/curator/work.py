@@ -204,7 +204,7 @@ class Counted:
 
 
 class Released(NamedTuple):
-    """What an answer says of the rows.
+    """The released numbers of an answer.
 
     Attributes:
         values: Numbers in the parts' order.
@@ -219,7 +219,7 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True)
 class Noise:
-    """How exact an answer will be, by public facts.
+    """The expected error of an answer, by public facts.
 
     Attributes:
         error: In words.
@@ -237,7 +237,7 @@ class Noise:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PreparedQuery:
-    """What stands between the check of a question and its answer.
+    """A checked query, before its charge and its answer.
 
     Attributes:
         parts: Whom it asks.
@@ -306,7 +306,7 @@ class PreparedQuery:
 
     @cached_property
     def step(self) -> int:
-        """How many parts are counted together: one at least."""
+        """The number of parts that are counted together: at least one."""
         # The engine keeps the cells of one part more, for rows in none.
         return max(1, SLICE_CELLS // max(1, self._cells, self.scratch) - 1)
 
@@ -335,12 +335,12 @@ class PreparedQuery:
 
     @property
     def answer_bytes(self) -> int:
-        """How long the answer's text may be, whatever the rows are."""
+        """The largest length of the answer's text, for any rows."""
         return NUMBER_BYTES * 20 + self.parts.size * self.part_bytes
 
     @property
     def demand(self) -> Demand:
-        """Where the question is charged."""
+        """The parts to which the query is charged."""
         return Demand.of(self.parts if self.charged is None else self.charged)
 
 
@@ -356,7 +356,7 @@ def about(what: str, parts: PartSet) -> str:
 
 
 def grid_error(column: Numeric) -> str:
-    """How far the public grid moves a value, in words."""
+    """The largest change of a value by the public grid, in words."""
     if column.integer and column.width == 1:
         return "and the grid is exact"
     return (

@@ -38,7 +38,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, eq=False)
 class _Location:
-    """Where the rows are that a request has found: a request for parts below goes on from here.
+    """The parts of the rows that a request has found; a request for parts below starts from them.
 
     Attributes:
         known: The parts, by key and number.

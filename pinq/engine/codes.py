@@ -131,7 +131,7 @@ def in_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 class FileCodes(BaseModel):
-    """What a file of codes has of one of the source's files.
+    """The part of a file of codes for one of the source's files.
 
     Attributes:
         fingerprint: Identifies what was read, and how.
@@ -149,7 +149,7 @@ class FileCodes(BaseModel):
 
 
 class _Footer(BaseModel):
-    """What a file says of itself.
+    """The metadata of a file.
 
     Attributes:
         rows: Rows in all blocks.
@@ -225,7 +225,7 @@ class MappedCodes(Codes):
         super().__init__([RowBlock.from_arrow(batch, schema) for batch in batches[:-1]], schema)
 
     def file(self, fingerprint: str) -> FileCodes | None:
-        """What it has of the file with this fingerprint."""
+        """The codes of the file with this fingerprint."""
         return next((file for file in self.files if file.fingerprint == fingerprint), None)
 
     def rows_of(self, wanted: FileCodes) -> list[pa.RecordBatch]:

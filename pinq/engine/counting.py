@@ -45,7 +45,7 @@ CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than addin
 
 
 class CountedCells:
-    """How many rows are in each of so many cells."""
+    """The number of rows in each cell."""
 
     def __init__(self, cells: int) -> None:
         # Half as wide, twice as many cells fit into a cache.
@@ -72,12 +72,12 @@ class CountedCells:
             np.add.at(self._counts[0], cell, self._counts.dtype.type(1))
 
     def numbers(self) -> np.ndarray:
-        """What has added up, shape (numbers, cells)."""
+        """The sums, shape (numbers, cells)."""
         return self._counts
 
 
 class SummedCells:
-    """What a measure adds up in each of so many cells: words, and sums of those of many rows.
+    """The sums of a measure in each cell: words, and sums of the words of many rows.
 
     One scattered addition of a word adds all numbers that stand in it. Before they could touch each
     other, at ``Packing.rows`` rows, they are taken apart and carried to the sums. Of very many cells
@@ -170,7 +170,7 @@ Cells = CountedCells | SummedCells | MultipliedCells
 
 
 def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
-    """Where the numbers of a measure add up."""
+    """The cells in which the numbers of a measure add up."""
     return SummedCells(measure, cells) if measure.packing.pairs is None else MultipliedCells(measure, cells)
 
 
@@ -370,7 +370,7 @@ def _counted_runs(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_starts(ordered: np.ndarray) -> np.ndarray:
-    """Where each run of equal numbers begins."""
+    """The start of each run of equal numbers."""
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]]))
 
 
@@ -457,7 +457,7 @@ WHOLE: Mapping[bytes, int] = {b"": 0}
 
 @dataclass(frozen=True, eq=False)
 class CountRequest:
-    """What is counted: paths down to parts, tables, a measure. Public facts that can be pickled.
+    """A request for counts: paths down to parts, tables, a measure. Public facts that can be pickled.
 
     Attributes:
         begin: The known parts that the paths begin with, by number.
@@ -486,17 +486,17 @@ class CountRequest:
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """The number of parts."""
         return self.located if self.split is None else self.split.nodes
 
     @property
     def located(self) -> int:
-        """How many there are before the last split."""
+        """The number of parts before the last split."""
         return len(self.answer)
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows are added up together, so that memory does not grow with what is added up."""
+        """The number of rows that are added up together, so that memory does not grow with the measure."""
         numbers = 1 if self.measure is None else self.measure.packing.words + sum(map(len, self.measure.cells))
         return max(1, NUMBERS_AT_ONCE // numbers)
 

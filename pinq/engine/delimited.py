@@ -71,7 +71,7 @@ GLANCE, GLANCE_LINES = 2**16, 50
 
 @dataclass
 class Lines:
-    """How the lines of a source were read: exact numbers, for the provider's eyes only.
+    """The exact numbers of read and unreadable lines of a source, for the provider only.
 
     Attributes:
         total: Lines that are not empty, without headers.
@@ -431,7 +431,7 @@ class Workbooks(TextFiles):
 
 
 def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
-    """How many rows stand above the header, which names as many columns as most rows have; None for none."""
+    """The number of rows above the header, which has as many columns as most rows; None for none."""
     widths = Counter(_width(row) for row in rows if any(row))
     if not widths:
         return None
@@ -452,7 +452,7 @@ def _fields(line: str, sign: str, quote: str) -> list[str]:
 
 
 def _alike(rows: Sequence[Sequence[str]]) -> int:
-    """How many rows have the commonest number of fields, of at least two."""
+    """The number of rows with the most frequent number of fields, of at least two."""
     return max(Counter(len(row) for row in rows if len(row) > 1).values(), default=0)
 
 
@@ -468,20 +468,20 @@ def _advice(reason: str) -> str:
 
 
 class _Misfit(Protocol):
-    """What Arrow tells of a line with another number of fields."""
+    """Arrow's report of a line with another number of fields."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a block begins."""
+    """The start of a block."""
 
     file: str
     number: int
 
     def of(self, line: int) -> str:
-        """What to call a line of it."""
+        """The name of a line in messages."""
         return f"line {self.number + line:,} of {self.file}"
 
 

@@ -223,7 +223,7 @@ def _wrong_call(node: Node) -> str:
 
 
 def _growth(node: Node) -> int:
-    r"""How many characters a node makes of one of a text, beside what it puts together.
+    r"""The number of characters that a node makes of one character, beside concatenation.
 
     A search by a pattern finds a place at each character, and a replacement may repeat what it found
     for every two of its own characters: "<\0>", of four, makes at most 1 + 4 + 2.

@@ -362,7 +362,7 @@ def _missing(value: str, column: Column) -> str:
 
 @dataclass(frozen=True)
 class EncodingReport:
-    """What encoding did, exactly: for the provider's eyes only.
+    """The exact numbers of encoded, omitted and clamped rows, for the provider only.
 
     Attributes:
         source_rows: Rows in the source, lines that could not be read included.
@@ -412,7 +412,7 @@ class Losses:
             self._unread[name] = before + count, list(dict.fromkeys([*known, *(texts or ())]))[:EXAMPLES]
 
     def report(self, encoded: int, lines: Lines) -> EncodingReport:
-        """What was counted, ``encoded`` rows being left."""
+        """The counts of a source with ``encoded`` remaining rows."""
         rows, encodable, *rest = self.numbers.tolist()
         left_out = dict(zip(self._columns, rest, strict=False))
         clamped = dict(zip(self._numeric, rest[len(self._columns) :], strict=True))

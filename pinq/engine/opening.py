@@ -288,7 +288,7 @@ class _Gathering:
             require_share(self._policy, self._source.lines)
 
     def _fetched(self, query: str) -> Iterator[pa.RecordBatch]:
-        """What a query gives, some rows at a time."""
+        """The rows of a query, some at a time."""
         schema = arrow_schema(self._policy.schema_)
         for batch in self._source.connection.sql(query).to_arrow_reader(BLOCK_ROWS):
             columns = [own.cast(field.type) for own, field in zip(batch.columns, schema, strict=True)]
@@ -331,7 +331,7 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
 
 
 class CodesFile:
-    """Where the codes of a policy's source are kept, in the provider's state folder.
+    """The file with the codes of a policy's source, in the provider's state folder.
 
     Args:
         policy: Whose source. What a list of files begins with names it, so that it may grow.

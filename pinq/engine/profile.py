@@ -78,7 +78,7 @@ def profile(
 def date_range(
     connection: duckdb.DuckDBPyConnection, table: str, value: str, kind: str
 ) -> tuple[int, float | None, float | None, bool]:
-    """How many values of an SQL expression are dates, the first and last day since 1970, and whether any has a time."""
+    """The number of dates of an SQL expression, their first and last day since 1970, and whether any has a time."""
     minutes = moment_number(value, kind, MINUTE)
     days = f"({minutes}) / 1440"
     finite = f"FILTER (abs({days}) < 1e9)"
@@ -91,7 +91,7 @@ def date_range(
 
 
 def largest_group(connection: duckdb.DuckDBPyConnection, table: str, name: str) -> tuple[int, int]:
-    """How many values a column has, and in how many rows the commonest of them is; exact."""
+    """The number of values of a column, and of the rows with the most frequent one; exact."""
     q = quoted(name)
     grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"
     values, largest = connection.execute(f"SELECT count(*), coalesce(max(size), 0) FROM ({grouped})").fetchall()[0]

@@ -61,7 +61,7 @@ class Rehearsal:
         """Holds nothing."""
 
     def _sizes(self, request: CountRequest) -> dict[Hashable, int]:
-        """How many codes each column and each column of shards has."""
+        """The number of codes of each column and of each column of shards."""
         columns: dict[Hashable, int] = {name: column.codes for name, column in self.schema.columns.items()}
         return columns | {source: source[2] for source in request.shards()}
 

@@ -175,7 +175,7 @@ class Rows:
         return self._joint[axes]
 
     def words(self) -> np.ndarray | None:
-        """What is added up of each row, packed, shape (words, rows); None to count rows."""
+        """The packed numbers that each row adds, shape (words, rows); None to count rows."""
         if self._words is None and self.measure is not None:
             self._words = self.measure.words([self.cells(axes) for axes in self.measure.cells])
         return self._words
@@ -192,7 +192,7 @@ class Rows:
             yield Rows(block, picked, self.node[part], self.nodes, self.tables, self.measure)
 
     def inside(self, axes: Sequence[Axis]) -> Rows:
-        """Those that have a place along each axis."""
+        """The rows with a place along each axis."""
         partial = [axis for axis in axes if axis.slots > axis.size]
         if not partial:
             return self
@@ -215,7 +215,7 @@ class Rows:
         return Rows(self.block, picked, small.take(kept), nodes, self.tables, self.measure)
 
     def measured(self, measure: RowMeasure | None) -> Rows:
-        """Those that count for a measure, to be added up by it."""
+        """The rows that count for a measure."""
         rows = Rows(self.block, self.picked, self.node, self.nodes, self.tables, measure)
         kept = None if measure is None else measure.kept(rows.places)
         return rows if kept is None else rows.take(np.flatnonzero(kept))
@@ -307,7 +307,7 @@ def _told(axis: Axis) -> Hashable:
 
 
 def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_Lookup]:
-    """How distinct partitions, numbered from ``low`` on, are looked up: as many together as the table has room for."""
+    """The look-ups of distinct partitions, numbered from ``low`` on: as many together as fit into the table."""
     axes = dict[Hashable, list[Axis]]()
     for partition in partitions:
         for axis in partition:
@@ -355,7 +355,7 @@ class Descent:
 
     @property
     def axes(self) -> Iterator[Axis]:
-        """Those along which rows are looked up."""
+        """The axes along which rows are looked up."""
         return (axis for way in self.ways for axis in way.axes)
 
     def down(self, rows: Rows) -> np.ndarray:
@@ -431,7 +431,7 @@ class _Branch:
         return self.children.setdefault(index, child)
 
     def below(self) -> Iterable[tuple[int, _Branch]]:
-        """Its children. One that is asked for goes down with the others as it is."""
+        """The children of the nodes. A requested node goes down unchanged with the others."""
         return ((0, self),) if self.children is None else self.children.items()
 
 

@@ -31,7 +31,7 @@ THREAD_ROWS = 2**15  # that one thread hashes at a time
 
 
 class ShardColumns:
-    """Which shards an encoded table's rows are in, by key and count; columns made last are kept.
+    """The shards of an encoded table's rows, by key and count; the latest columns are kept.
 
     Coins are made when the first shards are asked for. Nobody waits for shards that others make.
 
@@ -118,7 +118,7 @@ def _whole_columns(codes: Codes, check: Callable[[], None]) -> Iterator[tuple[np
 
 
 def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
-    """Which of ``count`` shards the rows with these coins are in, shape (rows,)."""
+    """The shards, out of ``count``, of rows with these draws, shape (rows,)."""
     # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
     # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
     # >> 32 = 1.

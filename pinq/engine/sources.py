@@ -285,7 +285,7 @@ def literal(text: str) -> str:
 
 
 def _settings(policy: Policy, scratch: str) -> Config:
-    """What a connection that reads raw rows is opened with."""
+    """The settings of a connection that reads raw rows."""
     config: Config = dict(_SAFE)
     if policy.memory_limit:
         config["memory_limit"] = policy.memory_limit
@@ -327,7 +327,7 @@ def is_large(files: Sequence[Path]) -> bool:
 
 
 def _bytes(files: Sequence[Path]) -> int:
-    """How many bytes files have, unpacked."""
+    """The number of bytes of files, unpacked."""
     packed = [file.name.lower().endswith(".gz") or is_workbook(file.name) for file in files]
     sizes = [(file.stat().st_size, small) for file, small in zip(files, packed, strict=True) if file.is_file()]
     return sum(size * (UNPACKED if packed else 1) for size, packed in sizes)
@@ -403,7 +403,7 @@ def is_table(data: object) -> bool:
 
 
 def arrow_stream(data: object) -> pa.RecordBatchReader:
-    """What else the caller passed, as batches that are read once."""
+    """Other objects of the caller, as batches that are read once."""
     if not hasattr(data, "__arrow_c_stream__"):
         home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
         lazy = "; collect() it first" if hasattr(data, "collect") else ""
@@ -420,7 +420,7 @@ def _delimited(policy: Policy, dialect: Dialect) -> TextFiles:
 
 
 def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles:
-    """What reads some files as text. Raises ``PolicyError`` if they are of two kinds."""
+    """The reader of some files as text. Raises ``PolicyError`` if they are of two kinds."""
     books = [is_workbook(file.name) for file in files]
     if any(books) and not all(books):
         raise PolicyError(f"The files of {policy.dataset!r} are workbooks and others; name files of one kind.")
@@ -505,7 +505,7 @@ def streamed(policy: Policy, *, whole: bool = False) -> Iterator[pa.RecordBatchR
 
 
 def _driver(rows: AdbcRows) -> Any:
-    """What connects to a database."""
+    """The driver that connects to a database."""
     try:
         return importlib.import_module(f"{rows.driver}.dbapi").connect
     except ImportError:

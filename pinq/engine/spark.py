@@ -169,7 +169,7 @@ class Partial:
 
 
 def _partial(pieces: list[tuple[int, int, int, bytes]]) -> Partial:
-    """What one sender gave, from its pieces in order."""
+    """The result of one sender, from its pieces in order."""
     _, rows, digest, _ = pieces[0]
     return Partial(rows, digest, pickle.loads(b"".join(bytes(data) for *_, data in pieces)))
 
@@ -503,7 +503,7 @@ def _buckets(frame: DataFrame) -> int:
 
 
 def _report(raw: DataFrame, policy: Policy, salt: bytes, encoded: int) -> EncodingReport:
-    """What encoding leaves out, by another pass."""
+    """The rows that encoding leaves out, by another pass."""
     losses = Losses(policy)
     for (data,) in raw.mapInArrow(Losing(policy, salt), LOSSES).collect():
         losses.numbers += np.frombuffer(bytes(data), dtype=np.int64)

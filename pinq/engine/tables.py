@@ -45,7 +45,7 @@ class Moments:
     last: int = 2**24  # a missing value's code on the finest grid: none is above it
 
     def bound_to(self, schema: Schema) -> MomentsOfRows:
-        """What is added up of each row under a schema."""
+        """The numbers that each row adds under a schema."""
         return MomentsOfRows(self, schema)
 
 

@@ -56,7 +56,7 @@ Changed = tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]
 
 @dataclass(frozen=True)
 class Demand:
-    """Where a request asks: what the recursion needs of a ``PartSet``, as it stands in the log.
+    """The parts of a request: the facts of a ``PartSet`` that the recursion needs, as the log has them.
 
     Attributes:
         nodes: ``(parent, partition, key)`` for each part but the whole table, parents first:
@@ -226,17 +226,17 @@ class Together:
 
     @property
     def spent(self) -> Epsilon:
-        """What counts against the cap."""
+        """The spending that counts against the cap."""
         return self.sum if self.rule == "sum" else self.union.spent
 
     @property
     def counts(self) -> str:
-        """What the cap counts, in words."""
+        """The rule of the cap, in words."""
         return CAP_RULES[self.rule]
 
     @property
     def remaining(self) -> Epsilon:
-        """What the cap leaves."""
+        """The epsilon that the cap leaves."""
         return max(ZERO, self.cap - self.spent)
 
     def price(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> Epsilon:

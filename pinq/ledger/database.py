@@ -66,7 +66,7 @@ class EventRow(NamedTuple):
 
 
 class AnswerSize(NamedTuple):
-    """What is known of an answer before it is read: its event's number, its time and length."""
+    """The facts about an answer before it is read: its event's number, its time and its length."""
 
     seq: int
     at: str
@@ -190,11 +190,11 @@ class Database(ABC):
         return [rows[number] for number in numbers]
 
     def lengths(self, numbers: Collection[int]) -> dict[int, int]:
-        """How long the bodies of events of these numbers are; without those that are gone."""
+        """The lengths of the bodies of events of these numbers, without missing ones."""
         return dict(self._among("SELECT seq, length(body) FROM events WHERE seq ", numbers))
 
     def sizes(self, numbers: Collection[int]) -> dict[int, AnswerSize]:
-        """How long the answers are that events of these numbers logged, by number."""
+        """The lengths of the answers that events of these numbers logged, by number."""
         rows = map(AnswerSize._make, self._among(f"SELECT seq, at, length(payload){_ANSWERED}", numbers))
         return {size.seq: size for size in rows}
 
@@ -218,7 +218,7 @@ class Database(ABC):
             raise self.damaged(damage)
 
     def damage(self) -> str:
-        """What the database finds wrong in itself; empty for nothing."""
+        """The damage that the database finds in itself; empty for none."""
         return ""
 
     def gone(self) -> str:

@@ -135,7 +135,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Terms(Stored):
-    """What a grant allows beyond its budget; None allows everything, but see ``stored_bytes``.
+    """The terms of a grant beside its budget; None allows everything, but see ``stored_bytes``.
 
     Attributes:
         max_epsilon_per_query: The most that one request may ask of a part.
@@ -193,7 +193,7 @@ FREE = Terms()
 
 
 def no_grant(analyst: str, holders: list[str]) -> str:
-    """That an analyst has no grant, and who has one."""
+    """The error for an analyst without a grant, with the names of the others."""
     verb = "have" if len(holders) > 1 else "has"
     return f"{analyst!r} has no grant; {first_of(holders, 12) or 'nobody'} {verb}. Use `pinq grant` first."
 
@@ -301,7 +301,7 @@ class Revoked(Stored):
 
 @dataclass(frozen=True)
 class LoggedQuestion(Stored):
-    """What the log keeps of a request, by public facts; empty where it does not apply.
+    """The record of a request in the log, by public facts; empty if it does not apply.
 
     Attributes:
         verb: What was asked for.

@@ -101,7 +101,7 @@ class Ledger:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The place of the ledger."""
         return self._database.url
 
     @property
@@ -141,7 +141,7 @@ class Ledger:
         return None if grant is None else grant.terms.work_per_minute
 
     def together(self) -> Together:
-        """What all analysts spent, and the cap over them."""
+        """The spending of all analysts, and the cap over them."""
         return self._log.run(lambda log: log.state.together)
 
     def joint(self) -> tuple[Epsilon, Epsilon]:
@@ -164,7 +164,7 @@ class Ledger:
         return self._log.lines(analyst, start, most)
 
     def lengths(self, analyst: str, start: int, most: int) -> list[int]:
-        """How many characters such lines have in the log; arguments as for ``lines``."""
+        """The number of characters of such lines in the log; arguments are those of ``lines``."""
         return self._log.lengths(analyst, start, most)
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
@@ -371,7 +371,7 @@ class Ledger:
         return found
 
     def _found(self, log: Log, analyst: str, request: str, question: str | None, token: str) -> Found:
-        """What a valid analyst was charged and answered before, from a ledger that need not be writable."""
+        """The earlier charges and answers of a valid analyst, from a ledger that may be read-only."""
         log.state.require_token(token, analyst)
         grant = log.state.grant_of(analyst)
         valid = grant is not None and grant.valid
@@ -406,7 +406,7 @@ class Ledger:
     def price(
         self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()
     ) -> tuple[Epsilon, Epsilon]:
-        """What a request would cost now, and what it would leave.
+        """The cost of a request now, and the budget after it.
 
         Returns:
             The cost, and what the grant or the cap would have left, whichever is less; below 0

@@ -117,7 +117,7 @@ class Job(Generic[T]):
             self._error = self._error or error
 
     def outcome(self) -> T:
-        """What the work returned, once it is committed."""
+        """The result of the work after the commit."""
         if self._error is not None:
             raise self._error
         return self._result[0]

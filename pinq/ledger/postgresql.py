@@ -157,7 +157,7 @@ class PostgreSQL(Database):
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    """What a URL says, by psycopg's names. ``ValueError`` for one that cannot be read."""
+    """The parameters of a URL, by psycopg's names. Raises ``ValueError`` for an invalid URL."""
     read = _URL.fullmatch(url)
     if read is None:
         raise ValueError("its URL cannot be read; write postgresql+psycopg://user@host:port/database")
@@ -168,7 +168,7 @@ def _parameters(url: str) -> dict[str, Any]:
 
 
 def _settings(read_only: bool) -> dict[str, Any]:
-    """What a connection is made with: its server ends each wait for a lock or a client."""
+    """The settings of a connection, whose server limits each wait for a lock or a client."""
     settings = {
         "lock_timeout": f"{1000 * BUSY_SECONDS:.0f}ms",
         "statement_timeout": f"{STATEMENT_SECONDS}s",

@@ -93,7 +93,7 @@ class Account:
 
     @property
     def spent(self) -> Epsilon:
-        """What the answers so far cost."""
+        """The cost of the answers so far."""
         return self.costs.spent
 
     @property
@@ -121,7 +121,7 @@ class Account:
 
     @property
     def remaining(self) -> Epsilon:
-        """What can still be asked: 0 unless the grant is valid, at most what the cap leaves."""
+        """The epsilon that can still be spent: 0 unless the grant is valid, at most the rest of the cap."""
         return min(max(ZERO, self.limit - self.spent), self.together.remaining) if self.valid else ZERO
 
     def require_pace(self) -> None:
@@ -140,7 +140,7 @@ class Account:
 
     @property
     def most_stored(self) -> int:
-        """How many bytes the ledger may keep of its requests."""
+        """The largest number of bytes of its requests in the ledger."""
         return STORED_BYTES if self.terms.stored_bytes is None else self.terms.stored_bytes
 
     def require_room(self, size: int) -> None:
@@ -309,7 +309,7 @@ class LedgerState:
         return request, charges.get(request, 0)
 
     def price(self, grant: Account, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
-        """What a request would cost its analyst, and what it would leave.
+        """The cost of a request to its analyst, and the budget after it.
 
         Returns:
             The cost, and what the grant or the cap would have left, whichever is less; below 0
@@ -358,7 +358,7 @@ class LedgerState:
                 )
 
     def due(self, policy: Declared, ledger: str, may_raise: bool) -> Declared | None:
-        """What is to be logged of a policy; None where the log says it already.
+        """The record of a policy that must be logged; None if the log has it already.
 
         ``LedgerError``, which names the ledger, where an epsilon would mean something else.
         """
@@ -409,5 +409,5 @@ class LedgerState:
 
 
 def meaning(schema: Body) -> str:
-    """What an epsilon means under a logged schema: adjacency and privacy unit."""
+    """The meaning of epsilon under a logged schema: adjacency and privacy unit."""
     return json.dumps([schema.get("adjacency", "add-remove"), schema.get("privacy_unit", "row")], sort_keys=True)

@@ -25,7 +25,7 @@ Where = str | os.PathLike[str] | Policy
 
 @dataclass(frozen=True)
 class Loss:
-    """What a ledger would forget if a backup took its place.
+    """The spending that a ledger would forget if a backup replaced it.
 
     Attributes:
         events: How many events.
@@ -40,7 +40,7 @@ class Loss:
 
 
 def heads_folder() -> Path:
-    """Where servers of this user keep heads of their ledgers."""
+    """The folder in which servers of this user keep heads of their ledgers."""
     return state_folder() / "heads"
 
 

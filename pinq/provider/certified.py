@@ -103,7 +103,7 @@ def verify_certificate(
 
 
 class _Answers:
-    """What a fit asks of a session: gives charged answers again, each once, to the question that it was charged for."""
+    """A session that gives charged answers again, each once, to the query for which it was charged."""
 
     def __init__(self, schema: Schema) -> None:
         self.name, self.schema, self.costs, self.used = "replayed", schema, Costs(), list[str]()
@@ -128,7 +128,7 @@ class _Answers:
         return Preview(Exact(0), UNLIMITED, "")
 
     def budget(self) -> Budget:
-        """What the answers so far cost."""
+        """The cost of the answers so far."""
         return Budget(UNLIMITED, self.costs.spent.exact, UNLIMITED)
 
 

@@ -34,7 +34,7 @@ NOTED_SHARE = 0.1  # from this share of rows on, what is lost of them is noted
 
 
 def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
-    """What is worth a look.
+    """Declarations that probably do not have the intended effect.
 
     Args:
         policy: What was declared.
@@ -154,7 +154,7 @@ def _pending_cap(policy: Policy) -> list[str]:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How a policy fits its source. Exact numbers: for the provider's eyes only.
+    """The fit of a policy to its source. Exact numbers, for the provider only.
 
     Attributes:
         source_rows: Rows in the source.
@@ -259,7 +259,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Groups:
-    """How many rows the values of a column have: a person's, where it names persons.
+    """The numbers of rows of the values of a column, for example of each person.
 
     Attributes:
         values: How many values there are.

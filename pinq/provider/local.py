@@ -184,7 +184,7 @@ class LocalSession:
 
     @unspent()
     def preview(self, request: Request) -> Preview:
-        """What it would cost."""
+        """The cost and the expected error of a request."""
         return self._curator.preview(self._analyst, Request.received(request.to_json()))
 
     def budget(self) -> Budget:
@@ -196,7 +196,7 @@ class LocalSession:
         return list(history(self._curator.ledger, self._analyst, start))
 
     def terms(self) -> str:
-        """What the analyst's grant allows, as the ledger has it now."""
+        """The terms of the analyst's grant, as the ledger has them now."""
         return str(self._curator.ledger.grants()[self._analyst].terms)
 
     def close(self) -> None:

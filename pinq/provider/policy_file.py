@@ -336,7 +336,7 @@ def _pair(mapping: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:
 
 
 def _span(node: yaml.Node) -> tuple[int, int]:
-    """Where a value stands; what is written over lines ends with its last part."""
+    """The place of a value; a value over several lines ends with its last part."""
     last = node
     while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
         last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]

@@ -91,7 +91,7 @@ def _is_named(name: str, seen: ColumnProfile) -> bool:
 
 @dataclass
 class Proposed:
-    """What was seen of a table, and what is proposed for it.
+    """The facts about a table, and the proposal for it.
 
     Attributes:
         lost_lines: Lines of a text file that cannot be read; not among the rows.

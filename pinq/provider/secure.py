@@ -71,7 +71,7 @@ VERBS = {"topdown": "secure_topdown", "scorecard": "secure_scorecard"}  # in the
 
 @dataclass(frozen=True)
 class Result:
-    """What this party learned.
+    """The result of this party.
 
     Attributes:
         run: The name of this run of the session in the ledger of each party.

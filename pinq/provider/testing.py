@@ -33,7 +33,7 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Movement:
-    """How a score moved when one row came, over all tables that were tried.
+    """The changes of a score by one more row, over all tried tables.
 
     Attributes:
         change: The largest change of one candidate's score, in the score's units.

@@ -449,7 +449,7 @@ class Numeric(_Column):
 
     @property
     def half_cell(self) -> float:
-        """How far a value within the bounds may lie from the number of its cell."""
+        """The largest distance of a value within the bounds from the number of its cell."""
         return float((self.width - self.integer) / 2)
 
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
@@ -543,7 +543,7 @@ class Numeric(_Column):
         return self._bound(self.lower), self._bound(self.upper)
 
     def _bound(self, number: Decimal) -> str:
-        """How a declared number is written for people, exact."""
+        """The text of a declared number, exact."""
         return str(number)
 
     def number_of(self, cut: object, name: str) -> Fraction:

@@ -45,7 +45,7 @@ ROWS = (2**16, 2**15)
 
 @dataclass(frozen=True)
 class Field:
-    """Where a number stands in a word.
+    """The place of a number in a word.
 
     Attributes:
         number: Which of a row's numbers.
@@ -66,7 +66,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each of a row's numbers stands in its words.
+    """The places of a row's numbers in its words.
 
     Sums are exact: a number has bits for what it may add up to, and its range is public.
 
@@ -102,12 +102,12 @@ class Packing:
 
     @property
     def words(self) -> int:
-        """How many words a row has."""
+        """The number of words of a row."""
         return len(self.fields)
 
     @property
     def numbers(self) -> int:
-        """How many numbers a row has."""
+        """The number of numbers of a row."""
         return sum(map(len, self.fields))
 
     def packed(self, numbers: np.ndarray | Sequence[np.ndarray | int]) -> np.ndarray:
@@ -200,7 +200,7 @@ class RowMeasure(ABC):
         return self
 
     def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
-        """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
+        """The rows that count, shape (rows,), from their places along an axis; None for all."""
         return None
 
     @abstractmethod
@@ -212,7 +212,7 @@ class RowMeasure(ABC):
         """
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
-        """What is answered, from all sums, shape (numbers, ...): int64, shape (..., width)."""
+        """The answer from all sums, shape (numbers, ...): int64, shape (..., width)."""
         # Numbers are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57.
         return np.moveaxis(sums, 0, -1)
 
@@ -244,7 +244,7 @@ class RowVectors(RowMeasure):
 
     @property
     def cells(self) -> tuple[tuple[Axis, ...], ...]:  # type: ignore[override]
-        """Those of each term of the scores, and the target."""
+        """The cells of each term of the scores, and of the target."""
         return (*(term.axes for term in self.scores.terms), (self.target,))
 
     @property
@@ -416,7 +416,7 @@ class RowFunction(Expression, Generic[V]):
     @property
     @abstractmethod
     def about(self) -> str:
-        """What is summed, for a line of the log."""
+        """The name of the sum, for a line of the log."""
 
     @abstractmethod
     def width(self, schema: Schema) -> int:

@@ -49,7 +49,7 @@ class Part:
         return steps[::-1]
 
     def splits_by(self, name: str) -> Sequence[tuple[Axis, int]]:
-        """Where the path down goes along the axes of one column."""
+        """The path down along the axes of one column."""
         if self._by_column is None:
             self._by_column = {}
             for partition, index in self.steps():
@@ -69,7 +69,7 @@ class Part:
         return low, max(low, high)
 
     def values_left(self, name: str, codes: int) -> np.ndarray:
-        """Which codes of a column the splits above leave to this part, shape (codes,). Public."""
+        """The codes of a column that the splits above leave to this part, shape (codes,). Public."""
         left = np.ones(codes, dtype=bool)
         for axis, position in self.splits_by(name):
             # Values a to d, split into (a, b) and (c, d), then (a) and (b, c, d): the first part of

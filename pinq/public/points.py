@@ -93,7 +93,7 @@ class Points(Expression):
 
 @dataclass(frozen=True, eq=False)
 class _Term:
-    """What some axes together add to each of several scores.
+    """The points that some axes together add to each of several scores.
 
     Attributes:
         axes: The axes.
@@ -200,12 +200,12 @@ class RowScores:
 
     @property
     def steps(self) -> int:
-        """How many look-ups and additions the scores of a row take."""
+        """The number of look-ups and additions for the scores of a row."""
         return len(self.axes) + self.specs * len(self.base)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """What has to be known of a row."""
+        """The axes that the scores of a row need."""
         return tuple(axis for term in self.terms for axis in term.axes)
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowScores:

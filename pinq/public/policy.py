@@ -57,7 +57,7 @@ MOST_TITLES = 1000  # lines before a header
 
 
 class Dialect(Declared):
-    """How fields, numbers and characters are written, and how many lines may be unreadable."""
+    """The format of fields, numbers and characters, and the proportion of lines that may be unreadable."""
 
     delimiter: str | None = Field(
         default=None,
@@ -199,7 +199,7 @@ class AdbcTable(Declared):
 
 
 class GroupGrant(Declared):
-    """What a member of a group is granted when signing in for the first time."""
+    """The grant of a member of a group at the first sign-in."""
 
     epsilon: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(description="each member's budget")
     days: int | None = Field(default=None, ge=1, le=36_500, description="until it expires; by default never")
@@ -225,7 +225,7 @@ SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
 
 
 class Goes(Enum):
-    """Where a key of the policy goes, beside the provider's own programs; each field is marked by one."""
+    """The readers of a policy's key beside the provider's own programs; each field has one mark."""
 
     PUBLIC = "to analysts, and into the log"
     LOGGED = "into the log"

@@ -47,7 +47,7 @@ Pairs = Literal["all", "squares", "sums"]
 
 @dataclass(frozen=True)
 class Entry:
-    """What an entry of x is.
+    """The meaning of an entry of x.
 
     Attributes:
         column: The column; None for the constant.
@@ -153,7 +153,7 @@ def _steps(norms: np.ndarray, bound: int) -> np.ndarray:
 
 
 def _pairs_of(entries: int, pairs: Pairs) -> np.ndarray:
-    """Which entries are multiplied, shape (2, products)."""
+    """The pairs of multiplied entries, shape (2, products)."""
     if pairs == "all":
         return np.stack(np.triu_indices(entries))
     own = np.arange(entries)

@@ -57,7 +57,7 @@ class Question(ABC):
         """The columns that it names."""
 
     def facts(self) -> dict[str, str]:
-        """What the log keeps beside the text that identifies the question."""
+        """The facts in the log beside the text that identifies the query."""
         return {}
 
     def check(self, schema: Schema) -> None:
@@ -65,11 +65,11 @@ class Question(ABC):
         return
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
-        """How a part's own answer is arranged: one number, unless the question says otherwise."""
+        """The shape of a part's answer: one number, unless the query says otherwise."""
         return ()
 
     def form(self) -> Hashable:
-        """What kind of question it is: those of one form are answered by the same code."""
+        """The kind of the query; queries of one form are answered by the same code."""
         return type(self).__name__
 
     def sample(self, numbers: Sequence[int], schema: Schema) -> Question:
@@ -153,7 +153,7 @@ class SumDerivatives(Question):
         return type(self).__name__, self.column.kind, self.by is None
 
     def columns(self) -> set[str]:
-        """Those of the loss and of all specs."""
+        """The columns of the loss and of all specs."""
         return self.column.columns().union(*(spec.columns() for spec in self.by or ()))
 
     def check(self, schema: Schema) -> None:
@@ -211,7 +211,7 @@ class Choose(ChoiceQuestion):
     each: bool | None = None
 
     def columns(self) -> set[str]:
-        """Those of the score and of all candidates."""
+        """The columns of the score and of all candidates."""
         return self.score.columns().union(*(candidate.columns() for listed in self.candidates for candidate in listed))
 
     def form(self) -> Hashable:
@@ -261,7 +261,7 @@ class Vote(ChoiceQuestion):
     textbook: bool = False
 
     def form(self) -> Hashable:
-        """How it is chosen."""
+        """The form of the choice."""
         return type(self).__name__, self.textbook
 
     def columns(self) -> set[str]:
@@ -433,7 +433,7 @@ def _require_name(name: str) -> str:
 
 
 class Act(_Frozen):
-    """What a question belongs to, as the asker's program calls it: a fit, a table, an SQL statement.
+    """The act of a query, as the analyst's program names it: a fit, a table, an SQL statement.
 
     The log keeps it and says that it was told. No answer, charge or refusal follows from it.
 
@@ -502,7 +502,7 @@ class Request(_Frozen):
 
     @cached_property
     def question(self) -> Question:
-        """What is asked.
+        """The query.
 
         Raises ``QueryError`` if a field is given that the question does not read, or one is missing
         that it needs.
@@ -561,7 +561,7 @@ class Request(_Frozen):
 
 
 class Answer(_Frozen):
-    """What was released, and what it says of itself.
+    """The released numbers, and their description.
 
     Attributes:
         epsilon: What each part was charged, decimal text; the whole collection costs no more.

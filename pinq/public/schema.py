@@ -166,7 +166,7 @@ class Schema(Declared):
 
     @cached_property
     def kept(self) -> Kept:
-        """What was bound to the schema before: partitions and vectors, by their specs' and losses' identities."""
+        """The partitions and vectors that were bound to the schema before, by the identities of specs and losses."""
         return Kept(KEPT_BYTES)
 
     @cached_property

@@ -350,7 +350,7 @@ LIMB = 20  # bits of a number's lower part, where its square would pass 64 bits
 
 @dataclass(frozen=True)
 class _OfCategories(Expression):
-    """What is computed from the counts of the target's values."""
+    """A score from the counts of the target's values."""
 
     target: str
 
@@ -706,7 +706,7 @@ class Misfit(Score):
         return set().union(*(spec.columns() for spec in self.specs))
 
     def inner(self) -> tuple[Expression, ...]:
-        """Its specs."""
+        """The specs."""
         return self.specs
 
     def targets(self) -> set[str]:

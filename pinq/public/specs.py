@@ -115,7 +115,7 @@ def scale(number: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """How one column (or coin) says which part a row belongs to.
+    """The map of one column (or random draw) to a row's part.
 
     Attributes:
         column: The encoded column; None for a shard.
@@ -136,12 +136,12 @@ class Axis:
 
     @cached_property
     def source(self) -> Hashable:
-        """What a row's code is read from: the column, or the shards of this key and number."""
+        """The source of a row's code: the column, or the shards of this key and number."""
         return self.column if self.shard_key is None else ("shards", self.shard_key, self.size)
 
     @cached_property
     def identity(self) -> tuple[str, int, tuple[int, ...], bytes]:
-        """What tells axes of one schema apart."""
+        """The identity of an axis in its schema."""
         lookup = b"" if self.lookup is None else self.lookup.tobytes()
         return (repr(self.source), self.size, self.thresholds or (), lookup)
 
@@ -160,7 +160,7 @@ class Axis:
 
     @cached_property
     def form(self) -> Hashable:
-        """What kind of look-up it takes: axes of one form are looked up by the same code, whatever the column."""
+        """The kind of look-up: axes of one form are looked up by the same code, for any column."""
         if self.lookup is not None:
             return "table", scale(self.size), scale(len(self.lookup)), self.slots > self.size
         if self.thresholds is not None:
@@ -249,7 +249,7 @@ class Partition:
 
     @cached_property
     def form(self) -> tuple[Hashable, ...]:
-        """What kinds of look-ups it takes."""
+        """The kinds of look-ups that it needs."""
         return tuple(axis.form for axis in self.axes)
 
     @property
@@ -308,7 +308,7 @@ class Splitting(Expression):
         bind(self, schema)
 
     def max_parts(self, schema: Schema) -> int:
-        """How many parts it makes."""
+        """The number of parts."""
         return bind(self, schema).size
 
 
@@ -333,7 +333,7 @@ class Factor(Splitting):
 
 @dataclass(frozen=True)
 class OfColumn:
-    """What is said of one column."""
+    """The common part of specs of one column."""
 
     column: str
 
@@ -392,7 +392,7 @@ class Cuts(OfColumn, Factor):
             raise QueryError(f"{wrong}.") from None
 
     def named(self) -> int:
-        """Its points."""
+        """The points."""
         return len(self.points)
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
@@ -655,7 +655,7 @@ MAX_AXES = 32
 
 
 class OfSpecs(Expression):
-    """What is said of several specs."""
+    """The common part of specs of several specs."""
 
     specs: tuple[Splitting, ...]
 
@@ -690,7 +690,7 @@ class Cross(OfSpecs, Splitting):
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """Its specs."""
+        """The specs."""
         return self.specs
 
 

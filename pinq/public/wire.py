@@ -110,7 +110,7 @@ class Failure(_Wire):
 
 
 class Description(_Wire):
-    """What a token's holder may know of a dataset.
+    """The facts about a dataset for the owner of a token.
 
     Attributes:
         dataset: Its name.
@@ -144,7 +144,7 @@ class WireBudget(_Wire):
 
 
 class WirePreview(_Wire):
-    """What a request would cost; losses in decimal text."""
+    """The cost of a request; losses are decimal text."""
 
     cost: str
     remaining: str

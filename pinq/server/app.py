@@ -100,7 +100,7 @@ def _analysts_routes(gate: Gate) -> list[Route]:
 
 
 def _probes(readiness: Readiness) -> list[Route]:
-    """What a load balancer asks, does the server live, can it answer? And what a client's author asks."""
+    """The routes for load balancers (does the server live, can it answer?) and for authors of clients."""
     described = JSONResponse(document())
 
     async def healthz(_: Request) -> Response:
@@ -170,7 +170,7 @@ async def _unexpected(_: Request, __: Exception) -> Response:
 
 
 class Reload:
-    """What SIGHUP does: the log's file, the policies and the certificate are read again; one line says what changed.
+    """The effect of SIGHUP: it reads the log's file, the policies and the certificate again, and logs the changes.
 
     Grants, tokens and terms need none of it: they are in the ledger, and count at once.
 

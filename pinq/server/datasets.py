@@ -224,13 +224,13 @@ def _require_same(policy: Policy, source: tuple[FileFacts, ...]) -> None:
 
 
 def _codes(policy: Policy) -> tuple[object, ...]:
-    """What decides a table's codes and how they are counted, beside the source's content."""
+    """The declarations that decide a table's codes and their counting, beside the source's content."""
     return policy.schema_, policy.source, policy.csv, policy.folder
 
 
 @dataclass(frozen=True)
 class Reloaded:
-    """What a reload of the policies changed; names of datasets, with what is different.
+    """The changes by a reload of the policies: names of datasets, with their differences.
 
     Attributes:
         failed: What could not be reloaded, and why. What was served before still is.

@@ -222,7 +222,7 @@ class Gate:
             await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
 
     def _longest(self) -> float:
-        """How long a refused token waits: a refusal must not tell one dataset from another.
+        """The wait of a refused token, which must not distinguish datasets.
 
         It waits for the longest bucket; without padding for one that a look into a ledger fits into.
         """
@@ -249,7 +249,7 @@ class Gate:
 
 
 def _people(datasets: Datasets) -> People | None:
-    """Who signs in; None where no policy says by whom. Raises ``PolicyError`` if two name two providers."""
+    """The sign-in of a server; None if no policy declares one. Raises ``PolicyError`` if two name two providers."""
     declared = [one.policy.sign_in for one in datasets.served.values() if one.policy.sign_in is not None]
     if len({(own.issuer, own.client, own.claim) for own in declared}) > 1:
         raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
@@ -294,7 +294,7 @@ def _token(http: Request) -> str:
 
 
 def _size(http: Request) -> float:
-    """How long a body says it is; of no stated length counts as a large one."""
+    """The stated length of a body; a body without one counts as large."""
     length = http.headers.get("content-length", "")
     if http.method != "POST":
         return 0

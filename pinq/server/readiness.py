@@ -39,7 +39,7 @@ SQLITE = "sqlite:///"
 
 @dataclass(frozen=True)
 class State:
-    """What a look found, each line with the name of what it is about.
+    """The findings of a look, each line with the name of its object.
 
     Attributes:
         problems: What keeps questions from being answered.
@@ -68,7 +68,7 @@ class Readiness(Collector):
         self._at, self._probed, self._state = float("-inf"), time.monotonic(), State()
 
     async def state(self) -> State:
-        """What the last look found; it is a second old at most."""
+        """The findings of the last look, which is at most a second old."""
         async with self._looking:
             if time.monotonic() >= self._at + FRESH_SECONDS:
                 before, self._state = self._state, await self._look()
@@ -113,7 +113,7 @@ class Readiness(Collector):
         )
 
     def collect(self) -> Iterable[Metric]:
-        """What Prometheus is told of the state; counters of requests are in ``Metrics``."""
+        """The metrics of the state for Prometheus; ``Metrics`` has the counters of requests."""
         lost = CounterMetricFamily(
             "pinq_lost_log_lines", "Lines of the log of requests that could not be written.", value=self._log.lost
         )
@@ -150,7 +150,7 @@ class Readiness(Collector):
 
 
 class Metrics:
-    """What happened, by dataset; ``Readiness`` tells the state of ledgers, workers and log."""
+    """Counters of events, by dataset; ``Readiness`` has the state of ledgers, workers and log."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -216,7 +216,7 @@ def problem_of(dataset: Dataset, *, probe: bool = False) -> str:
 
 
 def _folders(url: str) -> list[Path]:
-    """Where charges are written: an SQLite ledger's folder, and that of the heads.
+    """The folders of charges: an SQLite ledger's folder, and the folder of the heads.
 
     Raises:
         FileNotFoundError: The ledger's file has gone.

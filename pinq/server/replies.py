@@ -26,7 +26,7 @@ from pinq.server.datasets import Dataset
 
 @dataclass
 class Visit:
-    """What is known of a request on its way through the server.
+    """The facts about a request on its way through the server.
 
     Attributes:
         asked: The name of the dataset that it asks for.
@@ -77,7 +77,7 @@ class Visit:
 
     @property
     def opened(self) -> tuple[Dataset, Account]:
-        """What the token opened."""
+        """The dataset and the grant of the token."""
         assert self.dataset is not None
         assert self.grant is not None
         return self.dataset, self.grant

@@ -43,7 +43,7 @@ STARTED = "PINQ_SERVE"  # the environment's variable by which processes of sever
 
 @dataclass(frozen=True)
 class Start:
-    """What an operator asks for; the command line's options have the same names.
+    """The settings of an operator; the command line's options have the same names.
 
     Attributes:
         policies: Policy files, and folders of them.
@@ -125,7 +125,7 @@ class Start:
         )
 
     def _options(self, connections: int) -> dict[str, Any]:
-        """What uvicorn is told."""
+        """The options of uvicorn."""
         tls = {} if self.insecure_http else {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         return tls | {
             "http": "h11",  # it bounds the headers that it takes, which the C parser does not
@@ -230,7 +230,7 @@ class _Certificate:
 
 
 def _room(connections: int, log: RequestLog) -> int:
-    """How many connections may be open: as many as are wanted, or as this process may have files for."""
+    """The limit of open connections: the wanted number, or the number for which this process has files."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -108,7 +108,7 @@ class People:
         return name, groups if isinstance(groups, list) else []
 
     def _claims(self, token: str) -> dict[str, Any]:
-        """What a token says that the provider signed."""
+        """The claims of a token that the identity provider signed."""
         try:
             return self._jwt.decode(token, self._key_set(KEYS_SECONDS / 2), algorithms=ALGORITHMS).claims
         except Exception:  # signed with a newer key perhaps

@@ -62,7 +62,7 @@ Look = Callable[[Callable[[float], None]], Awaitable[None]]
 
 @dataclass(frozen=True)
 class DatasetState:
-    """How a dataset is open in the server.
+    """The state of a dataset that is open in the server.
 
     Attributes:
         policy: Under which.
@@ -78,7 +78,7 @@ class DatasetState:
 
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetState:
-        """Those of an open dataset."""
+        """The state of an open dataset."""
         return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, dataset.source)
 
 
@@ -109,7 +109,7 @@ class WorkerTask:
 
 @dataclass(frozen=True)
 class WorkerOutcome:
-    """What became of a task.
+    """The outcome of a task.
 
     Attributes:
         request: The request's id, once it was read.
@@ -124,7 +124,7 @@ class WorkerOutcome:
 
 
 class _Process:
-    """What a worker process has: the datasets that it opened, and its way to the server."""
+    """The state of a worker process: the datasets that it opened, and its connection to the server."""
 
     def __init__(self, shared: Any, pipe: Connection) -> None:
         self.shared, self._pipe, self._datasets = shared, pipe, dict[str, Dataset]()
@@ -335,7 +335,7 @@ class Workers:
 
     @property
     def ends(self) -> int:
-        """How many processes ended by themselves or were killed."""
+        """The number of processes that ended by themselves or were killed."""
         return sum(worker.ends for worker in self.all)
 
     async def do(self, visit: Visit, work: Work, body: bytes, look: Look, *, heavy: bool) -> str:

@@ -113,7 +113,7 @@ class ExactRules:
 
 @dataclass(frozen=True)
 class LossSplit:
-    """How a loss is spread over the questions on one path.
+    """The division of a loss over the queries on one path.
 
     Its total is what a row can lose, for nodes of one level are disjoint.
 

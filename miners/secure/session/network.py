@@ -51,7 +51,7 @@ RUNNING = "in the middle of the computation"
 
 
 class Hello(BaseModel):
-    """What a party says first."""
+    """The first message of a party."""
 
     party: int
     text: str = ""
@@ -97,7 +97,7 @@ class Network(Link):
 
     @property
     def again(self) -> str:
-        """What to do after a failure."""
+        """The advice after a failure."""
         return f"{AGAIN}{': what was opened is kept, and costs nothing more' if self.session.nano else ''}."
 
     # Connections

@@ -32,7 +32,7 @@ from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a party learned.
+    """The result of a party.
 
     Attributes:
         tree: The public tree; None where it stays secret.

@@ -78,7 +78,7 @@ class Runs(NamedTuple):
 
 
 class Frame:
-    """What all candidates of a request share: the schema, the score, and the tables.
+    """The common data of all candidates of a request: the schema, the score, and the tables.
 
     Args:
         schema: The public columns.
@@ -108,12 +108,12 @@ class Frame:
 
     @property
     def width(self) -> int:
-        """How many numbers a cell has."""
+        """The number of numbers in a cell."""
         return math.prod(axis.size for axis in self.classes)
 
     @cached_property
     def measure(self) -> Measure | None:
-        """What to sum up, for a score of moments or vectors."""
+        """The measure to add up, for a score of moments or vectors."""
         if self.score.measure != "moments":
             return self.score.vectors(self.schema)
         (target,) = self.score.columns()
@@ -214,7 +214,7 @@ class Scorer(ABC, Generic[C]):
 
 @dataclass(frozen=True, eq=False)
 class Occupation:
-    """What is at the occupied codes of a column, in some parts.
+    """The contents of the occupied codes of a column, in some parts.
 
     Attributes:
         places: The occupied cells, in order; those of each part stand one behind another.
@@ -230,7 +230,7 @@ class Occupation:
 
     @property
     def measures(self) -> int:
-        """How many numbers are at a code."""
+        """The number of numbers at a code."""
         return self.classes or self.values.shape[1]
 
     def pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -245,7 +245,7 @@ class Occupation:
             yield parts, places - parts * self.codes, table
 
     def cells(self, axis: Axis, parts: int) -> np.ndarray:
-        """What is in each part of a split of the column, shape (parts, cells, measure)."""
+        """The contents of each part of a split of the column, shape (parts, cells, measure)."""
         cells = np.zeros((parts, axis.size, self.measures), dtype=np.int64)
         for part, codes, table in self.pieces():
             own = axis.parts_of(codes)
@@ -263,7 +263,7 @@ class Occupation:
 
 
 def occupied(frame: Frame, counted: Counted, position: int, codes: int, rows: np.ndarray) -> Occupation:
-    """What is at the occupied codes of a column in some of the counted parts, numbered by their place in ``rows``."""
+    """The contents of the occupied codes of a column in some counted parts, by their place in ``rows``."""
     table, classes = cast(Sparse, counted.tables[position]), frame.classes[0].size if frame.classes else 1
     places, values = table.places, table.values
     if not np.array_equal(rows, np.arange(len(counted.parts))):
@@ -317,7 +317,7 @@ class SplitScorer(Scorer[Spec]):
         return [Runs(score, single, single, 1, lambda _: self.partition.spec) for score in scores]
 
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
-        """What is in each part of the split, shape (rows, cells, measure)."""
+        """The contents of each part of the split, shape (rows, cells, measure)."""
         axis = self.partition.axes[0]
         # Three kinds of tables: the occupied codes of a fine grid, all codes of a column that many
         # splits share, or the split's own parts. The first two are added up to parts here.
@@ -475,7 +475,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
 
 
 def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """What the values of each subset add up to, exactly, shape (..., subsets).
+    """The exact sums of the values of each subset, shape (..., subsets).
 
     Args:
         octets: Which values are in each subset, as ``bipartitions`` has it.
@@ -582,7 +582,7 @@ class Crossing:
         return np.concatenate(scores).astype(np.int64)
 
     def _alike(self, start: int, cells: int) -> int:
-        """Where a stretch of specs of as many parts ends that are counted together; the call for each is dear."""
+        """The end of a run of specs with equal numbers of parts, which are counted together to save calls."""
         room = AT_ONCE // max(len(self.target), cells * self.sizes[start] * self.classes, 1)
         stop = start + 1
         while stop < min(len(self.sizes), start + room) and self.sizes[stop] == self.sizes[start]:

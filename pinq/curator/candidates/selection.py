@@ -119,7 +119,7 @@ class Selection:
 
     @property
     def spec_bytes(self) -> int:
-        """How long the text of a chosen spec may be."""
+        """The largest length of the text of a chosen spec."""
         return max(scorer.spec_bytes for listed in self._listed for scorer in listed)
 
     @property
@@ -129,7 +129,7 @@ class Selection:
 
     @cached_property
     def span(self) -> int:
-        """What the mechanism's exponent divides by.
+        """The divisor of the mechanism's exponent.
 
         The width of changes, or in the textbook form twice the sensitivity, which is never less.
         """
@@ -142,7 +142,7 @@ class Selection:
 
     @cached_property
     def choices(self) -> int:
-        """How many choices share each part's epsilon: the length of the longest list."""
+        """The number of choices that divide each part's epsilon: the length of the longest list."""
         return max(map(len, self.lists)) if self.each else 1
 
     def choose(self, counted: Counted, epsilon: Fraction) -> list[Spec | None]:

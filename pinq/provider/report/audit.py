@@ -135,7 +135,7 @@ class AuditLine:
 
     @property
     def budget(self) -> str:
-        """Which budget refused, in words."""
+        """The budget that refused, in words."""
         return "under the analyst's limit" if self.scope == "analyst" else "under the cap"
 
     def cells(self, heads: Sequence[str]) -> list[str]:
@@ -285,7 +285,7 @@ CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke")
 
 @dataclass
 class Audit:
-    """What the log of one dataset says.
+    """The report of the log of one dataset.
 
     Attributes:
         together: What all analysts spent, and the cap over them.
@@ -315,12 +315,12 @@ class Audit:
 
     @property
     def joint(self) -> Epsilon:
-        """What all analysts together spent, as ``cap_rule`` counts it."""
+        """The spending of all analysts together, as ``cap_rule`` counts it."""
         return self.together.spent
 
     @property
     def cap_rule(self) -> CapRule:
-        """How the cap counts."""
+        """The rule of the cap."""
         return self.together.rule
 
     @property
@@ -344,7 +344,7 @@ class Audit:
 
     @property
     def acts(self) -> list[AuditLine]:
-        """What analysts did: the questions of one act as one line, in the order of their first ones."""
+        """The acts of analysts: a line for the queries of each act, in the order of their first queries."""
         acts: dict[object, list[AuditLine]] = {}
         for line in self.requests:
             acts.setdefault((line.analyst, line.act, line.run) if line.act else line.seq, []).append(line)

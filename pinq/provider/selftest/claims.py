@@ -102,7 +102,7 @@ class Pair:
         return f"{rows} {'comes' if self.adjacency == 'add-remove' else 'is replaced'}"
 
     def cells(self, draws: int) -> int:
-        """How many copies a table holds, where so many draws are wanted."""
+        """The number of copies in a table, for a number of draws."""
         return min(draws, MAX_CELLS, MAX_TABLE // self.max_rows)
 
 
@@ -122,7 +122,7 @@ class World:
 
     @property
     def partition(self) -> Values:
-        """What cuts the table into copies."""
+        """The spec that splits the table into copies."""
         return Values(CELL)
 
 

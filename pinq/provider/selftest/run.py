@@ -90,7 +90,7 @@ class _Bounded:
 
 @dataclass(frozen=True)
 class Finding(_Bounded):
-    """How much a question lost, at least.
+    """The measured lower bound of a query's loss.
 
     Attributes:
         name: What was asked.
@@ -131,7 +131,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Canary(_Bounded):
-    """How often the presence of single rows was guessed from one fitted model.
+    """The number of right guesses of single rows' presence from one fitted model.
 
     Attributes:
         name: The miner.
@@ -192,7 +192,7 @@ class Report:
 
     @property
     def power(self) -> str:
-        """How many faults the test would have seen, as a sentence."""
+        """The number of faults that the test would have seen, as a sentence."""
         questions, miners = (
             f"{sum(each.sharp for each in tried)} of {len(tried)}" for tried in (self.findings, self.canaries)
         )
@@ -304,7 +304,7 @@ FIT_EPSILON = Fraction(2)
 
 @dataclass(frozen=True)
 class Time:
-    """How many draws are wanted from a table, and until when they may be taken (``monotonic``)."""
+    """The number of draws from a table, and the deadline for them (``monotonic``)."""
 
     draws: int
     end: float
@@ -346,7 +346,7 @@ def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[R
 
 
 def _chance(outcomes: Sequence[Hashable], law: Mapping[Hashable, float]) -> float:
-    """How likely outcomes so far from a law are; all that it does not name are one outcome."""
+    """The probability of outcomes as far from a distribution; outcomes without a name count as one."""
     places = {outcome: place for place, outcome in enumerate(law)}
     drawn = np.array([places.get(outcome, len(law)) for outcome in outcomes])
     return chi_square(drawn, np.array([*law.values(), max(0.0, round(1 - sum(law.values()), 9))]))
@@ -492,7 +492,7 @@ FEWEST = 2_000
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the test is: ``done`` of ``total`` steps, ``what`` is next."""
+    """The progress of the test: ``done`` of ``total`` steps, ``what`` is next."""
 
     done: int
     total: int
