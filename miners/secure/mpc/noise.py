@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count, islice
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from miners.secure.mpc.bounds import noise_bound
 
 Below = Callable[[int], int]
 BLOCK = 16  # successes that one draw decides
+BUFFER = 8192  # bytes that a stream makes at once
 
 
 def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Below, plays: int = 1) -> np.ndarray:
@@ -62,13 +63,14 @@ def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Bel
 
 def stream(seed: bytes) -> Below:
     """Returns a source of uniform numbers that follow from a seed (SHAKE-256)."""
-    draws = count()
+    blocks = (hashlib.shake_256(seed + number.to_bytes(8, "big")).digest(BUFFER) for number in count())
+    drawn = chain.from_iterable(blocks)
 
     def below(limit: int) -> int:
         bits = (limit - 1).bit_length()
         while True:
-            drawn = hashlib.shake_256(seed + next(draws).to_bytes(8, "big")).digest((bits + 7) // 8)
-            if (value := int.from_bytes(drawn, "big") >> (-bits % 8)) < limit:
+            value = int.from_bytes(islice(drawn, (bits + 7) // 8), "big") >> (-bits % 8)
+            if value < limit:
                 return value
 
     return below

@@ -44,6 +44,7 @@ MAX_HELLO = 2**24  # bytes, a session and what its rounds opened
 MAX_FRAME = 2**30  # bytes, the shares of as many records as a session may have
 BUFFER = 2**20  # bytes that wait to be read before the other end must
 AHEAD = 2  # messages that wait for a question before the other end must
+PLACE = 16  # bytes of a digest: parties compare them, and follow the protocol
 HEADER = struct.Struct("<iI")  # label and size
 AGAIN = "All parties may start again, with the same session"
 JOINING = "before the session was agreed; does it have this party's certificate, and this session?"
@@ -322,19 +323,15 @@ class Network(Link):
             self._send(number, WAIT, b"")
         await asyncio.sleep(min(seconds, self.session.timeout / 4))
 
-    async def _told(self, what: str, word: str = "") -> dict[int, str]:
-        """Tells all others a word, and hears theirs."""
-        told = await self.exchange(what, dict.fromkeys(self.others, word.encode()), self.others)
-        return {number: message.decode(errors="replace") for number, message in told.items()}
-
     async def ready(self) -> None:
         """Waits until all parties have said that they can pay."""
-        await self._told("ready")
+        await self.exchange("ready", dict.fromkeys(self.others, b""), self.others)
         self._state, self.sent = RUNNING, 0
 
     async def meet(self, number: int, place: str) -> None:
         """Waits until all parties are at the same place; see ``Company``."""
-        places = {self.party: place} | await self._told("meet", place)
+        word = hashlib.sha256(place.encode()).digest()[:PLACE]
+        places = {self.party: word} | await self.exchange("meet", dict.fromkeys(self.others, word), self.others)
         (usual, _), *_ = Counter(places.values()).most_common()
         apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != usual)
         if apart:
