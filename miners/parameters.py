@@ -30,7 +30,7 @@ P = TypeVar("P", bound=HasParams)
 
 
 class NotLearnedError(ValueError, AttributeError):
-    """An estimator is asked what it learned before ``fit``; where there is no scikit-learn."""
+    """An estimator's model is read before ``fit``; used without scikit-learn."""
 
 
 class Parameterised:

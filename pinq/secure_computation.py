@@ -260,7 +260,7 @@ class SecureComputation(Protocol[AnySession]):
         """Returns what a party is going to send, and how long it takes, a sentence."""
 
     def plan(self, session: AnySession) -> str:
-        """Returns what will be asked at which share of epsilon, to print.
+        """Returns the queries with their fractions of epsilon, as text.
 
         It is empty where nothing is asked step by step.
         """

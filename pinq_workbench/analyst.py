@@ -92,7 +92,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Question:
-    """Something that may be asked.
+    """A query that a page can send.
 
     Attributes:
         plan: Says what it would cost and how exact it would be; free.

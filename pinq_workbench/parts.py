@@ -153,7 +153,7 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) ->
 
 
 async def attempt(place: ui.label, call: Callable[[], T]) -> T | None:
-    """Calls a function beside the page, which goes on; what goes wrong stands in its place.
+    """Calls a function while the page continues; an error appears in its place.
 
     Returns:
         What the function returns; None where it raised.

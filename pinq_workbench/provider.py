@@ -367,7 +367,7 @@ class Provider:
                 self._changes(name, names)
 
     def _changes(self, name: str, names: list[str]) -> None:
-        """Extends, revokes, changes what may be asked, replaces a token."""
+        """Extends, revokes, changes terms, replaces a token."""
         draft, file = self.drafts[name], self._file(name)
         choice("Whose", names, draft, "whose")
         fields(draft, {"more": "Epsilon more", "end": "New end\n2030-01-31"})
@@ -469,7 +469,7 @@ def _confirm(file: Path, items: list[Waiting], draft: Draft, why: str) -> None:
 
 
 def _set_unit(file: Path, draft: Draft) -> None:
-    """Declares whose presence is hidden; the column that names persons is one that nobody asks about."""
+    """Declares the privacy unit; the column that identifies persons cannot be queried."""
     column, because, most = draft.said("person"), draft.said("why unit"), draft.said("most rows") or ""
     unit = None
     if column is not None:

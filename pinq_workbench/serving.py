@@ -98,7 +98,7 @@ class Serving:
 
 
 def _locked(descriptor: int) -> bool:
-    """Takes the lock where nobody has it; says whether it was free."""
+    """Takes the lock if it is free; returns whether it was."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -544,7 +544,7 @@ class Bill:
 
 
 def patient(session: Session) -> Callable[[Request], Answer]:
-    """Returns what waits where the grant asks for a slower pace, and says so in the log of ``miners``.
+    """Returns a function that waits if the grant demands a slower pace, and logs this in ``miners``.
 
     Fits and tables ask many questions. Refused in the middle, what was paid would be lost to most.
     """

@@ -60,7 +60,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class ContextTask:
-    """A task holds what is to be learned.
+    """A task: the targets and parameters of a fit.
 
     Attributes:
         schema: The public schema.

@@ -151,7 +151,7 @@ def pooled(tallies: Sequence[HolderTally]) -> HolderTally:
 
 
 class PartCollection(Protocol):
-    """An ordered collection of disjoint parts of one holder's table: where questions are asked."""
+    """An ordered collection of disjoint parts of one holder's table, which answers queries."""
 
     @property
     def part_set(self) -> PartSet:
@@ -284,7 +284,7 @@ class SumsNeeded:
 
 @dataclass(frozen=True)
 class HolderQuestion:
-    """One question that is not asked yet: a verb of the handles, and to whom it goes.
+    """One query before it is sent: a query method of the handles, and its receivers.
 
     Attributes:
         parts: Of what.

@@ -229,7 +229,7 @@ class HeldNode(OpenNode):
         self.paid = {**self.paid, holder: self.paid_at(holder) + epsilon}
 
     def paid_at(self, holder: str) -> Epsilon:
-        """Returns what its path has been asked at a holder."""
+        """Returns the costs of its path at a holder."""
         return self.paid.get(holder, ZERO)
 
     def pool(self, source: CountSource) -> None:
@@ -355,7 +355,7 @@ class FederatedStrategy(StepQuestions):
 
     @abstractmethod
     def steps(self) -> list[Step]:
-        """Returns what the holders are asked, from the root down to the leaves."""
+        """Returns the queries to the holders, from the root down to the leaves."""
 
     @abstractmethod
     def grow(self, task: GrowthTask) -> list[HeldNode]:

@@ -266,7 +266,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         return objective.tabulates and (self._asks_tables(objective, epsilon, attributes) or 2 * steps < attributes)
 
     def _shares(self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int) -> Shares:
-        """Returns what each question pays; where nobody chooses, tables order the attributes."""
+        """Returns the costs of each query; without choices, tables order the attributes."""
         if self.strategy == "turns":
             return super()._shares(epsilon, objective, cells, steps)
         attributes = len(cells)

@@ -167,7 +167,7 @@ class BestFirst(FederatedStrategy):
         return [step for steps in (*recipe.levels, recipe.leaf) for step in steps]
 
     def smallest_count(self) -> Epsilon:
-        """Returns the smallest loss at which one holder is asked for a count.
+        """Returns the smallest loss of a count at one holder.
 
         A leaf is asked with all that its path has left: at least what no level's share takes.
         """
@@ -175,7 +175,7 @@ class BestFirst(FederatedStrategy):
         return min([self.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
 
     def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
-        """Returns what each node of a level is asked, which costs ``epsilon`` in all: the tables."""
+        """Returns the tables that each node of a level queries, which cost ``epsilon`` in all."""
 
         def noise(epsilon: Epsilon) -> tuple[float, str]:
             return self.count_noise(max(SMALLEST, epsilon // len(self.functions)))
@@ -184,7 +184,7 @@ class BestFirst(FederatedStrategy):
         return (Step(tables, level, epsilon),)
 
     def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
-        """Returns the smallest loss at which the steps of a level ask so many holders for a count."""
+        """Returns the smallest loss of a count in the steps of a level, for a number of holders."""
         (tables,) = steps
         return tables.epsilon // len(self.functions)
 
@@ -358,7 +358,7 @@ class InTurns(FederatedStrategy):
     candidates: Sequence[SplitCandidate]
 
     def steps(self) -> list[Step]:
-        """Returns what holders of one size are asked."""
+        """Returns the queries to holders of equal size."""
         rest = self.problem.epsilon - self._size_loss
         # Of equal holders no more than there are levels get a turn.
         names = [f"holder {number}" for number in range(1, min(self.holders, max(1, self.depth)) + 1)]
@@ -744,7 +744,7 @@ class FederatedTopDown(HoldersTreeMiner):
         return MAX_PARTS // (WIDEST * problem.cells)
 
     def _depth(self, problem: Problem, names: Sequence[str]) -> int:
-        """Levels: those asked for, or as many as the budget carries."""
+        """The levels: the given number, or as many as the budget supports."""
         if self.max_depth is not None:
             return self.max_depth
         return levels_carried(problem.schema, names, problem.schema.max_rows, problem.epsilon)

@@ -98,7 +98,7 @@ class MeanTarget:
 
     @property
     def bar_names(self) -> tuple[str, ...]:
-        """Returns what the only piece of a picture's bar stands for."""
+        """Returns the meaning of the only piece of a picture's bar."""
         return (f"mean, from {self._between}",)
 
     @property

@@ -142,7 +142,7 @@ class Router:
 def encode_rows(
     schema: Schema, names: Iterable[str], frame: Frame, *, otherwise: str = NODE_ANSWERS
 ) -> dict[str, np.ndarray]:
-    """Returns the codes of the columns that a model asks for; see ``encode``.
+    """Returns the codes of the columns that a model needs; see ``encode``.
 
     It warns of categories that the schema does not declare, of what is no number or missing in a
     numeric column, and of numbers further outside the declared bounds than these are apart; and it

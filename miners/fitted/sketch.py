@@ -286,7 +286,7 @@ def _legend(picture: Sketch) -> str:
 
 
 def _label(card: NodeCard) -> str:
-    """Returns the table that stands in a node."""
+    """Returns the table in a node."""
     if card.question is None:
         answer = f'<FONT COLOR="{colour(card.best)}"><B>{_words(card.vote)}</B></FONT>'
     else:

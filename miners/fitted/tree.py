@@ -176,7 +176,7 @@ def _binary(
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
-    """Returns an array that is kept, so that nobody writes into it."""
+    """Returns an array that nobody can write to."""
     array.flags.writeable = False
     return array
 

@@ -208,7 +208,7 @@ class Agent:
         return Told(f"{plan}\n{self._left()}")
 
     def _once(self, tool: Tool, given: Mapping[str, Any]) -> Told:
-        """Asks, or finds what this session was told when it asked the same."""
+        """Sends a query, or finds this session's answer to the same one."""
         key = json.dumps([tool.name, given], sort_keys=True)
         told = self._told.get(key) or tool.call(**given)
         self._told[key] = told
@@ -217,7 +217,7 @@ class Agent:
         return replace(told, text=f"{told.text}\n{self._left()}")
 
     def _asked(self, epsilon: EpsilonLike, ask: Callable[[], Any]) -> Told:
-        """Asks once both limits and the grant allow it; counts what it cost, or its price where nobody says."""
+        """Sends a query if both limits and the grant allow it; counts its cost, or its price if the cost is unknown."""
         with unspent():
             loss = Epsilon.of(epsilon)
             left = self._session - self.spent

@@ -71,13 +71,13 @@ def _tool(agent: Agent, name: str) -> types.Tool:
 
 
 class Key:
-    """The key without which nobody is let in: all users of a machine reach its loopback address."""
+    """The key that every request needs, because all users of a machine reach its loopback address."""
 
     def __init__(self) -> None:
         self.text = secrets.token_urlsafe(32)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Says who sent a bearer token; None for nobody who may ask."""
+        """Returns the sender of a bearer token; None for one without permission."""
         if not secrets.compare_digest(token.encode(), self.text.encode()):
             return None
         return AccessToken(token=token, client_id="agent", scopes=[])

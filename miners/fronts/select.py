@@ -195,7 +195,7 @@ class Condition:
         return self.text.schema.column(self.name).cells
 
     def read(self, node: x.Expr) -> Codes:
-        """Returns the codes that meet the condition, and those that do not."""
+        """Returns the codes that meet the condition, and the codes that do not."""
         match node:
             case x.Paren():
                 return self.read(node.this)
@@ -333,7 +333,7 @@ class Key:
 
     @classmethod
     def read(cls, text: Text, node: x.Expr, name: str) -> Key:
-        """Reads what stands in GROUP BY. Raises ``QueryError`` if it is no declared split."""
+        """Reads the keys of GROUP BY. Raises ``QueryError`` if one is no declared split."""
         named = name or text.sql(node)
         match node:
             case x.Column():
@@ -505,7 +505,7 @@ INSTEAD: dict[type[x.Expr], str] = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is asked of each group: a statistic of a column, of a quantile its share."""
+    """A number for each group: a statistic of a column; for a quantile, its share."""
 
     maker: type[Statistic]
     column: str = ""
@@ -673,7 +673,7 @@ class Select:
     # The answer
 
     def draft(self, epsilon: Epsilon, level: float, *, reuse: bool) -> Draft:
-        """Says what is going to be asked, each statistic once and quantiles of a column together."""
+        """Returns the draft of the queries, each statistic once and quantiles of a column together."""
         kinds: dict[tuple[object, str], list[Number]] = {}
         for number in dict.fromkeys(number for _, number in self.shown):
             kinds.setdefault((number.maker, number.column), []).append(number)

@@ -187,7 +187,7 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: E
 
 
 def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> int:
-    """How many levels a tree of classes has where nobody says: what is carried, or one if nearly.
+    """The default number of levels of a tree of classes: the supported number, or one if nearly one.
 
     A very clear split is found with less than the rule demands. Where the rule is further off, the
     majority vote needs all of the budget to stand out of the noise itself.
@@ -196,7 +196,7 @@ def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: E
 
 
 def default_depth_note(depth: int) -> str:
-    """Says where a depth comes from that nobody gave."""
+    """Explains a default depth."""
     return f"max_depth is not given; {depth} follows from epsilon, max_rows and the attributes."
 
 
@@ -282,7 +282,7 @@ class Grid:
 
 
 def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:
-    """Returns cuts of a column about which nobody said anything: equal widths, and round numbers.
+    """Returns the default cuts of a column: equal widths, and round numbers.
 
     Sums of money and counts crowd near zero, where equal widths are too wide. So the powers of ten
     down to the column's grid are cuts too (and their negatives, and zero), and in the upper two
@@ -415,7 +415,7 @@ _EVERY = {**CRITERIA, **REGRESSION_CRITERIA, GAIN_RATIO.name: GAIN_RATIO}
 
 
 def score_of(criterion: str, target: str, *within: Ends) -> Score:
-    """The score that a criterion stands for; of a numeric target within a range."""
+    """The score of a criterion; for a numeric target within a range."""
     score = _EVERY[criterion].score
     assert score is not None, criterion
     return score(target, *within)

@@ -59,7 +59,7 @@ class OpenNode:
 
     @property
     def rows(self) -> float:
-        """The noisy number of rows as far as it is known yet; infinite where nothing was asked."""
+        """The noisy number of rows as far as it is known; infinite without a query."""
         if self.size is not None:
             return self.size
         return float("inf") if self.cells is None else float(self.cells.sum())

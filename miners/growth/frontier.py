@@ -201,7 +201,7 @@ class TreeStrategy(StepQuestions):
 
     @abstractmethod
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
 
     @abstractmethod
     def choose(self, level: Level) -> Sequence[Split | None]:
@@ -238,7 +238,7 @@ class TreeStrategy(StepQuestions):
         return ask_classes(parts, self.target, epsilon)
 
     def without_split(self, level: int) -> Sequence[Step]:
-        """Returns the steps that a node has been asked for which ``choose`` returns None."""
+        """Returns the steps of a node for which ``choose`` returns None."""
         return self.recipe.levels[level]
 
     def threshold(self, node: OpenNode) -> float:
@@ -271,7 +271,7 @@ class TreeStrategy(StepQuestions):
     def ask_where_offered(
         self, level: Level, offered: Sequence[Sequence[SplitCandidate]], step: Step
     ) -> list[Split | None]:
-        """Returns the same where some nodes are offered nothing: not asked, they get None."""
+        """Returns the same if some nodes have no candidates: they get None without a query."""
         splits: list[Split | None] = [None] * len(offered)
         rows = [row for row, candidates in enumerate(offered) if candidates]
         if rows:
@@ -372,7 +372,7 @@ def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strat
 
 
 def _end_path(level: int, node: OpenNode, children: Sequence[OpenNode]) -> None:
-    """Passes up what children know, and makes a node a leaf where no path below it goes on."""
+    """Passes up the children's counts, and makes a node a leaf if no path below it continues."""
     if not children:
         return
     node.path_end = max(child.path_end for child in children)

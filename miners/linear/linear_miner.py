@@ -62,7 +62,7 @@ class Work:
 
     @classmethod
     def of(cls, schema: Schema, columns: tuple[str, ...], target: str, shape: Shape, epsilon: EpsilonLike) -> Self:
-        """Spreads epsilon; without numeric columns nothing is asked for their scales."""
+        """Divides epsilon; without numeric columns there is no query for their scales."""
         weights, loss = REGIMES[shape][0], Epsilon.of(epsilon)
         if any(name in schema.numeric_columns for name in (*columns, target)):
             return cls(schema, columns, target, shape, spread(loss, weights))
@@ -76,13 +76,13 @@ class Work:
 
     @property
     def heaviest(self) -> Products:
-        """The products that are going to be asked for, in any scales."""
+        """The products of the later query, in any scales."""
         target = (self.target, 0.0, 1.0) if self.shape == "regression" else None
         return Coordinates.unasked(self.schema, self.columns).products(target=target)
 
     @property
     def by_class(self) -> bool:
-        """Whether products of each class are asked for."""
+        """Whether the products of each class are queried."""
         return self.shape in ("each", "own")
 
     @property

@@ -153,7 +153,7 @@ class Coordinates:
     def asked(
         cls, handle: PrivateQueryable | Parts, schema: Schema, columns: tuple[str, ...], epsilon: Epsilon
     ) -> Self:
-        """Asks for sums and squares of the numeric columns; without any nothing is asked."""
+        """Queries sums and squares of the numeric columns; without any there is no query."""
         if not any(name in schema.numeric_columns for name in columns):
             return cls.unasked(schema, columns)
         return cls.of_scales(schema, columns, Scales.asked(handle, scale_products(schema, columns), epsilon))

@@ -87,7 +87,7 @@ class ClassRows(NamedTuple):
 
 
 class Asking(ABC, Generic[P]):
-    """Asks the questions of one fit; each step is asked once.
+    """Sends the queries of one fit; each step is sent once.
 
     Args:
         rows: All rows.
@@ -218,7 +218,7 @@ class Objective(ABC):
         return objective.loss(card).vectors(self.schema).width
 
     def grid(self, epsilon: Epsilon) -> Grid:
-        """Returns how steps cut numeric attributes where nobody says."""
+        """Returns the default cuts of numeric attributes for steps."""
         return Grid.of_steps(rows_epsilon(self.schema, epsilon))
 
     def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
@@ -504,7 +504,7 @@ class TwoClasses(_Classes):
         return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes))
 
     def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
-        """Returns the less the noisier tables are: too small scores are easier to mend."""
+        """Returns a factor that falls with the noise of tables, because steps correct too small scores easily."""
         return super().damping(tables, totals, scale) * max(reliable_share(tables, totals, scale), LEAST_RELIABLE)
 
     @property
@@ -596,7 +596,7 @@ class ManyClasses(_Classes):
         return Softmax(self.target, tuple(scores + never), hessian=True, limit=CLIPPED)
 
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the posterior of a Newton step for each class by itself.
+        """Returns the posterior of a Newton step, separately for each class.
 
         Scores of all K classes move at once, which counts what tells two of them apart twice: hence
         the factor (K - 1) / K (Friedman, Hastie & Tibshirani 2000, LogitBoost for J classes).

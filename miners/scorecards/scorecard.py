@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CardFit:
-    """All that is decided before anything is asked.
+    """All decisions before the first query.
 
     Attributes:
         objective: What is fitted.
@@ -280,7 +280,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         return Shares.of(epsilon, tables=tables, steps=steps, choice=choice, weight=weight, looks=looks)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether tables of all attributes are asked; without steps they are all."""
+        """Returns whether tables of all attributes are queried; without steps there is nothing else."""
         return objective.table_weight(epsilon, attributes) > 0 or (objective.tabulates and self.steps == 0)
 
     def _rehearse(self, card_fit: CardFit, handle: PrivateQueryable) -> None:

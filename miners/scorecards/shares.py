@@ -111,7 +111,7 @@ class Shares:
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
-    """Returns what some steps cost whoever chooses at its own steps alone.
+    """Returns the costs of some steps for a holder that chooses at its own steps only.
 
     What others choose it need not pay for: its own choices share what all would cost. Without any
     its sums get all.
@@ -188,7 +188,7 @@ def tables_for_two(size: float, attributes: int) -> float:
 
 
 def steps_after_tables(size: float, classes: int, attributes: int) -> int:
-    """Returns how many steps pay after tables of all attributes: they mend what those count twice.
+    """Returns the useful number of steps after tables of all attributes: they correct double counts.
 
     Few attributes seldom do, so there steps begin at more rows; below that the tables are all, in
     one step over all attributes at once.

@@ -157,7 +157,7 @@ class OwnRows:
         return counts[: partition.size].astype(np.int64)
 
     def _within(self, part: Part) -> np.ndarray:
-        """Selects the rows of a part; remembered, for those below it are asked next."""
+        """Selects the rows of a part, and remembers them for the parts below."""
         if part.key not in self._rows:
             assert part.parent is not None
             assert part.partition is not None
@@ -258,7 +258,7 @@ class Addition:
 
     @property
     def identity(self) -> bytes:
-        """The same for the same question, wherever it is asked."""
+        """Equal for equal queries at all parties."""
         sums = b"" if self.sums is None else repr((self.sums.loss.identity, self.sums.by.identity)).encode()
         keys = [
             block.part.key.rjust(KEY) + (block.partition.key if block.partition else b"").rjust(KEY)
@@ -287,7 +287,7 @@ class JointSum:
 
     @property
     def identity(self) -> bytes:
-        """Digest of what is asked."""
+        """The digest of the query."""
         return hashlib.sha256(b"".join(addition.identity for addition in self.additions)).digest()
 
     def table(self, rows: OwnRows, below: Below) -> np.ndarray:
@@ -313,7 +313,7 @@ AddUp = Callable[[JointSum, OwnRows], np.ndarray]
 
 
 def require_sums(verb: str) -> None:
-    """Raises ``QueryError`` unless a question asks for counts or sums."""
+    """Raises ``QueryError`` unless a query is for counts or sums."""
     if verb not in ("noisy_count", "noisy_sum"):
         raise QueryError(
             f"parties that add up their counts cannot answer {verb}; use strategy='secure' or 'noisy_counts'."

@@ -414,7 +414,7 @@ class Purchase:
 
     @property
     def singles(self) -> list[Columns]:
-        """The columns whose own tables are bought: all but those that are known as exactly."""
+        """The columns whose tables are queried: all but those that are known as exactly."""
         exact = {table.columns for table in self.known if table.epsilon >= self.single}
         return [(column,) for column in range(len(self.specs)) if (column,) not in exact]
 
@@ -496,7 +496,7 @@ class Purchase:
         return purchase
 
     def _logged(self, handle: PrivateQueryable) -> list[tuple[Columns, Epsilon]]:
-        """The counts in the log that are tables of the model: their columns as they were asked, and their prices."""
+        """The counts in the log that are tables of the model: their columns, in the queried order, and prices."""
         numbers = {spec.column: number for number, spec in enumerate(self.specs)}
         found: dict[tuple[Columns, Epsilon], None] = {}
         log = handle.history()

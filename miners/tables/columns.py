@@ -41,7 +41,7 @@ def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
 
 
 def require_level(level: float) -> float:
-    """Returns the level. Raises ``QueryError`` unless it lies above 0 and plainly below 1."""
+    """Returns the level. Raises ``QueryError`` unless it is above 0 and clearly below 1."""
     if not is_number(level, 0, SUREST) or level == 0:
         allowed = "between 0 and 1, 0 excluded and at most 0.999999999, for example 0.95"
         raise QueryError(f"is {level!r}", parameter="level", allowed=allowed)
@@ -49,7 +49,7 @@ def require_level(level: float) -> float:
 
 
 def require_parts(parts: int) -> None:
-    """Raises ``QueryError`` where a question would have too many parts, before any is asked."""
+    """Raises ``QueryError`` if a query would have too many parts, before it is sent."""
     if parts > MAX_PARTS:
         raise QueryError(f"this makes {parts:,} parts; at most {MAX_PARTS:,} are possible.")
 

@@ -182,7 +182,7 @@ class CountCells:
         return self.moved(nearest_nonnegative(self.values), cut=True)
 
     def margin(self, kept: Kept, exact: np.ndarray, level: float) -> CountCells:
-        """Sums cells; intervals are those of sums of the noises in ``exact``, the counts as asked."""
+        """Sums cells; intervals are those of sums of the noises in ``exact``, the queried counts."""
         # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
         asked, noises = summed(exact, kept), _cells_summed(kept, exact.shape)
         half = int(half_width(np.ones(1), self.scale, level, times=noises))
@@ -225,7 +225,7 @@ class CrossTable:
     nonnegative: bool
 
     def draft(self, handle: PrivateQueryable, epsilon: Epsilon, *, reuse: bool) -> Draft:
-        """Says what will be asked: the cells, and each margin that is asked by itself."""
+        """Returns the draft of the queries: the cells, and each margin that is queried separately."""
         whole = tuple(range(len(self.axes)))
         tables = subsets(len(self.axes)) if self.margins == "asked" else [whole]
         shares = divided(epsilon, [1] * len(tables))
@@ -256,7 +256,7 @@ class CrossTable:
         return draft
 
     def _tables(self, answered: Mapping[Kept, CountCells]) -> dict[Kept, CountCells]:
-        """Returns the table and its margins, asked or summed, moved as the caller wants."""
+        """Returns the table and its margins, queried or summed, adjusted as the caller wants."""
         tables = {kept: margin.values for kept, margin in answered.items()}
         if self.consistent:
             cells = agreeing(tables)

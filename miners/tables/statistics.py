@@ -224,7 +224,7 @@ class Statistic(ABC):
     reuse: bool
 
     def __post_init__(self) -> None:
-        """Refuses a column of which it cannot be asked, before anything is.
+        """Refuses a column without this statistic, before any query.
 
         It stands here for the subclasses': a dataclass calls what it has when it is decorated.
         """

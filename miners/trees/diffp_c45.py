@@ -29,7 +29,7 @@ class C45Best(GreedyStrategy):
         return [split.column for split in self.splits]
 
     def default_depth(self) -> int:
-        """Returns the levels to ask for where nobody says."""
+        """Returns the default number of levels."""
         return default_levels(self.schema, self.columns, self.schema.max_rows, self.epsilon)
 
     def levels_carried(self, rows: int) -> int:
@@ -37,7 +37,7 @@ class C45Best(GreedyStrategy):
         return levels_carried(self.schema, self.columns, rows, self.epsilon)
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         asked = f"best split by {many(self.attributes, 'attribute')}, with cuts and groups"
         split = self.choice_question(StepName.SPLIT, asked, LEAF_SHARE - 1)
         # Three levels weigh 5 each and the leaf 3: a sixth of 18.
@@ -57,7 +57,7 @@ class C45Paper(Published):
         return [split for split in self.splits if split.columns() <= self.schema.numeric_columns.keys()]
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         asked = f"best split by {many(self.attributes, 'attribute')}"
         node = [self.size_question("each node"), self.choice_question(StepName.SPLIT, asked)]
         levels = self.depth

@@ -70,7 +70,7 @@ class DiPriMeBest(ForestStrategy):
         ]
 
     def leaf_weight(self) -> int:
-        """Returns the weight of all that a leaf is asked, beside all levels of splits."""
+        """Returns the weight of all queries of a leaf, relative to all levels of splits."""
         # Four fifths for splits, three levels of two questions: each weighs 4 and the leaf 6, of 30.
         return 2 * max(1, self.depth) * (self.split_share.denominator - self.split_share.numerator)
 
@@ -157,7 +157,7 @@ class DiPriMe(ForestMiner):
         return require_criterion(default if self.criterion is None else self.criterion, criteria)
 
     def _depth(self, kind: type[DiPriMeBest], problem: Problem, names: Sequence[str], trees: int) -> int:
-        """Levels: those asked for, the paper's, or as for ``DiffPC45``; fewer for regression."""
+        """The levels: the given number, the paper's, or that of ``DiffPC45``; fewer for regression."""
         if self.max_depth is not None:
             return whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
         if not kind.defaults.depth_follows_epsilon:

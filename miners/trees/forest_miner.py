@@ -55,14 +55,14 @@ class ForestStrategy(TreeStrategy):
 
     @abstractmethod
     def node_questions(self, level: int) -> list[StepQuestion]:
-        """Returns what a node of this level is asked, by weight."""
+        """Returns the queries of a node of this level, by weight."""
 
     @abstractmethod
     def leaf_weight(self) -> int:
-        """Returns the weight of all that a leaf is asked."""
+        """Returns the weight of all queries of a leaf."""
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [self.node_questions(level) for level in range(self.depth)]
         classes = self.classes_question("each leaf", self.leaf_weight())
         if self.stopping is None or not self.depth:
@@ -319,7 +319,7 @@ class RandomSplits(ForestStrategy):
     """Random splits, which cost nothing."""
 
     def node_questions(self, level: int) -> list[StepQuestion]:
-        """Returns nothing: a node is asked nothing."""
+        """Returns nothing, because a node has no query."""
         return []
 
     def leaf_weight(self) -> int:

@@ -29,7 +29,7 @@ class ID3Best(MultiwayStrategy):
     """Asks a node for its classes, and a leaf for one histogram with all that its path has left."""
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [[self.classes_question("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.classes_question("each leaf", 2)]
 
@@ -44,10 +44,10 @@ class ID3Best(MultiwayStrategy):
 
 
 class ID3Paper(Published, ID3Best):
-    """Algorithm 2: a node is asked for its size; a leaf for size and classes."""
+    """Algorithm 2: queries for the size of a node; for size and classes of a leaf."""
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [[self.size_question("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.size_question("each leaf"), self.classes_question("each leaf")]
 
@@ -155,7 +155,7 @@ class NoisyTables(MultiwayStrategy):
 
     @abstractmethod
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """Returns the noisy rows of each part, shape (nodes, parts), where they are asked."""
+        """Returns the noisy rows of each part, shape (nodes, parts), if they are queried."""
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Asks one request for each attribute; returns the best split of each node."""
@@ -189,12 +189,12 @@ class SuLQBest(NoisyTables):
     """All of a level goes into the tables, which also say what is known of nodes and children."""
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [[self.tables_question(level)] for level in range(self.levels)]
         return levels, [self.classes_question("each leaf", self.level_weight)]
 
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """Returns None: rows of parts are not asked for themselves."""
+        """Returns None, because rows of parts are not queried separately."""
         return None
 
     def keep_tables(
@@ -212,13 +212,13 @@ class SuLQBest(NoisyTables):
 
 
 class SuLQPaper(Published, NoisyTables):
-    """Algorithm 1: a node is asked for its size, and each table for the sums of its parts too."""
+    """Algorithm 1: queries for the size of a node, and for the sums of the parts of each table."""
 
     tables_per_attribute = 2
     tables_text = ", and their sums"
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
-        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         weight = self.level_weight
         levels = [[self.size_question("each node", weight), self.tables_question(n)] for n in range(self.levels)]
         return levels, [self.size_question("each leaf", weight), self.classes_question("each leaf", weight)]

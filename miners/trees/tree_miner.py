@@ -100,7 +100,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     @property
     def _finds_range(self) -> bool:
-        """Whether a numeric target's range is asked for first."""
+        """Whether a numeric target's range is queried first."""
         return True
 
     @abstractmethod
@@ -261,7 +261,7 @@ class GreedyStrategy(TreeStrategy):
         return math.sqrt(2) * count_scale(self.schema, judged)
 
     def default_depth(self) -> int:
-        """Returns the levels to ask for where nobody says: as many as ``max_rows`` rows carry."""
+        """Returns the default number of levels: as many as ``max_rows`` rows support."""
         return self.levels_carried(self.schema.max_rows)
 
     def levels_carried(self, rows: int) -> int:

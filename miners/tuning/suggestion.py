@@ -99,7 +99,7 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
 
 
 def made_up_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> pa.Table:
-    """Returns made-up rows.
+    """Returns dummy rows.
 
     Attributes are uniform over their declared domains (a missing value counts as one more value
     where it is declared), the class is the rule's. Then each attribute and the class is drawn anew
@@ -143,7 +143,7 @@ def _table(schema: Schema, codes: Mapping[str, np.ndarray], random: np.random.Ge
 
 
 def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns numbers with these codes; those that are not whole lie anywhere in their bins."""
+    """Returns numbers with these codes; fractional numbers are anywhere in their bins."""
     lower, width = float(column.lower), float(column.width)
     # Away from the edges of the bin: a rounded sum must not lie in the next one.
     inside = 0.0 if column.integer else random.uniform(0.01, 0.99, len(codes))

@@ -171,7 +171,7 @@ class _NoisyNumber(_Noisy, Generic[End]):
         return None if scales is None else float(scales)
 
     def interval(self, level: float = 0.95) -> tuple[End, End]:
-        """Returns ends between which the exact answer lies with probability ``level``; free.
+        """Returns the ends of an interval that contains the exact answer with probability ``level``; free.
 
         The probability may be a little higher.
         """
@@ -225,7 +225,7 @@ class NoisyArray(_Noisy, np.ndarray):
         return float(scales) if scales is not None and scales.ndim == 0 else scales
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ends between which each exact number lies with probability ``level``; free.
+        """Returns the ends of intervals that contain each exact number with probability ``level``; free.
 
         The probability may be a little higher.
         """

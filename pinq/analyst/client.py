@@ -128,7 +128,7 @@ class SignedIn(httpx.Auth):
 
 
 def _asked(url: str, trusted: ssl.SSLContext | None, form: dict[str, str] | None = None) -> httpx.Response:
-    """Asks for a page, or sends a form. ``Unavailable`` where nobody answers."""
+    """Gets a page, or sends a form. Raises ``Unavailable`` without an answer."""
     words: dict[str, Any] = {"verify": trusted or False, "timeout": TIMEOUT, "trust_env": trusted is not None}
     try:
         return httpx.get(url, **words) if form is None else httpx.post(url, data=form, **words)

@@ -123,7 +123,7 @@ LESSONS = {name: line for line in LINES for name in line.names.split()}
 
 
 def _columns(schema: Schema) -> dict[str, str]:
-    """Returns what stands in the braces of lines, as Python text: columns of the table, and a condition on one."""
+    """Returns the texts for the braces of lines, as Python: columns of the table, and a condition on one."""
     told = {name: column for name, column in schema.columns.items() if column.codes > 1}
     categories = [name for name, column in told.items() if column.type == "categorical"] or ["a categorical column"]
     numbers = [name for name, column in told.items() if column.type != "categorical"] or ["a numeric column"]
@@ -202,7 +202,7 @@ def _code(schema: Schema, line: Line, of_parts: bool) -> str:
 
 
 def _column_code(schema: Schema, column: str, of_parts: bool) -> str:
-    """Returns what asks about one column."""
+    """Returns the code of a query of one column."""
     handle = "parts" if of_parts else "h"
     if schema.columns[column].type != "categorical":
         return f"{handle}.noisy_avg({column!r}, epsilon=0.1)"

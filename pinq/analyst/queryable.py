@@ -666,7 +666,7 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
 
 
 class Reusing:
-    """Asks what was asked before under the same ids, counting each question.
+    """Sends earlier queries again under the same ids, counting each query.
 
     Args:
         session: Who answers.

@@ -16,7 +16,7 @@ from pinq.public.schema import Schema
 
 
 class Session(Protocol):
-    """Answers one analyst's requests; the wall lies behind it.
+    """Answers one analyst's requests; the provider's side is behind it.
 
     Several threads may ask at once, as those of a ``Federation`` do.
 
@@ -77,7 +77,7 @@ class Through:
 
 
 def naming(name: str) -> Callable[[Session], Callable[[Request], Answer]]:
-    """Returns what makes of a session a function that asks its questions as parts of one act."""
+    """Returns a function that makes a session send its queries as parts of one act."""
     begun = Act.begun(name)
 
     def through(session: Session) -> Callable[[Request], Answer]:

@@ -119,7 +119,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's ``!pinq``: it sees a terminal, at which nobody can answer."""
+    """Whether this is a notebook's ``!pinq``, which sees a terminal without a person."""
     return sys.stdin.isatty() and "JPY_PARENT_PID" in os.environ
 
 

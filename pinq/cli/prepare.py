@@ -111,7 +111,7 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
 
 
 def _key(name: str, value: str | float) -> str | float | tuple[str, ...] | None:
-    """Returns what stands in a policy's ``csv`` for an option's value."""
+    """Returns the value in a policy's ``csv`` for an option's value."""
     said = WORDS.get((name, value), value)
     if name in ("header", "dates"):
         return tuple(part.strip() for part in str(said).split(",") if part or name == "header")
@@ -294,7 +294,7 @@ def _reviewed(policy: Path, item: Waiting, done: set[str]) -> bool:
 
 
 def _require_room(output: Path | None, force: bool) -> None:
-    """Ends the command where it would overwrite a file that nobody said to overwrite."""
+    """Ends the command before it overwrites a file without permission."""
     if output is not None and output.exists() and not force:
         fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
 

@@ -63,14 +63,14 @@ SAMPLED_DRAWS = 8  # numbers that get noise: however many a request has, a rehea
 
 
 class KeyLocks:
-    """A lock for each key, kept while anybody holds it or waits for it."""
+    """A lock for each key, which exists while a thread holds it or waits for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
 
     def take(self, key: Hashable) -> threading.Lock:
-        """The lock of this key, for ``with``: a caller waits until nobody else is inside."""
+        """The lock of this key, for ``with``: a caller waits until no other is inside."""
         with self._guard:
             return self._locks.setdefault(key, threading.Lock())
 
@@ -190,7 +190,7 @@ class Curator:
             raise
 
     def _rehearse(self, analyst: str, request: Request, work: _Work, turn: Deadline) -> None:
-        """Refuses a request that fails on made-up rows, unless its answer is there already."""
+        """Refuses a request that fails on dummy rows, unless its answer exists already."""
         try:
             self._rehearsals.require(work.question, work.query, work.per_row, turn)
         except Stopped:
@@ -291,7 +291,7 @@ def passed_under(digest: str) -> set[Hashable]:
 
 
 class Rehearsals:
-    """Runs each kind of request on made-up rows, under one schema, before one of that kind is charged.
+    """Runs each kind of request on dummy rows, under one schema, before one of that kind is charged.
 
     Whether an answer or an error comes after a charge is a release like any other: an error that only
     some rows raise tells these rows apart, at any epsilon. So the functions that read rows are total:
@@ -324,7 +324,7 @@ class Rehearsals:
         self._passed = passed_under(schema.digest)
 
     def require(self, question: Question, query: PreparedQuery, epsilon: Fraction, turn: Deadline) -> None:
-        """Runs on made-up rows what no request of its kind passed.
+        """Runs a request on dummy rows unless one of its kind has passed.
 
         Args:
             question: What is asked.
@@ -349,7 +349,7 @@ class Rehearsals:
         self._passed |= ways | answers
 
     def _answering(self, question: Question, query: PreparedQuery) -> PreparedQuery:
-        """The question to the first part, and to those that choose from candidates of other kinds."""
+        """The query of the first part, and of parts with other kinds of candidates."""
         numbers = sorted({0, *question.examples(self._schema)})
         return prepare(question.sample(numbers, self._schema), query.parts.take(np.array(numbers)), self._schema)
 

@@ -194,7 +194,7 @@ class Counted:
         return list(self.parts)
 
     def array(self, table: int = 0) -> np.ndarray:
-        """Returns a table that was asked for dense."""
+        """Returns a dense table."""
         return cast(np.ndarray, self.tables[table])
 
     def noisy(self, exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
@@ -345,7 +345,7 @@ class PreparedQuery:
 
 
 def about(what: str, parts: PartSet) -> str:
-    """One line for the log: what is asked, and of which parts."""
+    """One line for the log: the query and its parts."""
     where = str(parts.at(0)) if parts.size == 1 else f"{parts.size:,} parts"
     splits = [block.partition for block in parts.blocks if block.partition is not None]
     if len(parts.blocks) == 1 and splits:

@@ -33,7 +33,7 @@ ShardSource = tuple[str, int, int]
 
 
 def _numbers(codes: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Codes as they lie in memory. Arrow's own way takes pandas along, and is left for what lies in pieces."""
+    """Codes as in memory. Arrow's own conversion imports pandas, and serves data in several pieces only."""
     return np.from_dlpack(codes) if isinstance(codes, pa.Array) else codes.to_numpy()
 
 

@@ -542,7 +542,7 @@ class CountRequest:
         return rows.moved(self.answer.take(rows.node), len(self.answer))
 
     def divide(self, rows: Rows) -> Rows:
-        """Takes located rows to their parts, those that count."""
+        """Takes the located rows that count to their parts."""
         if self.split is not None:
             rows = rows.moved(self.split.down(rows), self.split.nodes)
         return rows.measured(self.measure)
@@ -660,7 +660,7 @@ class Counts:
 
     @property
     def empty_bytes(self) -> int:
-        """Bytes that all tallies take before any row comes."""
+        """The bytes of all tallies before the first row."""
         return sum(tally.empty_bytes for tally in self.tallies)
 
     @property

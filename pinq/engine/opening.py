@@ -366,7 +366,7 @@ class CodesFile:
         files: Sequence[FileCodes],
         unchanged: Callable[[], None],
     ) -> MappedCodes:
-        """Writes codes, in place of those that were there, and maps them.
+        """Writes codes in place of earlier ones, and maps them.
 
         What was written is what is opened, whoever else writes one meanwhile.
 

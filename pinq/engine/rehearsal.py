@@ -47,7 +47,7 @@ class Rehearsal:
         measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
-        """Counts the made-up rows as the request would count the data; see ``Engine.tabulate``."""
+        """Counts the dummy rows as the request would count the data; see ``Engine.tabulate``."""
         made = count_request(parts, tables, measure, schema=self.schema)
         request: CountRequest = pickle.loads(pickle.dumps(made))
         none, some = (count(self._rows(rows, request), request) for rows in ([], self._made(parts, request)))
@@ -73,7 +73,7 @@ class Rehearsal:
         return RowBlock(columns, len(rows))
 
     def _made(self, parts: PartSet, request: CountRequest) -> list[dict[Hashable, int]]:
-        """The made-up rows."""
+        """The dummy rows."""
         if not self._filled:
             return []
         sizes = self._sizes(request)

@@ -165,7 +165,7 @@ class Rows:
         return joint_cells(self._joint_of(axes[:shared]), self, axes[shared:], cells)
 
     def _joint_of(self, axes: tuple[Axis, ...]) -> np.ndarray:
-        """The cells of nodes and axes, computed once, or those that the block has as a column."""
+        """The cells of nodes and axes, computed once, or taken from a column of the block."""
         if axes not in self._joint:
             if self.nodes == 1 and axes in self.block.columns:
                 self._joint[axes] = self.codes(axes).astype(np.intp)
@@ -415,7 +415,7 @@ def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.nd
 
 
 class _Branch:
-    """A part above others, with those below it by index; or one that is asked for, by number."""
+    """A part with its parts below by index; or a requested part, by number."""
 
     __slots__ = ("answer", "children", "depth", "partition")
 
@@ -443,7 +443,7 @@ class _Trie:
         self._nodes, self._begin = dict[bytes, _Branch](), dict[int, _Branch]()
 
     def ask(self, part: Part, answer: int) -> None:
-        """Adds a part that is asked for."""
+        """Adds a requested part."""
         # Where rows already are, nothing has to be entered.
         if part.parent is None or part.key in self._known:
             self._node(part).answer = answer
@@ -484,7 +484,7 @@ class _Trie:
 
 
 def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Descent:
-    """Makes a level of which children with these indices are asked for, ``counts[i]`` of node i."""
+    """Makes a level whose children with these indices are requested, ``counts[i]`` of node i."""
     kind, ways, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
     first = 1 + ends - sizes.take(kind)

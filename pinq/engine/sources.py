@@ -599,7 +599,7 @@ class OpenSource:
             require_columns(self._columns, self._text.names, self._text.looks_like())
 
     def pieces(self, files: Sequence[Path]) -> Iterator[Piece]:
-        """Yields the rows of some files of the source, or those that the caller passed.
+        """Yields the rows of some files of the source, or the rows that the caller passed.
 
         Each piece is a table, or a block of a stream or of lines, and is gone when the next one
         comes.

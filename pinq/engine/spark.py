@@ -132,7 +132,7 @@ class Tossing:
 
 @dataclass(frozen=True)
 class Partial:
-    """Tallies of some rows, with what tells these rows from others.
+    """Tallies of some rows, with an identity of these rows.
 
     Attributes:
         rows: How many they are.
@@ -417,7 +417,7 @@ class SparkEngine:
         self._encoded = self._tossed = None
 
     def _with_coins(self, encoded: _Encoded, check: Callable[[], None] | None) -> _Encoded:
-        """The same rows with their coins, made when shards are first asked for."""
+        """The same rows with their draws, made for the first query of shards."""
         with self._tossing:
             if self._tossed is None:
                 self._tossed = _cancellable(encoded.session, encoded.tossed, check)

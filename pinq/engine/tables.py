@@ -162,7 +162,7 @@ Table = np.ndarray | Sparse | Listed
 
 
 def go_on() -> None:
-    """Ends no work: for whoever sets no end to it."""
+    """Ends no work: the default deadline."""
 
 
 class Engine(Protocol):

@@ -58,7 +58,7 @@ def open_database(url: str | os.PathLike[str], *, create: bool = True, read_only
 
 
 class Earlier(NamedTuple):
-    """A charge that was made before: its request's id, and what was asked."""
+    """An earlier charge: its request's id, and its query."""
 
     request: str
     question: LoggedQuestion
@@ -100,7 +100,7 @@ class Job(Generic[T]):
         self._error: BaseException | None = None
 
     def run(self, log: Log) -> None:
-        """Does the work; an error of ours that appended nothing concerns nobody else."""
+        """Does the work; an error that appended nothing affects no other caller."""
         # A refusal to look something up spoils nothing for others of the transaction; an error
         # after an append would leave half of it, so all of it is undone.
         before = log.appended

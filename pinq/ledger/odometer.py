@@ -25,7 +25,7 @@ class Odometer:
         return self._costs.spent
 
     def price(self, parts: PartSet, epsilon: Epsilon) -> Epsilon:
-        """Returns by how much ``spent`` would grow if each part were asked at ``epsilon``."""
+        """Returns the growth of ``spent`` if each part were queried at ``epsilon``."""
         return self._costs.price(Demand.of(parts), epsilon)
 
     def charge(self, parts: PartSet, epsilon: Epsilon) -> None:

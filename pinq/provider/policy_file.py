@@ -203,7 +203,7 @@ Edit = tuple[int, int, str]
 
 @dataclass(frozen=True)
 class Waiting:
-    """A value that nobody reviewed yet.
+    """A value without a review.
 
     Attributes:
         name: Where it stands, ``columns.age.upper``.
@@ -287,7 +287,7 @@ def change(path: str | os.PathLike[str], name: str, value: str, because: str) ->
 
 
 def leave_out(path: str | os.PathLike[str], column: str) -> None:
-    """Takes a column out of a policy file, so that nobody can ask about it.
+    """Removes a column from a policy file, so that nobody can query it.
 
     Raises:
         PolicyError: The policy has no such column, or no other one.

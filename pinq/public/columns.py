@@ -96,7 +96,7 @@ class Declared(BaseModel):
         return self.model_copy()
 
     def __deepcopy__(self, memo: object = None) -> Self:
-        """A checked copy, whose declarations nobody else has."""
+        """A checked copy with its own declarations."""
         return pickle.loads(pickle.dumps(self))
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:

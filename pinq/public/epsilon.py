@@ -201,7 +201,7 @@ def standard_deviation(scale: float) -> float:
 
 
 def laplace_interval(scale: float, level: float = 0.95) -> int:
-    """The smallest whole k such that the noise lies in [-k, k] with probability at least ``level``.
+    """The smallest whole k such that the noise is in [-k, k] with probability at least ``level``.
 
     From P(|noise| > k) = 2 p^(k+1) / (1 + p).
 

@@ -96,7 +96,7 @@ def read_yaml(text: str) -> Any:
 
 
 def _refuse_expansions(root: yaml.Node) -> None:
-    """Raises ``ComposerError`` if references make a text say much more than stands in it.
+    """Raises ``ComposerError`` if references expand a text too much.
 
     Nine references to nine references, nine times over, are four hundred million values in two
     lines; a list that holds itself has no end.

@@ -96,7 +96,7 @@ class Dialect(Declared):
     @field_validator("encoding", mode="before")
     @classmethod
     def _known(cls, encoding: object) -> object:
-        """Reads Python's other names of an encoding, such as cp1252, as the one that stands in the list."""
+        """Converts Python's other names of an encoding, such as cp1252, to the listed one."""
         with suppress(LookupError, TypeError):
             named = codecs.lookup(encoding).name  # type: ignore[arg-type]
             return next((name for name in get_args(Encoding) if codecs.lookup(name).name == named), encoding)

@@ -77,7 +77,7 @@ class Question(ABC):
         return self
 
     def examples(self, schema: Schema) -> set[int]:
-        """Parts, by number, that together are asked of candidates of each form."""
+        """The parts, by number, that are queried together for candidates of each form."""
         return set()
 
 

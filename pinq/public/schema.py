@@ -39,7 +39,7 @@ ENTRY_BYTES = 512  # of a key
 
 
 class Kept:
-    """Values by key, within so many bytes; those that were not asked for longest make room.
+    """Values by key, within a number of bytes; the least recently used values are dropped.
 
     Args:
         room: Bytes.
@@ -67,7 +67,7 @@ class Kept:
                 self._taken -= self._values.pop(next(iter(self._values)))[1]
 
     def values(self) -> list[Any]:
-        """All values, those that were asked for last at the end."""
+        """All values, the most recently used last."""
         with self._lock:
             return [value for value, _ in self._values.values()]
 

@@ -26,7 +26,7 @@ from pinq.public.policy import Policy
 
 
 class Users:
-    """Counts who uses something, and closes it once nobody does. It begins with one user.
+    """Counts the users of an object, and closes it after the last one. It begins with one user.
 
     Args:
         close: Closes it.
@@ -194,7 +194,7 @@ class Dataset:
         return self.policy.dataset
 
     def outdated(self) -> str:
-        """Says how the source's files differ from those that were encoded; empty for not at all.
+        """Describes the differences of the source's files from the encoded ones; empty for none.
 
         Files are looked at and not read: the price follows their number.
         """

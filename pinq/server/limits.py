@@ -71,7 +71,7 @@ class _Queue:
 
 
 class TokenQueues:
-    """A queue into the pool for each token: who is slow delays nobody else."""
+    """A queue into the pool for each token, so that a slow analyst delays no other."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
@@ -158,7 +158,7 @@ class AuthThrottle:
         return self._right.get(hashed, "")
 
     def wrong(self, address: str, hashed: str) -> None:
-        """Notes a token that did not open what was asked.
+        """Notes a token that did not open the requested dataset.
 
         One that was given out is no guess: its holder mistook the dataset, or was revoked.
         """

@@ -83,7 +83,7 @@ def document() -> dict[str, Any]:
 
 
 def _question(kind: type[Question], verb: str, narrower: Mapping[str, Any]) -> type[BaseModel]:
-    """A request that asks one kind of question: a model of the fields that it reads."""
+    """A request with one kind of query: a model of its fields."""
     reads = {"id", "epsilon", "parts", "reuse", *(field.name for field in fields(kind))}  # type: ignore[arg-type]
     has: dict[str, Any] = {
         name: (given.annotation, given) for name, given in Request.model_fields.items() if name in reads

@@ -78,7 +78,7 @@ class Readiness(Collector):
             return self._state
 
     async def watch(self) -> None:
-        """Looks now and then, whether anybody asks or not."""
+        """Looks at intervals, also without requests."""
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             await self._workers.ping()

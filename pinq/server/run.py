@@ -181,7 +181,7 @@ def application() -> Starlette:
 
 
 def _end_with_parent() -> None:
-    """Ends this process once nobody looks after it."""
+    """Ends this process after its parent ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

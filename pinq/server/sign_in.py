@@ -35,7 +35,7 @@ LEEWAY = 30  # seconds by which clocks may differ
 
 
 class Unknown(Exception):
-    """A token that says nobody; the text, for the provider's log, has no part of it."""
+    """An invalid token; the text, for the provider's log, has no part of it."""
 
 
 class People:

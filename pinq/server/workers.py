@@ -190,7 +190,7 @@ def _start(shared: Any, pipe: Connection) -> None:
 
 
 def _show_life(shared: Any) -> None:
-    """Shows life until the server has gone; then nobody wants what the worker does."""
+    """Shows life until the server has ended; then the worker's results are useless."""
     server = multiprocessing.parent_process()
     assert server is not None
     while not connection.wait([server.sentinel], LOOK_SECONDS):

@@ -52,7 +52,7 @@ class ExactRules:
         self._total: Shares | None = None
 
     async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
-        """Opens the class of each node that stops, -1 of each that goes on.
+        """Opens the class of each node that stops, and -1 for each other node.
 
         Args:
             arithmetic: Among the parties.
@@ -346,7 +346,7 @@ async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, posi
 
 
 def _nodes(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Node]:
-    """Makes the nodes of a level; the children of those that split are numbered from ``first``.
+    """Makes the nodes of a level; children of split nodes are numbered from ``first``.
 
     Leaves have one vote for their class: sizes are not opened.
     """

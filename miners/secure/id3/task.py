@@ -70,7 +70,7 @@ class Task:
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 
     def merged(self) -> Task:
-        """Returns the same task with all rows in one party's hands."""
+        """Returns the same task with all rows at one party."""
         return replace(self, rows=(self.max_rows,))
 
     @cached_property

@@ -140,7 +140,7 @@ class Arithmetic(Sharing):
         return (negative % prime).reshape(secrets.shape)
 
     async def _signs(self, size: int) -> Shares:
-        """Shares random numbers that are 1 or -1, nobody knows which."""
+        """Shares random numbers that are 1 or -1, unknown to all."""
         # A root of an opened square, divided by the one that is itself a square: r / (r^2)^(1/2).
         roots = await self._common(size, self._long)
         squares = await self.opened((roots * roots + await self._zeros(size)) % self.modulus, 2 * self.threshold)

@@ -62,7 +62,7 @@ def count_bits(rows: int) -> int:
 
 
 def stop_bits(rows: int, share: Fraction) -> int:
-    """Bounds the bits of ``numerator total - denominator size``, which lies between -d n and d n.
+    """Bounds the bits of ``numerator total - denominator size``, which is between -d n and d n.
 
     It decides whether a node has at most this share of all rows.
     """

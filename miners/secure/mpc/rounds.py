@@ -46,7 +46,7 @@ class Opened:
 
 
 class Company:
-    """The other parties and this party's ledger, as a round needs them; by itself nobody, who asks nothing.
+    """The other parties and this party's ledger, as a round needs them; the base class has none.
 
     Attributes:
         tick: Seconds; others hear of a round at a multiple of these after the round before.

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Link:
-    """One party's connection to the others; by itself that of a simulation, whose one party plays all.
+    """One party's connection to the others; the base class is a simulation, in which one party plays all.
 
     Attributes:
         party: Its number.

@@ -56,7 +56,7 @@ FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more
 
 
 class Runs(NamedTuple):
-    """One candidate as it stands for one part: its members, gathered into runs of equal score.
+    """One candidate for one part: its members, gathered into runs of equal score.
 
     Attributes:
         scores: The score of each run, integers, shape (runs,).
@@ -445,7 +445,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
             yield from self._runs(counted, some)
 
     def _runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
-        """The same for a few parts; those that have as many values left are scored together."""
+        """Returns the runs of a few parts; parts with equal numbers of remaining values are scored together."""
         column, runs = self._column, {}
         left = np.ones((len(rows), column.codes), dtype=bool)
         for number, row in enumerate(rows.tolist()):

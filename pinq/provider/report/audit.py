@@ -69,7 +69,7 @@ class Period:
         return cls(parse_expiry(since, parameter="since", of_day=time()), parse_expiry(until, parameter="until"))
 
     def holds(self, at: str) -> bool:
-        """Whether a moment, as the log writes it, lies within."""
+        """Whether a moment, as the log writes it, is within the period."""
         moment = datetime.fromisoformat(at)
         return (self.since is None or self.since <= moment) and (self.until is None or moment <= self.until)
 
@@ -155,7 +155,7 @@ class ActLine(AuditLine):
 
     @classmethod
     def of(cls, lines: Sequence[AuditLine]) -> AuditLine:
-        """Sums up the questions of one act; a question that belongs to none stands for itself."""
+        """Sums up the queries of one act; a query without an act is its own line."""
         if not lines[0].act:
             return lines[0]
         first, last = lines[0], lines[-1]
@@ -200,7 +200,7 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
 
 
 def _of_nobody(line: AuditLine, record: Record, cap: Epsilon) -> AuditLine:
-    """Adds what an event says that concerns nobody in particular."""
+    """Adds the facts of an event that concerns no single analyst."""
     match record:
         case Created():
             return replace(line, about=f"ledger of {record.dataset}")
@@ -232,7 +232,7 @@ def _of_analyst(line: AuditLine, record: Record, cost: Epsilon) -> AuditLine:
 
 
 def _about(record: Record, account: Account) -> str:
-    """Says what an event changed for its analyst, or what was asked."""
+    """Describes the change of an event for its analyst, or its query."""
     match record:
         case Granted():
             return ", ".join(_granted(record))
@@ -552,7 +552,7 @@ RECENT = 20  # lines of a table in a terminal
 
 
 def print_audit(audit: Audit, console: Console, *, single: bool = False) -> None:
-    """Prints an audit as tables; with ``single`` each question by itself."""
+    """Prints an audit as tables; with ``single`` each query separately."""
     _print_head(audit, console)
     _print_analysts(audit, console)
     for title, heads, lines, _ in audit.tables(single=single):

@@ -65,7 +65,7 @@ def chart_of_all(audit: Audit) -> Html:
 
 
 def charts_of_each(audit: Audit) -> Html:
-    """Draws each analyst who asked against the analyst's own limit."""
+    """Draws each analyst's spending against the analyst's limit."""
     by_analyst = _by_analyst(audit)
     drawn = [
         _chart_of(audit, name, lines, f"s{position % MAX_COLOURS}")

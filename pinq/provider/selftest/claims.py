@@ -332,7 +332,7 @@ def _require(fits: bool) -> None:
 
 
 def claims_of(schema: Schema) -> tuple[list[Claim], list[str]]:
-    """Every claim that can be made of a schema's columns, and what cannot be asked of them."""
+    """Every claim about a schema's columns, and the claims that they do not allow to test."""
     claims, left_out = list[Claim](), list[str]()
     lines = (
         *_counts(schema),

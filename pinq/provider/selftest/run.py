@@ -353,7 +353,7 @@ def _chance(outcomes: Sequence[Hashable], law: Mapping[Hashable, float]) -> floa
 
 
 class _Series:
-    """One table that is asked at one epsilon, again and again.
+    """One table that is queried at one epsilon repeatedly.
 
     Attributes:
         outcomes: One for each copy and request; what is refused or fails is an outcome too.
@@ -395,7 +395,7 @@ def _in_turns(series: Sequence[_Series], limit: Time) -> int:
 
 
 def _overcharge(charged: Fraction, asked: Sequence[_Series]) -> Fraction:
-    """Charged beyond what was asked, negative where less; 0 where a request failed."""
+    """The charge beyond the requested cost, negative if less; 0 if a request failed."""
     return Fraction(0) if any(each.failed for each in asked) else charged - sum(each.charge for each in asked)
 
 
@@ -424,7 +424,7 @@ def _likelihoods(drawn: np.ndarray, before: np.ndarray, after: np.ndarray) -> li
 
 
 def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
-    """Replays the ledger of a world; its total must be what was asked."""
+    """Replays the ledger of a world; its total must equal the requested costs."""
     if wrong:
         return Check(f"ledger of {name}", False, f"charged {float(wrong[0]):g} more than was asked")
     with closing(read_ledger(load_policy(world.policy))) as ledger:
