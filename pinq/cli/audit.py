@@ -171,12 +171,22 @@ def selftest(
     and guesses rows from fitted models. Exit status 1 if a claim is refuted. Your own rows are not
     queried; the source is compared with its policy.
     """
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
     from pinq.provider.selftest import selftest as measure
 
     if report is not None and report.suffix not in (".json", ".html"):
         raise typer.BadParameter("must end in .json or .html", param_hint="--report")
-    with _Bar(quiet=as_json) as bar:
-        seen = measure(policy, minutes=minutes, server=server, progress=bar.show)
+    screen = Console(stderr=True)
+    # A bar that follows the test, where somebody looks at it.
+    with Bar(console=screen, disable=as_json or not screen.is_terminal, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(progress: Progress) -> None:
+            bar.update(task, total=progress.total, completed=progress.done, description=progress.what)
+
+        seen = measure(policy, minutes=minutes, server=server, progress=show)
     if report is not None:
         report.write_text(seen.to_html() if report.suffix == ".html" else seen.to_json() + "\n", encoding="utf-8")
         typer.echo(printable(f"Wrote {report}."), err=True)
@@ -186,29 +196,6 @@ def selftest(
         _print(seen)
     if not seen.holds:
         raise typer.Exit(1)
-
-
-class _Bar:
-    """A bar on the error stream that follows the test, where somebody looks at it."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        screen = Console(stderr=True)
-        self._bar = Bar(console=screen, disable=quiet or not screen.is_terminal, transient=True)
-        self._task = self._bar.add_task("starting", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def show(self, progress: Progress) -> None:
-        """Moves the bar."""
-        self._bar.update(self._task, total=progress.total, completed=progress.done, description=progress.what)
 
 
 def _print(seen: Report) -> None:

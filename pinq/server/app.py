@@ -27,6 +27,7 @@ from pinq.server.limits import Settings
 from pinq.server.log import LOG, RequestLog
 from pinq.server.openapi import document
 from pinq.server.readiness import Readiness
+from pinq.server.replies import Work
 
 UNEXPECTED = """\
 something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was \
@@ -68,34 +69,30 @@ def create_app(
 
 
 def _analysts_routes(gate: Gate) -> list[Route]:
-    async def describe(http: Request) -> Response:
-        return await gate.run(http, "describe", partial(replies.describe, revision=revision_of(http.headers)))
+    def route(path: str, name: str, work: Callable[[Request], Work], method: str = "GET") -> Route:
+        async def answer(http: Request) -> Response:
+            return await gate.run(http, name, work(http), charges=name == "query")
 
-    async def show_history(http: Request) -> Response:
+        return Route(f"/v{PROTOCOL}/{{dataset}}{path}", answer, methods=[method])
+
+    def described(http: Request) -> Work:
+        return partial(replies.describe, revision=revision_of(http.headers))
+
+    def asked(work: Callable[..., str], http: Request) -> Work:
+        return partial(work, schema=http.headers.get(SCHEMA_HEADER))
+
+    def listed(http: Request) -> Work:
         start = http.query_params.get("start", "0")
         if not (start.isascii() and start.isdigit()):
             raise QueryError("the request's address is malformed: `start` is a number of lines.")
-        work = partial(replies.history, start=int(start[:20]), revision=revision_of(http.headers))
-        return await gate.run(http, "show_history", work)
+        return partial(replies.history, start=int(start[:20]), revision=revision_of(http.headers))
 
-    async def budget(http: Request) -> Response:
-        return await gate.run(http, "show_budget", replies.budget)
-
-    async def query(http: Request) -> Response:
-        schema = http.headers.get(SCHEMA_HEADER)
-        return await gate.run(http, "query", partial(replies.query, schema=schema), charges=True)
-
-    async def preview(http: Request) -> Response:
-        schema = http.headers.get(SCHEMA_HEADER)
-        return await gate.run(http, "preview", partial(replies.preview, schema=schema))
-
-    at = f"/v{PROTOCOL}/{{dataset}}"
     return [
-        Route(f"{at}/query", query, methods=["POST"]),
-        Route(f"{at}/preview", preview, methods=["POST"]),
-        Route(f"{at}/budget", budget),
-        Route(f"{at}/history", show_history),
-        Route(at, describe),
+        route("/query", "query", partial(asked, replies.query), "POST"),
+        route("/preview", "preview", partial(asked, replies.preview), "POST"),
+        route("/budget", "show_budget", lambda _: replies.budget),
+        route("/history", "show_history", listed),
+        route("", "describe", described),
     ]
 
 
