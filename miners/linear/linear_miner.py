@@ -71,7 +71,7 @@ class Work:
     @property
     def norm(self) -> Norm:
         """Of the rows' vectors."""
-        share = self.shares[-1] if self.shape == "components" else None
+        share = self.shares[-1] if self.shape in ("components", "pooled") else None
         return Norm.of(self.schema, self.columns, share, target=self.shape == "regression")
 
     @property
