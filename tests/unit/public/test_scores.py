@@ -106,17 +106,15 @@ def test_the_last_axis_is_combined_as_numpy_does(positions: int, kind: type) -> 
 
 @pytest.mark.parametrize("classes", [2, 3, 40])
 def test_gini_is_exact_for_as_many_rows_as_can_be_counted(classes: int) -> None:
-    """Up to 2^38 rows, however they lie, as Python's integers have it; beyond a small cap counts stop."""
+    """Up to 2^38 rows, however they lie, as Python's integers have it, whatever is declared."""
     random = np.random.default_rng(classes)
-    huge = SCHEMA.model_copy(update={"max_rows": 2**33})
-    assert Gini("y").of(np.array([[60, 10]]), SCHEMA) == Gini("y").of(np.array([[50, 10]]), SCHEMA)
     for most in (2, 50, 2**21, 2**31, 2**38 // classes):
         table = random.integers(0, most + 1, (60, 5, classes)) * random.integers(0, 2, (60, 5, classes))
         expected = [
             sum(-1024 * sum(c * (sum(cell) - c) for c in cell) // max(1, sum(cell)) for cell in cells)
             for cells in table.tolist()
         ]
-        assert Gini("y").of(table, huge if most > SCHEMA.max_rows else SCHEMA).tolist() == expected
+        assert Gini("y").of(table, SCHEMA).tolist() == expected
 
 
 @pytest.mark.parametrize("most", [3, 10**6, 2**33, 2**38])
