@@ -107,7 +107,7 @@ class Learned(Parameterised):
             the next ``fit`` costs; what was learned, and at what cost, stays as it was.
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
             tree asks for those that it splits by, by name.
-        n_features_in_: How many they are.
+        n_features_in_: Their number.
         fitted_on_: What the data are called; not in ``to_json``.
     """
 

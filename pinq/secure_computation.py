@@ -58,7 +58,7 @@ class Traffic:
     Attributes:
         bytes_sent: To all other parties.
         seconds: By the clock.
-        processor_seconds: Of this party's process.
+        processor_seconds: The processor seconds of this party's process.
     """
 
     bytes_sent: int
@@ -138,8 +138,8 @@ class Booking(Protocol):
         """Charges a round, numbered from 0, unless it was charged before.
 
         Args:
-            number: Of the round.
-            nano: What it costs, nano-epsilons.
+            number: The number of the round.
+            nano: Its cost, nano-epsilons.
             cells: How many values it opens.
         """
 
@@ -289,7 +289,7 @@ class SecureComputation(Protocol[AnySession]):
         """Runs one party's side of a session to its end.
 
         Args:
-            session: What was agreed.
+            session: The agreement.
             joining: Which party this is, and how it joins.
             holding: This party's rows.
             lookups: The codes of the rows that it looks up, or None.

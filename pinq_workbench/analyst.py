@@ -113,7 +113,7 @@ class Analyst:
         words: Further arguments of ``connect``, whose errors it raises.
 
     Attributes:
-        drafts: What was typed, by page.
+        drafts: The typed values, by page.
         results: What was answered, the last first.
         known: The budget as it was last seen.
     """

@@ -71,7 +71,7 @@ class Seen:
     """A policy file as the review page shows it.
 
     Attributes:
-        policy: What it declares so far.
+        policy: Its declarations so far.
         waiting: What nobody reviewed yet.
         examples: Rows as it reads them.
         raw: All columns of the source.
@@ -94,7 +94,7 @@ class Provider:
         path: Where policies and tables are.
 
     Attributes:
-        drafts: What was typed, by policy file; of the folder's own pages under no name.
+        drafts: The typed values, by policy file; of the folder's own pages under no name.
     """
 
     def __init__(self, path: Path) -> None:

@@ -26,7 +26,7 @@ class Serving:
     """The server of a folder, if there is one.
 
     Args:
-        folder: Of policies; its files ``.pinq-serve`` and ``pinq-serve.log`` are the server's.
+        folder: The folder of policies; its files ``.pinq-serve`` and ``pinq-serve.log`` are the server's.
     """
 
     def __init__(self, folder: Path) -> None:

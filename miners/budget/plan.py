@@ -71,14 +71,14 @@ class PlanLine:
 
     Attributes:
         level: Splits above the nodes that are asked.
-        asked: What is asked, for people.
+        asked: The query, for people.
         verb: The verb of the handle.
         parts: The most parts that can be asked; usually far fewer are.
-        epsilon: What it costs, for all parts together.
+        epsilon: Its cost, for all parts together.
         noise: Standard deviation of the noise in each number; for a choice, the scale of its noise:
             among m candidates the one chosen falls short of the best by about ln(m) times that.
             None where there is no one number for it.
-        unit: Of ``noise``.
+        unit: The unit of ``noise``.
     """
 
     level: int
@@ -106,11 +106,11 @@ class Plan:
     """All questions of a fit, in order.
 
     Attributes:
-        title: What is planned.
+        title: The title of the plan.
         lines: One for each request.
-        total: What the fit costs in all; never more.
-        notes: What is worth knowing, one sentence each.
-        warnings: What is likely to go wrong, one sentence each.
+        total: The largest cost of the fit.
+        notes: Facts that are worth knowing, one sentence each.
+        warnings: Likely problems, one sentence each.
     """
 
     title: str
@@ -171,10 +171,10 @@ def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequenc
     """Warns at the line outside of this package that called ``fit``, once for all there is to say.
 
     Args:
-        miner: What is going to be fitted.
+        miner: The miner before its fit.
         handle: On what: a private handle or a federation.
-        cost: What it is going to be charged.
-        hopes: What ``plan`` would warn of.
+        cost: The expected charge.
+        hopes: The warnings of ``plan``.
         reuse: Whether answers that were paid for will do, so that fitting again may cost nothing.
     """
     sentences = list(hopes)
@@ -200,7 +200,7 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
     """The warning that leaves cannot vote, where their counts are lost in noise.
 
     Args:
-        rows: Of the table, at most; or just so many where that is ``known``.
+        rows: The rows of the table, at most; or just so many where that is ``known``.
         leaves: Into how many leaves they fall.
         noise: Standard deviation of the noise in each count of a leaf.
         known: Whether the caller knows the number of rows.
@@ -336,7 +336,7 @@ class StepQuestion:
     Attributes:
         name: What it is for.
         verb: The verb of the handle.
-        asked: What is asked, for people.
+        asked: The query, for people.
         noise: From the loss of one asking to the noise in each number, and its unit.
         weight: What one asking weighs among all shares of the total.
         times: How often it is asked of the same rows: once for each numeric attribute, say.
@@ -357,7 +357,7 @@ class Step:
     """One kind of question to the nodes of one level, at its price.
 
     Attributes:
-        question: What is asked.
+        question: The query.
         level: Splits above the nodes that are asked.
         epsilon: What each asking costs, exact.
     """
@@ -566,8 +566,8 @@ def showing(act: str, total: Epsilon, session: Session) -> Callable[[Request], A
     """Returns what shows how far a fit has come, in a line on standard error, once it takes two seconds.
 
     Args:
-        act: Who asks.
-        total: What all questions cost.
+        act: The analyst.
+        total: The cost of all queries.
         session: What answers.
     """
     start, paid = time.monotonic(), 0.0
@@ -601,11 +601,11 @@ def begin_fit(
     that nobody paid for needs all of its epsilon as ever.
 
     Args:
-        miner: What is going to be fitted.
+        miner: The miner before its fit.
         handle: On what.
-        target: What is to be predicted, for the log; None for nothing.
-        total: What all questions cost.
-        hopes: What ``plan`` would warn of.
+        target: The column to predict, for the log; None for nothing.
+        total: The cost of all queries.
+        hopes: The warnings of ``plan``.
         reuse: Whether answers that were paid for will do.
         before: What answers cost that the fit takes from the log.
 

@@ -323,7 +323,7 @@ def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
     """Returns the plan of a fit.
 
     Args:
-        task: What is to be learned.
+        task: The task of the fit.
         left_out: Columns that have a single declared value.
         rows: How many rows the table has at most. For the warning only.
     """

@@ -345,7 +345,7 @@ class FederatedStrategy(StepQuestions):
         attributes: The columns that are split.
         max_nodes: How many nodes may be split.
         leaves: What the leaves' histograms get at least.
-        holders: How many holders are asked.
+        holders: The number of holders that are asked.
     """
 
     attributes: Sequence[str]

@@ -45,7 +45,7 @@ class HoldersAsking(Asking[FederatedParts]):
 
     Args:
         source: The holders.
-        shares: What each question pays at each holder that chooses at every step.
+        shares: The costs of each query at each holder that chooses at every step.
         reuse: Whether answers that were paid for before will do.
     """
 

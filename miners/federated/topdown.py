@@ -132,7 +132,7 @@ class BestFirst(FederatedStrategy):
     Attributes:
         functions: The splitting functions of each column.
         decay: Whether each level gets half of the one above, instead of as much.
-        at_once: How many nodes are split before splits are sought for their children, together; 1
+        at_once: The number of nodes that are split before splits are sought for their children, together; 1
             is Algorithm 1 to the letter.
     """
 

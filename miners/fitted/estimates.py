@@ -45,7 +45,7 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
             node that is nobody's child is a root; there may be several.
         answers: Noisy value of each node, shape (nodes, k): k quantities that share their
             variances; anything where the variance is infinite.
-        variances: Of the noise in each row of ``answers``, shape (nodes,), greater than 0; infinite
+        variances: The variances of the noise in each row of ``answers``, shape (nodes,), greater than 0; infinite
             where nothing was asked, which a leaf cannot be.
 
     Returns:
@@ -143,7 +143,7 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
     itself. Nothing is tuned: the noise is public, and N and u range over all that is possible.
 
     Args:
-        children: Of each node, the root first, parents before their children.
+        children: The children of each node, the root first, parents before their children.
         counts: Estimated rows of each class, shape (nodes, classes).
         deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
             where the counts are taken as they are, those below 0 as 0.
@@ -265,7 +265,7 @@ def moment_shares(children: Children, counts: np.ndarray, deviations: np.ndarray
     nothing where that is below 0 (by the method of moments, in the manner of James & Stein).
 
     Args:
-        children: Of each node, the root first, parents before their children.
+        children: The children of each node, the root first, parents before their children.
         counts: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
         deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
             where the counts are taken as they are.

@@ -50,7 +50,7 @@ class ModelCard:
     Attributes:
         title: The miner and what it predicts.
         facts: By heading: names and texts.
-        plan: What the fit was to ask.
+        plan: The planned queries of the fit.
         limits: What is known to be wrong with such models, one sentence each.
     """
 
@@ -106,9 +106,9 @@ def model_card(
         model: What was learned, in names and texts.
         dataset: What the data are called; None where it is not known, as after ``from_json``.
         schema: The public schema under which it was learned.
-        plan: What the fit was to ask.
-        cost: What it charged.
-        limits: Of this kind of model.
+        plan: The planned queries of the fit.
+        cost: Its charge.
+        limits: The limits of this kind of model.
     """
     unit = unit_text(schema.bounded_unit)
     hidden = f"what one {unit} says" if schema.adjacency == "substitute" else f"whether one {unit} is in the table"

@@ -68,7 +68,7 @@ class Router:
     Args:
         schema: The public schema.
         trees: The nodes of each tree.
-        depths: How many splits are above the deepest leaf of each.
+        depths: The number of splits that are above the deepest leaf of each.
     """
 
     def __init__(self, schema: Schema, trees: Sequence[Sequence[Node]], depths: Sequence[int]) -> None:

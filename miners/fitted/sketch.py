@@ -78,7 +78,7 @@ class Sketch:
     Attributes:
         title: Target, depth and leaves of the whole tree, and how much of it is shown.
         classes: The target's values as text; of a numeric target what the bars show.
-        cards: What is shown, by position in the tree; parents before their children.
+        cards: The shown nodes, by position in the tree; parents before their children.
     """
 
     title: str
@@ -110,12 +110,12 @@ def sketch(
 
     Args:
         schema: The schema that the splits belong to.
-        target: What is predicted.
+        target: The predicted column.
         nodes: The nodes; the root first, each before its children.
         depths: Splits above each.
         shares: Class probabilities of each, or the weights of the two ends of a numeric target,
             shape (nodes, classes).
-        means: Of a numeric target: each node's mean and its interval, shape (nodes, 3).
+        means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
         drowned: Which nodes answer like their parent, their own rows being noise; shape (nodes,).
         max_depth: Levels of splits to show; what lies below is folded into its node.
         max_ends: Without ``max_depth``: shows as many levels as have at most so many ends.

@@ -55,7 +55,7 @@ def panels(
 
     Args:
         drawing: What is drawn, for the error where matplotlib is not installed.
-        heights: Of each panel, in inches.
+        heights: The heights of each panel, in inches.
         across: How many stand side by side at most.
         wide: Inches of a panel.
         least: How many panels wide the figure is at least.

@@ -66,7 +66,7 @@ class BinaryArrays:
     Attributes:
         children_left: Shape (nodes,); -1 at a leaf.
         children_right: Shape (nodes,); -1 at a leaf.
-        threshold: Of a numeric split, the largest number that goes left, shape (nodes,); NaN
+        threshold: The threshold of a numeric split, the largest number that goes left, shape (nodes,); NaN
             elsewhere.
         goes_left: Which categories go left, shape (nodes, most categories of a column + 1), the
             missing value in the column behind the last category.

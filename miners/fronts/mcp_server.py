@@ -88,7 +88,7 @@ def serve(agent: Agent, port: int | None = None) -> None:
 
     Args:
         agent: What is offered.
-        port: Of the loopback address, path ``/mcp``; None for stdio.
+        port: The port of the loopback address, path ``/mcp``; None for stdio.
     """
     server = server_of(agent)
     if port is None:

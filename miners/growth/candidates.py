@@ -115,7 +115,7 @@ def by_column(
 
     Args:
         parameter: Its name.
-        given: What the caller passed.
+        given: The object that the caller passed.
         meaning: What it must map to what.
         column: Looks up a column by its name, or raises.
 
@@ -431,7 +431,7 @@ def choice_noise_scale(
     Args:
         schema: The public schema.
         criterion: One of ``CRITERIA`` or ``REGRESSION_CRITERIA``.
-        epsilon: Of the choice.
+        epsilon: The epsilon of the choice.
         textbook: Whether it is made by the exponential mechanism with its general factor 2.
         target: Needed for regression, whose unit is the error of a row that is as wrong as one can
             be.

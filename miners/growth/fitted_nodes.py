@@ -40,9 +40,9 @@ class OpenNode:
         size_scale: Scale of the noise in ``size``.
         cells: Noisy rows of each class, the missing class last where there is one, or of the two
             ends of a numeric target; None where they were not asked.
-        variance: Of the noise in each of ``cells``.
+        variance: The variance of the noise in each of ``cells``.
         left: What its path has left, where leaves are described only once all trees have grown.
-        path_end: How many splits are kept on the longest path through it, once that was asked.
+        path_end: The number of splits that are kept on the longest path through it, once that was asked.
     """
 
     part: Part = field(default_factory=Part)
@@ -103,7 +103,7 @@ def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence
     0 here, and where all are 0, all are alike.
 
     Args:
-        children: Of each node, the root first, parents before their children.
+        children: The children of each node, the root first, parents before their children.
         sizes: Noisy number of rows of each node.
         cells: Noisy class counts of each leaf; of an inner node they are not looked at.
 
@@ -175,7 +175,7 @@ def worth_keeping(
     branches would fare there nobody has asked.
 
     Args:
-        children: Of each node, the root first, parents before their children.
+        children: The children of each node, the root first, parents before their children.
         cells: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
         certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
             0.25 is usual.

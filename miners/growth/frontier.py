@@ -129,7 +129,7 @@ class StepQuestions(ABC):
     """The queries of every strategy, to one handle or several holders, and their noise.
 
     Attributes:
-        problem: What is to be learned.
+        problem: The task of the fit.
         depth: Levels of splits that are asked for.
         criterion: By what a split is judged.
         textbook: Whether splits are chosen by the exponential mechanism with its factor 2.

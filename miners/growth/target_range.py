@@ -91,7 +91,7 @@ class TargetRange:
 
         Args:
             counts: Noisy rows of ``parts``.
-            scale: Of their noise.
+            scale: The scale of their noise.
         """
         edges, deviation, ends = self.edges, standard_deviation(scale), list[int]()
         counts = counts[: len(edges) - 1]

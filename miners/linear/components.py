@@ -34,12 +34,12 @@ class Components(LinearState):
     """Directions of most variance.
 
     Attributes:
-        coordinates: Of the columns.
+        coordinates: The coordinates of the columns.
         scaled: Whether columns count in their deviations, else in units of their own.
         total: The variance of all columns together.
-        mean: Of the coordinates, in deviations, shape (entries,).
+        mean: The mean of the coordinates, in deviations, shape (entries,).
         directions: Unit vectors, that of most variance first, shape (components, entries).
-        variances: Of rows along each, shape (components,).
+        variances: The variances of rows along each, shape (components,).
     """
 
     scaled: bool

@@ -46,7 +46,7 @@ class Gaussians(LinearState):
     """A normal cloud for each class.
 
     Attributes:
-        coordinates: Of the columns.
+        coordinates: The coordinates of the columns.
         target: The classes' column.
         sizes: About how many rows each class has, shape (classes,).
         means: Shape (classes, entries), in deviations.

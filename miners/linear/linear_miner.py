@@ -49,8 +49,8 @@ class Work:
     Attributes:
         schema: The public schema.
         columns: At what is looked.
-        target: What is predicted; empty for nothing.
-        shape: What is learned.
+        target: The predicted column; empty for nothing.
+        shape: The model.
         shares: What the questions cost, in their order.
     """
 

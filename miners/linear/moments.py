@@ -64,7 +64,7 @@ class Norm:
         numeric: How many numeric columns there are.
         categorical: How many others.
         target: Whether a numeric target counts in each row.
-        scale: Of the noise in a count, as a share of the rows.
+        scale: The scale of the noise in a count, as a share of the rows.
         fine: Deviation of the noise in a correlation below which longer rows are kept.
     """
 
@@ -138,7 +138,7 @@ class Coordinates:
     """Columns in deviations from their centres; indicators as they are.
 
     Attributes:
-        schema: Of the columns.
+        schema: The schema of the columns.
         columns: Their names.
         scales: The centre and the deviation of each numeric column; None for a categorical one.
         reach: Numbers further from the centre count as so many deviations.
@@ -274,7 +274,7 @@ class NoisyMoments:
 
     Attributes:
         matrices: Σ x x' of each part, the constant first, shape (parts, entries, entries).
-        deviation: Of the noise in each number.
+        deviation: The deviation of the noise in each number.
     """
 
     matrices: np.ndarray

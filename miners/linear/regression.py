@@ -56,10 +56,10 @@ class RegressionLine(LinearState):
     """A fitted regression.
 
     Attributes:
-        coordinates: Of the columns.
-        target: What is predicted.
+        coordinates: The coordinates of the columns.
+        target: The predicted column.
         scale: The target's centre and deviation, shape (2,).
-        coefficients: Of the constant and the coordinates, in deviations, shape (entries,).
+        coefficients: The coefficients of the constant and the coordinates, in deviations, shape (entries,).
         errors: Standard errors of ``natural``, the intercept first, shape (entries,).
         determination: R², as the noisy sums have it.
         residual: Standard deviation of the target about the line, in its units.

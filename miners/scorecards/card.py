@@ -62,7 +62,7 @@ def newton(
         curvatures: Noisy sums of second derivatives, same shape.
         spread: Variance of a row's gradient for each unit of its second derivative.
         noise: Variance of the noise in a gradient.
-        width: Of the prior.
+        width: The width of the prior.
         most: Points are clipped to this size.
     """
     rows = np.maximum(curvatures, 0.0)
@@ -103,7 +103,7 @@ def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, da
     Args:
         tables: Noisy counts, each of shape (cells, classes).
         totals: The best estimate of the rows of each class, shape (classes,).
-        scale: Of the noise in a count.
+        scale: The scale of the noise in a count.
         damping: What points are multiplied with, for attributes repeat each other.
     """
     estimates = []
@@ -134,7 +134,7 @@ def reliable_share(tables: list[np.ndarray], totals: np.ndarray, scale: float) -
     Args:
         tables: Noisy counts, each of shape (cells, 2).
         totals: The best estimate of the rows of each class, shape (2,).
-        scale: Of the noise in a count.
+        scale: The scale of the noise in a count.
     """
     share = totals[1] / totals.sum()
     chance, noise = share * (1 - share), 2 * scale**2 * (share**2 + (1 - share) ** 2)

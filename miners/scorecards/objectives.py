@@ -65,7 +65,7 @@ class SumsAnswer(NamedTuple):
 
     Attributes:
         numbers: As floats.
-        scale: Of one Laplace noise as wide as the noise in them, in their units.
+        scale: The scale of one Laplace noise as wide as the noise in them, in their units.
     """
 
     numbers: np.ndarray
@@ -76,7 +76,7 @@ class ClassRows(NamedTuple):
     """The noisy numbers of rows of each class, from one query.
 
     Attributes:
-        rows: Of each class.
+        rows: The rows of each class.
         noise: The deviation of the noise in them.
         cell: That in a single cell.
     """
@@ -92,7 +92,7 @@ class Asking(ABC, Generic[P]):
     Args:
         rows: All rows.
         schema: The public schema.
-        shares: What each question pays.
+        shares: The costs of each query.
     """
 
     def __init__(self, rows: P, schema: Schema, shares: Shares) -> None:
@@ -185,7 +185,7 @@ class Objective(ABC):
 
         Args:
             epsilon: The budget.
-            cells: How many cells each attribute has in steps.
+            cells: The number of cells of each attribute in steps.
         """
         size = rows_epsilon(self.schema, epsilon) / (1 + self.table_weight(epsilon, len(cells)))
         return steps_that_pay(size, len(cells), float(np.mean(cells)))
@@ -265,7 +265,7 @@ class Objective(ABC):
 
         Args:
             counts: Noisy rows of ``base_parts``.
-            scale: Of their noise.
+            scale: The scale of their noise.
         """
 
     @abstractmethod
@@ -280,7 +280,7 @@ class Objective(ABC):
             card: The scores of which they are sums.
             gradients: Shape (cells, outputs).
             curvatures: Shape (cells, outputs).
-            scale: Of their noise, in their units.
+            scale: The scale of their noise, in their units.
         """
 
     def rows(self, everything: P) -> P:
@@ -300,7 +300,7 @@ class Objective(ABC):
             card: Without terms.
             specs: The cells of each attribute.
             tables: Noisy counts of the target's parts in them, shape (cells, parts) each.
-            scale: Of the noise in a count.
+            scale: The scale of the noise in a count.
             mended: Whether steps follow.
         """
         return card
@@ -315,7 +315,7 @@ class Mean(Objective):
     """The mean of a numeric column, by residuals that are clamped.
 
     Attributes:
-        deviation: Of the target, in grid cells, from the first answer; 0 before it.
+        deviation: The deviation of the target, in grid cells, from the first answer; 0 before it.
         half: A cut with about half of the rows on each side, from the first answer; None before it.
         within: The first cell of the range where rows plainly are, and the first above it; None
             before the first answer, or where it does not tell.

@@ -48,9 +48,9 @@ class CardFit:
         objective: What is fitted.
         specs: The cells of each attribute in steps.
         table_specs: Their cells in tables.
-        shares: What each question pays.
+        shares: The costs of each query.
         naive: Whether points start from tables, where tables are asked.
-        holders: How many holders are asked.
+        holders: The number of holders that are asked.
         noises: How many of their noises are in each number.
     """
 

@@ -85,8 +85,8 @@ class Shares:
 
         Args:
             epsilon: The total.
-            tables: How many tables are asked.
-            steps: How many steps are made.
+            tables: The number of tables that are asked.
+            steps: The number of steps that are made.
             choice: The share of a step that chooses its attribute; 0 where nobody chooses.
             weight: What all tables together weigh, for each unit of all steps.
             starts: Whether points start from tables, where there are any.
@@ -150,8 +150,8 @@ def choice_share(attributes: int, cells: float) -> float:
     the shares are as the root of ln A to that of K: 1 to 2 for 14 attributes of about 11 cells.
 
     Args:
-        attributes: How many there are.
-        cells: Of an attribute, on average; of many classes, for each of them.
+        attributes: Their number.
+        cells: The cells of an attribute, on average; of many classes, for each of them.
     """
     choice = math.log(attributes) ** 0.5
     return choice / (choice + cells**0.5)
@@ -182,7 +182,7 @@ def tables_for_two(size: float, attributes: int) -> float:
 
     Args:
         size: ``rows_epsilon``.
-        attributes: How many there are.
+        attributes: Their number.
     """
     return TABLES_FOR_TWO if 1 < attributes <= FEW_ATTRIBUTES and tables_pay(size, 2) else 0.0
 
@@ -195,8 +195,8 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
 
     Args:
         size: ``rows_epsilon``.
-        classes: Of the target, three or more; those beyond three share the rows that three would have.
-        attributes: How many there are.
+        classes: The classes of the target, three or more; those beyond three share the rows that three would have.
+        attributes: Their number.
     """
     known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else 2 * TABLES_KNOW
     # As many rows a class as 50,000 have of three: 11 steps, of which tables replace 4.

@@ -99,7 +99,7 @@ class OwnRows:
     """One party's rows.
 
     Args:
-        codes: Of each column that may be asked for a code of each distinct row, or another code
+        codes: The codes of each column that may be asked for a code of each distinct row, or another code
             that no question tells apart from it.
         counts: How often each occurs.
     """
@@ -279,7 +279,7 @@ class JointSum:
 
     Attributes:
         additions: What is added.
-        price: What it costs each party.
+        price: The cost to each party.
     """
 
     additions: Sequence[Addition]

@@ -65,7 +65,7 @@ class Bought(Measured):
     """A noisy table that was paid for.
 
     Attributes:
-        epsilon: What it cost.
+        epsilon: Its cost.
         before: The columns as they were asked, where it was bought before the fit.
     """
 
@@ -384,7 +384,7 @@ class Purchase:
     Attributes:
         schema: The public schema.
         specs: The cells of each column.
-        total: What all questions cost.
+        total: The cost of all queries.
         target: The number of the column whose tables weigh more, if one does.
         known: Tables that the log had before.
     """

@@ -89,7 +89,7 @@ def half_width(
     Example: one noise of scale 10 is within 30 at 95 %, and ten of them within 88.
 
     Args:
-        weights: Of the noises of each sum, shape (..., noises).
+        weights: The weights of the noises of each sum, shape (..., noises).
         scale: s, greater than 0; one of all, or of the shape of ``weights``.
         level: Between 0 and 1, both excluded.
         times: How many noises have each weight, of the shape of ``weights``.

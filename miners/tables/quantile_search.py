@@ -56,7 +56,7 @@ class CountedCuts:
     Attributes:
         points: The cells before which the grid is cut, increasing, at least one.
         bins: Noisy counts between them, one more.
-        scale: Of the noise in each count.
+        scale: The scale of the noise in each count.
         cells: How many cells the grid has.
     """
 
@@ -145,8 +145,8 @@ def located(
     Args:
         chosen: The cut's threshold.
         counted: Both counts; they have a point at each cut.
-        share: Of the rows below the quantile.
-        level: Of the interval.
+        share: The share of the rows below the quantile.
+        level: The level of the interval.
 
     Returns:
         The cell, and the first and the last cell that it can be.
@@ -372,7 +372,7 @@ class _Side:
     """One side of the cuts above, of each group that has it, with the quantiles that lie there.
 
     Attributes:
-        parts: Of each group the part on this side.
+        parts: For each group, its part on this side.
         groups: Which groups these are.
         quantiles: The numbers of the quantiles, increasing.
         first: The first cell of each part.

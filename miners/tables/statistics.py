@@ -147,7 +147,7 @@ def spread_bounds(
         counts: Noisy rows of each bin.
         first: Where a bin begins.
         last: Where it ends.
-        scale: Of the noise in a count.
+        scale: The scale of the noise in a count.
         level: Between 0 and 1.
     """
     rows = float(counts.sum())
@@ -212,7 +212,7 @@ class Statistic(ABC):
         column: Of which column.
         epsilon: The cost of all its questions.
         level: The confidence level of the intervals.
-        groups: How many groups there are.
+        groups: The number of groups.
         reuse: Whether stored answers will do.
     """
 

@@ -186,7 +186,7 @@ class Draft:
         title: What comes out.
         lines: Its questions, in order.
         answer: Asks them; returns the table.
-        notes: What is worth knowing before.
+        notes: Facts that are worth knowing before.
     """
 
     title: str

@@ -35,7 +35,7 @@ class DiPriMeDefaults(NamedTuple):
     Attributes:
         features: Attributes that a node looks at; None for all.
         trees: How many.
-        share: Of epsilon, for the splits.
+        share: The share of epsilon, for the splits.
         criterion: For regression.
         depth_follows_epsilon: Whether it does; else the depth is the paper's.
     """

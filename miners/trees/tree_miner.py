@@ -209,7 +209,7 @@ class GreedyStrategy(TreeStrategy):
 
     Attributes:
         splits: For each attribute a split, or a family of which the mechanism picks a member.
-        attributes: How many attributes a fit has; one fewer than ``splits`` where one of them is
+        attributes: The number of attributes of a fit; one fewer than ``splits`` where one of them is
             going to be the target.
         noise_factor: What the noise is multiplied with to say which nodes are large enough to be
             split; 0 splits all.

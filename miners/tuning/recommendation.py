@@ -53,7 +53,7 @@ class Facts:
     Attributes:
         attributes: How many columns there are beside the target.
         numeric: How many of them are numeric.
-        classes: Of the target; 0 where it is numeric.
+        classes: The classes of the target; 0 where it is numeric.
         rows: ``max_rows``.
         size: ``max_rows`` times epsilon: how many scales of a count's noise the whole table is.
     """

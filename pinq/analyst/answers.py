@@ -51,7 +51,7 @@ class NoiseInfo:
     """The public facts about an answer's noise.
 
     Attributes:
-        epsilon: What it was charged.
+        epsilon: Its charge.
         scale: Scale of the discrete Laplace noise, in units of the answer; for an average in units
             times rows.
         grid: Distance of neighbouring possible answers, likewise.

@@ -50,7 +50,7 @@ def with_axes(keys: pd.DataFrame, shape: tuple[int, ...]) -> pd.DataFrame:
 
     Args:
         keys: A row for each part.
-        shape: Of one part's numbers: () for one, else those of a loss: its entries, or the cells of
+        shape: The shape of one part's numbers: () for one, else those of a loss: its entries, or the cells of
             ``by`` and the entries in each.
     """
     numbers = int(np.prod(shape))

@@ -149,7 +149,7 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable
     """Returns the error for an attribute that a handle does not have.
 
     Args:
-        schema: Of the table.
+        schema: The schema of the table.
         name: The attribute.
         of_parts: Whether many parts were asked for it, rather than one.
         known: The attributes that there are.

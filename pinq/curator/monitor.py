@@ -85,7 +85,7 @@ class _Work(NamedTuple):
     """A validated request.
 
     Attributes:
-        question: What is asked.
+        question: The query.
         query: What to read, and what to release of it.
         epsilon: The loss that each part is asked at.
         per_row: The loss that a single row may cause.
@@ -135,7 +135,7 @@ class Curator:
         while a policy is reloaded, both may compute one; the ledger keeps the first.)
 
         Args:
-            analyst: Who asks.
+            analyst: The analyst.
             request: What.
             turn: With how much work, and until when; None for as it likes.
 
@@ -327,7 +327,7 @@ class Rehearsals:
         """Runs a request on dummy rows unless one of its kind has passed.
 
         Args:
-            question: What is asked.
+            question: The query.
             query: The same, prepared.
             epsilon: Its loss for one row.
             turn: When it ends, the rehearsal ends.

@@ -44,7 +44,7 @@ class RowBlock:
     Attributes:
         columns: The codes of each column, unsigned, shape (rows,). Shards are columns too, by their
             axis' ``source``.
-        rows: How many there are.
+        rows: Their number.
     """
 
     columns: Mapping[Hashable, np.ndarray]
@@ -72,7 +72,7 @@ class Codes:
         schema: Its columns.
 
     Attributes:
-        rows: How many there are.
+        rows: Their number.
         nbytes: Bytes of all codes.
     """
 
@@ -154,7 +154,7 @@ class _Footer(BaseModel):
     Attributes:
         rows: Rows in all blocks.
         files: What it has of each of the source's files.
-        checksums: Of each column, over all blocks.
+        checksums: The checksums of each column, over all blocks.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")

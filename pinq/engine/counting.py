@@ -60,8 +60,8 @@ class CountedCells:
 
         Args:
             cell: Where each is, shape (rows,); None where there is one cell only.
-            rows: How many there are.
-            words: What is added up of them, packed, shape (words, rows); None to count them.
+            rows: Their number.
+            words: The numbers that are added up of them, packed, shape (words, rows); None to count them.
         """
         self._rows += rows
         if self._rows >= 2**32:
@@ -215,11 +215,11 @@ class DenseTally(Tally):
     the second.
 
     Args:
-        nodes: How many parts there are.
+        nodes: The number of parts.
         axes: Those of the joint table.
         shared: How many of them, from the first on, other joint tables begin with too.
         tables: The axes of each table, all of them among ``axes``.
-        measure: What is added up; None to count rows.
+        measure: The numbers that are added up; None to count rows.
         common: How many axes, from the first on, split all parts: their parts become parts.
     """
 
@@ -291,9 +291,9 @@ class SparseTally(Tally):
     """The occupied cells of one table, by sorting the rows' cells.
 
     Args:
-        nodes: How many parts there are.
+        nodes: The number of parts.
         axes: Those of the table.
-        measure: What is added up; None to count rows.
+        measure: The numbers that are added up; None to count rows.
     """
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...], measure: RowMeasure | None) -> None:
@@ -378,7 +378,7 @@ class ListTally(Tally):
     """The occupied cells of a joint table that is too wide to be numbered.
 
     Args:
-        nodes: How many parts there are.
+        nodes: The number of parts.
         axes: Those of the table.
     """
 
@@ -561,7 +561,7 @@ def count_request(
     Args:
         parts: Disjoint parts.
         tables: What to cross them with.
-        measure: What to add up.
+        measure: The measure to add up.
         schema: Whose columns they are of.
         known: The parts that rows will be at before, by key and number.
 
@@ -625,7 +625,7 @@ class Counts:
     """The exact tables of a request over the rows seen so far. They can be pickled, and add up.
 
     Args:
-        request: What is counted.
+        request: The requested counts.
     """
 
     def __init__(self, request: CountRequest) -> None:

@@ -138,7 +138,7 @@ class TextFiles(ABC):
         """The readable rows as tables of text, in which a missing value is null.
 
         Args:
-            columns: Which ones, in this order; at least one.
+            columns: The columns, in this order; at least one.
             lines: Counts what is read.
             files: Some of the files; None for all.
 

@@ -61,7 +61,7 @@ class RawColumns:
     """The raw values of all declared columns.
 
     Attributes:
-        values: Of each declared column.
+        values: The values of each declared column.
         derived: What is selected beside the source's own columns.
         joins: The lookup tables, each with the value that is looked up.
     """

@@ -59,7 +59,7 @@ def moment_number(value: str, kind: str, microseconds: int) -> str:
     Args:
         value: An SQL expression.
         kind: Its type, as SQL calls it.
-        microseconds: Of a unit.
+        microseconds: The microseconds of a unit.
     """
     if kind == "DATE":  # whose years reach further than those of times: a cast would fail on the row
         days = f"date_diff('day', DATE 'epoch', {value})"
@@ -89,8 +89,8 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
 
     Args:
         connection: Reads the table.
-        table: Of texts.
-        columns: Which columns, as SQL names them.
+        table: The table of texts.
+        columns: The columns, as SQL names them.
         dialect: What it states is not doubted.
     """
     for column in columns:
@@ -146,8 +146,8 @@ def other_dates(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequ
 
     Args:
         connection: Reads the table.
-        table: Of texts.
-        columns: Which columns, as SQL names them.
+        table: The table of texts.
+        columns: The columns, as SQL names them.
         dialect: What it states is not doubted.
     """
     if "dates" in dialect.model_fields_set:

@@ -118,7 +118,7 @@ class _Source:
 
     Attributes:
         files: Its files; none for data that the caller passed.
-        fingerprints: Of each.
+        fingerprints: The fingerprints of each.
         large: Whether its codes are not held in memory; of what a server streams nobody knows.
     """
 

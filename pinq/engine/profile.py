@@ -49,7 +49,7 @@ def profile(
         name: The column.
         real: It is of a floating or decimal type.
         moment: It is a date or a time, which is no number.
-        most: How many values are listed at most.
+        most: The number of values that are listed at most.
     """
     # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing,
     # infinities clamp.

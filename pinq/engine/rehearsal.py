@@ -31,7 +31,7 @@ class Rehearsal:
     was compiled and went well once goes well again, so the outcome may be remembered by it.
 
     Args:
-        schema: Of the table.
+        schema: The schema of the table.
         filled: Whether there are rows: one with the first code of each column, one with the last,
             two in each asked part (of many parts, in a public sample), and one in no part of each
             axis that leaves codes out. A block without rows is counted first, and may be all.

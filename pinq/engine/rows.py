@@ -101,9 +101,9 @@ class Rows:
         block: Whose rows.
         picked: Which of them, by number; None for all.
         node: The node of each, shape (rows,).
-        nodes: How many nodes there are.
+        nodes: The number of nodes.
         tables: The tables of the axes along which they are looked up; see ``code_tables``.
-        measure: What is added up of them.
+        measure: The numbers that are added up of them.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class Descent:
     """One step down from numbered nodes to their children.
 
     Attributes:
-        nodes: How many children there are.
+        nodes: The number of children.
         kind: The number of each node's partition, shape (parents,).
         first: The place of each node's first child, shape (parents,).
         ways: How partitions are looked up.

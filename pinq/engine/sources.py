@@ -574,7 +574,7 @@ class OpenSource:
     Args:
         connection: Reads it.
         policy: Whose columns are read.
-        data: What the caller passed, or what a server streams; None for files or a database's table.
+        data: The object that the caller passed, or what a server streams; None for files or a database's table.
         files: Those of the policy's source, as they were listed.
 
     Attributes:

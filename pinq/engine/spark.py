@@ -71,7 +71,7 @@ class Encoding:
     Attributes:
         policy: Whose columns.
         salt: Keys the hashes of units.
-        buckets: How many buckets there are.
+        buckets: The number of buckets.
     """
 
     policy: Policy
@@ -135,9 +135,9 @@ class Partial:
     """Tallies of some rows, with an identity of these rows.
 
     Attributes:
-        rows: How many they are.
+        rows: Their number.
         digest: A sum over them, whatever their order.
-        tallies: What was counted.
+        tallies: The counts.
     """
 
     rows: int
@@ -375,7 +375,7 @@ class SparkEngine:
         Args:
             parts: Disjoint parts.
             tables: What to cross them with.
-            measure: What to sum up.
+            measure: The measure to add up.
             check: Called ten times a second; what it raises cancels the work in Spark.
 
         Raises:

@@ -58,7 +58,7 @@ class MomentsOfRows(RowMeasure):
 
     Args:
         moments: Which.
-        schema: Of the columns.
+        schema: The schema of the columns.
     """
 
     packing: Packing
@@ -180,7 +180,7 @@ class Engine(Protocol):
         Args:
             parts: Disjoint parts.
             tables: What to cross them with.
-            measure: What to sum up.
+            measure: The measure to add up.
             check: Called now and then; what it raises ends the work.
 
         Returns:

@@ -84,7 +84,7 @@ class Database(ABC):
 
     Args:
         where: What errors call it.
-        url: Where it is.
+        url: Its place.
         read_only: Change nothing.
 
     Attributes:

@@ -140,7 +140,7 @@ class Terms(Stored):
     Attributes:
         max_epsilon_per_query: The most that one request may ask of a part.
         columns: Those that a request may name, as partition, measure, candidate or target.
-        verbs: Of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
+        verbs: Some of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
         queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
             not in the log, so they are not counted.
         work_per_minute: Units of work, see ``pinq/curator/work.py``, that requests may need within
@@ -455,7 +455,7 @@ class Event:
         at: When, ISO 8601 in UTC, to the millisecond.
         analyst: Whom; empty where it concerns all.
         request: The request's id; empty where it is about none.
-        hash: Of this line and the one before it.
+        hash: The hash of this line and the one before it.
         by: Who signed a provider's act; None for other events, and in logs from before acts were
             signed.
     """

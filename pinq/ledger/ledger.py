@@ -319,7 +319,7 @@ class Ledger:
         """Charges a request, or logs its refusal, in one transaction, before anything is read.
 
         Args:
-            analyst: Who asks.
+            analyst: The analyst.
             request: Its id, chosen by the asker.
             demand: Which parts are asked.
             epsilon: What each of them is asked at.

@@ -262,7 +262,7 @@ class Groups:
     """The numbers of rows of the values of a column, for example of each person.
 
     Attributes:
-        values: How many values there are.
+        values: The number of values.
         largest: In how many rows the commonest stands.
         sizes: Pairs of a number of rows and of how many values have so many, the largest first.
     """

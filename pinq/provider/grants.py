@@ -148,7 +148,7 @@ class GrantReport:
         remaining: What can still be asked: 0 once revoked or expired, and never more than the cap
             leaves.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
-        terms: What the grant allows beside its budget.
+        terms: The terms of the grant beside its budget.
         warnings: After a change, what the provider should know about it.
         token: A bearer token that was issued just now; it is stored nowhere.
     """

@@ -49,7 +49,7 @@ class Field:
 
     Attributes:
         number: Which of a row's numbers.
-        bits: How many bits it has.
+        bits: Its number of bits.
         signed: Whether it may be below 0.
     """
 
@@ -147,7 +147,7 @@ class PairPacking:
     """Numbers that are products of a row's words: which two of them each is.
 
     Attributes:
-        words: How many words a row has.
+        words: The number of words of a row.
         pairs: The words of each product, shape (2, numbers).
     """
 
@@ -175,8 +175,8 @@ class RowMeasure(ABC):
         inputs: What it reads: a row's place along each of these axes.
         cells: How it reads them: as a row's cell in the joint table of each of these, the last axis
             running fastest; along an axis of which a row is in no part, its place is ``axis.size``.
-        width: How many numbers are added up.
-        steps: How many look-ups and additions it takes for a row.
+        width: The number of numbers that are added up.
+        steps: The number of look-ups and additions for a row.
         packing: How these numbers, each at most 2^24 in size, stand in a row's words.
     """
 

@@ -154,7 +154,7 @@ class RowScores:
     """Several scores under a schema, computed side by side.
 
     Attributes:
-        terms: What is added up: one for each of the distinct specs of all scores, until they are
+        terms: The numbers that are added up: one for each of the distinct specs of all scores, until they are
             joined (``over``).
         base: Where each score starts, shape (scores, 1).
         specs: How many distinct specs there are.

@@ -317,7 +317,7 @@ def question_of(verb: str, given: Mapping[str, Any]) -> Question:
     """The question that a request asks.
 
     Args:
-        verb: Of the request.
+        verb: The verb of the request.
         given: A value for each name in ``UNSAID``.
 
     Raises:

@@ -116,7 +116,7 @@ class Description(_Wire):
         dataset: Its name.
         analyst: Whose token it is.
         columns: The public schema, with its digest.
-        terms: What the grant allows beside its budget, in words.
+        terms: The terms of the grant beside its budget, in words.
     """
 
     dataset: str

@@ -46,7 +46,7 @@ def create_app(
     """Makes the application over open datasets; it closes them when it shuts down.
 
     Args:
-        datasets: What is served.
+        datasets: The served datasets.
         settings: Limits, where they differ from the usual.
         log: The provider's log of requests.
         metrics_address: Where Prometheus may ask: host, port, and how many ports from there on; None for nowhere.
@@ -172,7 +172,7 @@ class Reload:
     Grants, tokens and terms need none of it: they are in the ledger, and count at once.
 
     Args:
-        datasets: What is served.
+        datasets: The served datasets.
         log: The provider's.
 
     Attributes:

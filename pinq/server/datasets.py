@@ -99,7 +99,7 @@ class Dataset:
 
         Args:
             policy: Under which it is open there.
-            url: Where its ledger is.
+            url: The place of its ledger.
             salt: That ledger's own.
             source: The facts of its source's files, from before they were read there.
             meter: Counts analysts' work.
@@ -246,7 +246,7 @@ class Datasets:
     """All datasets of a server, by name.
 
     Args:
-        datasets: What is served.
+        datasets: The served datasets.
 
     Attributes:
         served: By name. A reload puts another mapping in its place, so a look at it sees one moment.

@@ -57,7 +57,7 @@ class Gate:
     """Lets requests through to the datasets.
 
     Args:
-        datasets: What is served.
+        datasets: The served datasets.
         settings: Limits.
         log: The provider's.
     """

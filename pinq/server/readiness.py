@@ -56,7 +56,7 @@ class Readiness(Collector):
     Prometheus is told the same.
 
     Args:
-        datasets: What is served.
+        datasets: The served datasets.
         workers: Do what takes long.
         log: The provider's.
     """
@@ -179,7 +179,7 @@ class Metrics:
         Args:
             host: Where.
             port: Where; of several processes each takes the first that is free.
-            ports: How many there are from that one on.
+            ports: The number of ports from that one on.
         """
         for free in range(port, port + ports):
             try:

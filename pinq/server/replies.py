@@ -32,7 +32,7 @@ class Visit:
         asked: The name of the dataset that it asks for.
         token: Digest of its token.
         route: What log and metrics call it.
-        address: Of its client.
+        address: The address of its client.
         turn: With how much work, and until when, it may run.
         at: The open dataset whose ledger knows its token; another one where none has that name.
         dataset, grant: What its token opens; None until it was accepted.

@@ -42,7 +42,7 @@ class People:
     """Tells who signed in at one identity provider.
 
     Args:
-        declared: Of the policies; all that a server has are the same but for their groups.
+        declared: The declaration of the policies; all that a server has are the same but for their groups.
 
     Attributes:
         public: Where to sign in, for clients.

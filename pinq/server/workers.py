@@ -66,7 +66,7 @@ class DatasetState:
 
     Attributes:
         policy: Under which.
-        url: Where its ledger is.
+        url: The place of its ledger.
         salt: That ledger's own, which tells it from another one in its place.
         source: The facts of its source's files when they were encoded.
     """
@@ -313,7 +313,7 @@ class Workers:
     heavy requests does what takes a moment.
 
     Args:
-        datasets: What is served.
+        datasets: The served datasets.
         settings: Limits.
         log: The provider's.
     """

@@ -57,8 +57,8 @@ class ExactRules:
         Args:
             arithmetic: Among the parties.
             counts: Class counts, shape (nodes, classes).
-            nodes: How many there are.
-            level: How deep they are.
+            nodes: Their number.
+            level: Their depth.
         """
         units, stops = await self.judge_secretly(arithmetic, await counts(), level)
         labels = np.full(nodes, -1, dtype=np.int64)
@@ -332,7 +332,7 @@ async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, posi
     Args:
         task: The public facts.
         tables: Shape (values, classes).
-        attributes: Of each node, shape (nodes, attributes).
+        attributes: The attributes of each node, shape (nodes, attributes).
         positions: The position of the chosen one among each node's attributes.
     """
     # Two nodes with attributes of 2 and 3 values each: tables begin at rows 0, 2, 5 and 7, and that

@@ -162,7 +162,7 @@ class LocalTables:
 
         Args:
             paths: The nodes of one level; as they are asked, the order stays.
-            attributes: Of each node, shape (nodes, attributes).
+            attributes: The attributes of each node, shape (nodes, attributes).
 
         Returns:
             The tables end to end, shape (values, classes).
@@ -304,7 +304,7 @@ def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
     """Makes a bit for each value of each row; shape (bits, rows). Empty rows stand at the end.
 
     Args:
-        sizes: How many values each attribute has.
+        sizes: The number of values of each attribute.
         codes: The value of each attribute, shape (attributes, at most so many rows).
         rows: How many.
     """

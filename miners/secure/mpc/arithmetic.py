@@ -198,8 +198,8 @@ class Arithmetic(Sharing):
         """Opens the answer of one question with noise.
 
         Args:
-            what: What is opened.
-            price: What it costs, in the session's terms.
+            what: The opened values.
+            price: Its cost, in the session's terms.
             losses: The loss of each number's noise, the numbers' shape, and how many parties may
                 pool what they drew.
             work: Opens the answer, from shares of the noise; not called where it is known already.

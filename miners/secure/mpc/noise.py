@@ -46,7 +46,7 @@ def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Bel
     """Draws what this party adds to each cell of an array.
 
     Args:
-        shape: Of the array.
+        shape: The shape of the array.
         epsilon: Loss that the noise of all parties stands for in a cell.
         honest: How many parties' shares must be enough.
         below: Draws a number below its argument.

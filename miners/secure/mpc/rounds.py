@@ -95,7 +95,7 @@ class Rounds:
         """Opens the answer of one question.
 
         Args:
-            what: What is opened.
+            what: The opened values.
             epsilon: What the question costs, in the session's terms.
             draw: Draws this party's noise from a source of numbers.
             work: Opens the answer, from the noise and the source, and notes it in ``opened``.

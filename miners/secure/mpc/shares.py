@@ -47,7 +47,7 @@ class Link:
 
     Attributes:
         party: Its number.
-        parties: How many there are.
+        parties: Their number.
     """
 
     party = 0
@@ -179,7 +179,7 @@ class Sharing:
 
         Args:
             shares: Points of polynomials that are the numbers at 0.
-            degree: Of these; where it is not given they are those of dealt numbers, all parties
+            degree: The degree of these; where it is not given they are those of dealt numbers, all parties
                 send theirs, and one that does not fit is noticed.
             receiver: Who alone gets them.
         """

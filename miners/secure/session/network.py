@@ -179,8 +179,8 @@ class Network(Link):
         """Greets the party at the other end and hears it until it is gone; a stranger's connection is closed.
 
         Args:
-            reader: Of the connection.
-            writer: Of the connection.
+            reader: The reader of the connection.
+            writer: The writer of the connection.
             number: The party that was called; None where the other end called.
         """
         self._talks.add(asyncio.current_task())

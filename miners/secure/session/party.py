@@ -40,7 +40,7 @@ class Outcome:
         looked_up: The classes of the rows that this party looked up, by number.
         scorecard: The fitted miner of a scorecard.
         opened: Everything that was opened to this party, in order.
-        sharing_seconds: Of the run, the time that sharing the records took.
+        sharing_seconds: The sharing seconds of the run, the time that sharing the records took.
     """
 
     tree: Tree | None = None
@@ -64,7 +64,7 @@ async def take_part(
     """Takes part, to the end.
 
     Args:
-        session: What was agreed.
+        session: The agreement.
         link: To the other parties.
         holding: This party's rows.
         own_lookups: The rows that it looks up, the value of each attribute; shape (rows,
@@ -125,7 +125,7 @@ def run_party(
     """Runs this party's side of a session to its end.
 
     Args:
-        session: What was agreed.
+        session: The agreement.
         joining: Which of its parties this is, and how it joins.
         holding: Its rows.
         booking: Its ledger.

@@ -60,7 +60,7 @@ class Runs(NamedTuple):
 
     Attributes:
         scores: The score of each run, integers, shape (runs,).
-        members: How many members each run has, shape (runs,).
+        members: The number of members of each run, shape (runs,).
         first: The number of each run's first member, shape (runs,); those after it are numbered on.
         size: Members in all.
         name: The spec of a member, by its number.
@@ -84,7 +84,7 @@ class Frame:
         schema: The public columns.
         score: By what they are judged.
         splits: All plain candidates.
-        listed: How many candidates a part has, at most.
+        listed: The number of candidates of a part, at most.
 
     Attributes:
         tables: What the engine is to count, in the order in which it was asked for.
@@ -171,7 +171,7 @@ class Scorer(ABC, Generic[C]):
         spec_bytes: How long the text of a member's spec may be: as long as all that the candidate says.
         options: How many candidates it counts as in a preview of the choice's error.
         scratch: Cells of the largest array that scoring makes for a part beside its tables.
-        most_flipped: Of how many members at most one is chosen by permute-and-flip, where nothing
+        most_flipped: The largest number of members of which one is chosen by permute-and-flip, if nothing
             else is offered.
 
     Raises:
@@ -219,7 +219,7 @@ class Occupation:
     Attributes:
         places: The occupied cells, in order; those of each part stand one behind another.
         values: What is in each: a count, or numbers that were added up.
-        codes: Of the column.
+        codes: The codes of the column.
         classes: Cells of a code; None where each has one, of several numbers.
     """
 

@@ -112,7 +112,7 @@ class World:
 
     Attributes:
         policy: The policy's file.
-        cells: How many copies there are.
+        cells: The number of copies.
         token: With which a server is asked.
     """
 
@@ -239,14 +239,14 @@ class Claim:
     """A question of which a loss is claimed.
 
     Attributes:
-        name: What is asked, for people.
+        name: The query, for people.
         pair: Neighbouring tables.
         question: Asks all copies at a loss; gives an answer for each.
         seconds: About how long it takes to measure, with all draws, on a quiet core.
         noisy: Whether answers are numbers with noise.
         law: Which the outcomes follow exactly on the first table, at ``EPSILON``; None where it is
             not known in numbers.
-        schema: Of the tables.
+        schema: The schema of the tables.
     """
 
     name: str
@@ -277,11 +277,11 @@ class _Line:
     """A line of the table: a claim before columns are found for it.
 
     Attributes:
-        name: What is asked, for people.
-        fits: Of the columns that it needs, in the order in which they are taken.
+        name: The query, for people.
+        fits: The tests of the columns that it needs, in the order in which they are taken.
         rows: A code of each of these columns in each row of a table: 0 is the first, -1 the last value.
         comes: The row that comes.
-        question: What is asked of the columns.
+        question: The query of the columns.
         senses: In which it is asked: a row comes (0), a row is replaced (1), a person comes (2).
         more: Fields of the claim.
     """
@@ -586,7 +586,7 @@ def flip_law(scores: Sequence[int], eta: float) -> np.ndarray:
     2020).
 
     Args:
-        scores: Of each candidate.
+        scores: The scores of each candidate.
         eta: Epsilon over the span of the scores.
     """
     accept = np.exp(eta * (np.array(scores) - max(scores)))

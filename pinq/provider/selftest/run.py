@@ -93,7 +93,7 @@ class Finding(_Bounded):
     """The measured lower bound of a query's loss.
 
     Attributes:
-        name: What was asked.
+        name: The query.
         neighbours: In which sense the two tables are neighbours.
         epsilon: What was claimed.
         draws: From each table.
@@ -116,7 +116,7 @@ class Law:
     Attributes:
         name: Of what.
         draws: How many.
-        chance: Of draws at least as far from the law, by chi-square.
+        chance: The chance of draws at least as far from the law, by chi-square.
     """
 
     name: str
@@ -166,9 +166,9 @@ class Report:
     """The results of the whole self-test.
 
     Attributes:
-        version: Of the package.
+        version: The version of the package.
         at: When it began, UTC.
-        seconds: How long it took.
+        seconds: The time that it took.
         through: ``in this process`` or ``through a server``.
         findings, laws, canaries, checks: What was measured.
         left_out: What was not done: for want of time, or of a ledger.
@@ -358,7 +358,7 @@ class _Series:
     Attributes:
         outcomes: One for each copy and request; what is refused or fails is an outcome too.
         failed: Whether a request did, whose charge may stand or not.
-        charge: Of the requests that were answered.
+        charge: The charge of the requests that were answered.
     """
 
     def __init__(
