@@ -47,18 +47,24 @@ def write_origins(cells: pd.DataFrame, folder: Path, keys: Sequence[str] = ()) -
     """Writes which origins the cells of each experiment have, most cells first.
 
     Lines stay that are published of experiments, or of some of their algorithms, without cells. One of ``keys``
-    with a table and no line gets the commit of its table.
+    that is published without a line gets the commit of its table.
     """
     table = cells.groupby(["figure", "origin"]).size().rename("cells").reset_index()
     whole = [key for key, own in cells.groupby("figure") if _algorithms(folder, key) <= set(own["algorithm"])]
     published = pd.read_csv(folder / ORIGINS) if (folder / ORIGINS).exists() else table.iloc[:0]
     known = {*whole, *published["figure"]}
-    older = [key for key in keys if key not in known and (folder / f"{key}.csv").exists()]
-    undated = pd.DataFrame([(key, _at_most([folder / f"{key}.csv"]), 0) for key in older], columns=table.columns)
+    older = [(key, _at_most(_tables(folder, key, keys)), 0) for key in keys if key not in known]
+    undated = pd.DataFrame([line for line in older if line[1] != AT_MOST], columns=table.columns)
     table = pd.concat([table, published[~published["figure"].isin(whole)], undated])
     table = table.drop_duplicates(["figure", "origin"])
     table = table.sort_values(["figure", "cells"], ascending=[True, False])
     table.to_csv(folder / ORIGINS, index=False, lineterminator="\n")
+
+
+def _tables(folder: Path, key: str, keys: Sequence[str]) -> list[Path]:
+    """Returns the table of an experiment; where no experiment has one of its own, all tables of the folder."""
+    own = any((folder / f"{other}.csv").exists() for other in keys)
+    return [folder / f"{key}.csv"] if own else sorted(set(folder.glob("*.csv")) - {folder / ORIGINS})
 
 
 def _algorithms(folder: Path, key: object) -> set[str]:
@@ -92,6 +98,8 @@ def _commits(folder: Path) -> dict[str, list[str]]:
 
 def _at_most(tables: Sequence[Path]) -> str:
     """Returns the commit that brought the latest of some tables: what they hold was measured before it."""
+    if not tables:
+        return AT_MOST
     return AT_MOST + _git("log", "-1", "--format=%h", "--abbrev=12", "--", *map(str, tables))
 
 
