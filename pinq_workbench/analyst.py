@@ -326,7 +326,9 @@ def _conditions(draft: Draft, schema: Schema) -> dict[str, Any]:
     if not only:
         return {}
     if schema.columns[only].type == "categorical":
-        return {only: draft.get(f"is {only}")}
+        if draft.get(f"is {only}") is None:  # which would mean rows without a value
+            raise QueryError(f"Choose which {only}.")
+        return {only: draft[f"is {only}"]}
     return {only: tuple(_number(draft.said(f"{end} {only}")) for end in ("from", "to"))}
 
 

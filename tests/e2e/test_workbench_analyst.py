@@ -79,6 +79,10 @@ def test_a_table_a_model_and_the_end_of_the_budget(
     browser.wait("document.querySelectorAll('img.picture').length === 2")
     browser.sees("0.5 of epsilon 2 spent")
 
+    browser.choose("Only rows where (optional)", "job")
+    browser.sees("Choose which job.")
+    browser.choose("job is", "nurse")
+    browser.sees("rows by sex and income")
     browser.choose("Only rows where (optional)", "age")
     browser.fill("age is at least", "30")
     browser.fill("Epsilon", "0.25")
