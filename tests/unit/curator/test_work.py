@@ -53,9 +53,9 @@ from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
-from pinq.public.queries import Candidate, Request, WireParts
+from pinq.public.queries import Request, WireParts
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Spec, bind, bipartitions
+from pinq.public.specs import Axis, Candidate, Spec, bind, bipartitions
 
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},
