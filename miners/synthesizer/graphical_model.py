@@ -285,18 +285,13 @@ class GraphicalModel:
             order = [clique.index(column) for column in (*known, *new)]
             groups = math.prod(self.sizes[column] for column in known)
             shares = self.tables[place].transpose(order).reshape(groups, -1)
-            numbers = _rounded_draw(shares, _joint(codes, known, self.sizes), random)
+            cells = np.zeros(rows, dtype=np.int64)  # of the joint table of the known columns
+            for column in known:
+                cells = cells * self.sizes[column] + codes[:, column]
+            numbers = _rounded_draw(shares, cells, random)
             for column in reversed(new):
                 numbers, codes[:, column] = np.divmod(numbers, self.sizes[column])
         return codes
-
-
-def _joint(codes: np.ndarray, columns: Columns, sizes: Sequence[int]) -> np.ndarray:
-    """The number of each row's cell in the joint table of some columns."""
-    numbers = np.zeros(len(codes), dtype=np.int64)
-    for column in columns:
-        numbers = numbers * sizes[column] + codes[:, column]
-    return numbers
 
 
 def _rounded_draw(shares: np.ndarray, groups: np.ndarray, random: np.random.Generator) -> np.ndarray:

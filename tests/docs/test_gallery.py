@@ -26,9 +26,9 @@ def kinds(notebook: Any) -> list[list[list[str]]]:
     ]
 
 
-def test_each_role_has_a_notebook_and_so_have_tables() -> None:
+def test_each_role_has_a_notebook_and_so_have_tables_and_synthetic_rows() -> None:
     """In the order in which they are read."""
-    assert [file.stem for file in NOTEBOOKS] == ["1-provider", "2-analyst", "3-auditor", "4-tables"]
+    assert [file.stem for file in NOTEBOOKS] == ["1-provider", "2-analyst", "3-auditor", "4-tables", "5-synthetic"]
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)

@@ -12,8 +12,9 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.synthesizer import SyntheticTable
+from miners.synthesizer.synthesizer import CHECKED, Purchase, SyntheticTable
 from pinq import Cuts, Misfit, QueryError, Values
+from pinq.public.epsilon import Epsilon
 
 ROWS = 4000
 
@@ -152,6 +153,35 @@ def test_misfit_chooses_the_table_that_the_model_misses(handle: pinq.PrivateQuer
         handle.exp_mech([Cuts("age", (50,))], score=Misfit((sex,), right[:1]), epsilon=1)
     with pytest.raises(QueryError, match="3 parts"):
         handle.exp_mech([sex], score=Misfit((sex,), ((1, 2),)), epsilon=1)
+
+
+def test_the_stated_error_is_never_below_what_noise_can_hide() -> None:
+    """On independent columns the measured misfit is often below 0; a stated error of 0 would be a promise."""
+    flags = {name: pinq.Categorical(values=("n", "y")) for name in "abcdef"}
+    with pinq.simulate(pinq.Schema(columns=flags, max_rows=1000), rows=900, epsilon=30) as handle:
+        for run in range(3):
+            model = Synthesizer(epsilon=10, random_state=run).fit(handle).model_
+            noises = [
+                (4 / (2 * model.rows) ** 2) ** 2 * 5 * 4 * table.deviation**4 for table in model.bought[-CHECKED:]
+            ]
+            assert model.error is not None
+            assert model.error >= 0.99 * min(1.0, (1.28 * sum(noises) ** 0.5 / CHECKED) ** 0.5) > 0
+
+
+def test_with_few_rounds_uncovered_columns_come_first() -> None:
+    """With many rounds the misfit alone decides."""
+    columns = {f"c{number}": pinq.Categorical(values=("n", "y")) for number in range(6)}
+    few, many = (
+        Purchase(
+            pinq.Schema(columns=columns, max_rows=1000),
+            tuple(Values(name) for name in columns),
+            Epsilon.of(epsilon),
+            None,
+        )
+        for epsilon in (0.1, 100)
+    )
+    assert few.uncovered([(0, 3), (3, 4)]) == {1, 2, 5}
+    assert many.uncovered([(0, 3), (3, 4)]) == set()
 
 
 def test_one_column_is_counted_and_nothing_else(handle: pinq.PrivateQueryable) -> None:
