@@ -68,8 +68,10 @@ def test_a_session_survives_its_parties(tmp_path: Path, kind: str) -> None:
             assert max(spent(parties)) <= Epsilon.of(3)
             if statuses == [0, 0, 0]:
                 break
-        if statuses != [0, 0, 0]:
-            assert [status for status, _ in ended([parties.join(party, *PAYING) for party in range(3)])] == [0, 0, 0]
+        for _ in range(ATTEMPTS):  # unharmed; a machine with other work may still be slower than the timeout
+            if statuses != [0, 0, 0]:
+                statuses = [status for status, _ in ended([parties.join(party, *PAYING) for party in range(3)])]
+        assert statuses == [0, 0, 0]
         assert spent(parties) == [Epsilon.of(3)] * 3
         assert len(learned(parties)) == 1
     note(

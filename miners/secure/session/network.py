@@ -196,9 +196,10 @@ class Network(Link):
             number, self._writers[claimed] = claimed, writer
             while True:
                 await self._arrived[number].put(message)
-                message = await frame(reader, MAX_HELLO if self._state == JOINING else MAX_FRAME)
+                message = await frame(reader, MAX_FRAME)
         except (ValueError, RecursionError) as error:
-            await self._lost(number, f"sent what is no message: {error}. Do all parties run the same version?")
+            first = (str(error) or type(error).__name__).splitlines()[0]
+            await self._lost(number, f"sent what is no message: {first}. Do all parties run the same version?")
         except (OSError, asyncio.IncompleteReadError, ssl.SSLError):
             await self._lost(number, f"is gone, {self._state}. {self.again}")
         finally:
