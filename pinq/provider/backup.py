@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from pinq.engine.sources import state_folder
@@ -21,22 +20,6 @@ from pinq.public.epsilon import ZERO
 from pinq.public.policy import Policy
 
 Where = str | os.PathLike[str] | Policy
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The spending that a ledger would forget if a backup replaced it.
-
-    Attributes:
-        events: How many events.
-        budgets: What would change for each analyst, in words.
-    """
-
-    events: int = 0
-    budgets: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.events} events would be forgotten: {'; '.join(self.budgets) or 'no budget changes'}"
 
 
 def heads_folder() -> Path:
@@ -72,8 +55,8 @@ def backup(policy: Where, file: str | os.PathLike[str]) -> str:
     return last
 
 
-def loss(policy: Where, file: str | os.PathLike[str]) -> Loss:
-    """Says what would be forgotten if a backup took the place of the policy's ledger.
+def loss(policy: Where, file: str | os.PathLike[str]) -> str:
+    """Says what would be forgotten if a backup took the place of the policy's ledger; empty for nothing.
 
     Raises:
         PolicyError: Wrong policy.
@@ -89,7 +72,8 @@ def loss(policy: Where, file: str | os.PathLike[str]) -> Loss:
         # forgotten. Where event 6 is another one, all that is chained to it is too.
         hashes = {event.seq: event.hash for event in then.events()}
         later = sum(hashes.get(event.seq) != event.hash for event in now.events())
-        return Loss(later, tuple(_changes(now.accounts(), then.accounts()))) if later else Loss()
+        budgets = "; ".join(_changes(now.accounts(), then.accounts())) or "no budget changes"
+        return f"{later} events would be forgotten: {budgets}" if later else ""
 
 
 def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False) -> str:
@@ -128,7 +112,7 @@ def _require_nothing_lost(policy: Policy, file: str | os.PathLike[str]) -> None:
         lost = loss(policy, file)
     except LedgerError as error:
         raise LedgerError(f"What would be forgotten cannot be told: {error} {refusal}") from None
-    if lost.events:
+    if lost:
         raise LedgerError(f"{lost}. {refusal}")
 
 

@@ -224,7 +224,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
 def _problems(policy: Policy, counted: EncodingReport, unreviewed: tuple[str, ...]) -> Iterator[str]:
     """Yields what must change before the policy opens."""
     if unreviewed:
-        values = _many(len(unreviewed), "value")
+        values = f"{len(unreviewed):,} value{'' if len(unreviewed) == 1 else 's'}"
         yield f"{values} guessed or read off the data and not reviewed: {first_of(unreviewed, 8)}"
     if counted.source_rows > policy.max_rows:
         rows = f"the source has {counted.source_rows:,} rows"
@@ -235,10 +235,6 @@ def _problems(policy: Policy, counted: EncodingReport, unreviewed: tuple[str, ..
     if dialect is not None and lines.beyond(dialect.max_unreadable):
         share = dialect.max_unreadable
         yield f"{lines}; the policy allows {100 * share:g} % (`csv: {{max_unreadable: {share:g}}}`)"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 LEFT_OUT = "left out"

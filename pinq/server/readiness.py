@@ -209,7 +209,8 @@ def problem_of(dataset: Dataset, *, probe: bool = False) -> str:
             dataset.ledger.writable()
             dataset.trouble = ""
         dataset.ledger.together()
-        full = [str(folder) for folder in _folders(dataset.ledger.url) if _is_full(folder)]
+        folders = [folder for folder in _folders(dataset.ledger.url) if folder.exists()]
+        full = [folder for folder in folders if shutil.disk_usage(folder).free < LEAST_BYTES]
     except (OSError, PinqError) as error:
         return f"its ledger or a disk: {error}"
     return f"the disk of {full[0]} is full" if full else dataset.engine.problem()
@@ -226,7 +227,3 @@ def _folders(url: str) -> list[Path]:
         return [heads_folder()]
     file.stat()
     return [file.parent, heads_folder()]
-
-
-def _is_full(folder: Path) -> bool:
-    return folder.exists() and shutil.disk_usage(folder).free < LEAST_BYTES

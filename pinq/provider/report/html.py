@@ -175,10 +175,11 @@ def page(audit: Audit) -> str:
     """Writes the report as one page."""
     whose = f" for {audit.only}" if audit.only else ""
     title = f"Audit of {audit.dataset}{whose}"
+    charts = joined([chart_of_all(audit) if audit.only is None else "", charts_of_each(audit)])
     pieces = [
         element("h1", title),
         _cards(audit),
-        _charts(audit),
+        element("section", element("h2", "Spending against the limits"), charts) if charts else "",
         _analysts(audit),
         *_tables(audit),
         _footer(audit),
@@ -288,12 +289,6 @@ def _row(columns: Sequence[tuple[str, str | None]], cells: Sequence[str]) -> Htm
         "tr",
         *(element("td", cell, data_label=name, class_=kind) for (name, kind), cell in zip(columns, cells, strict=True)),
     )
-
-
-def _charts(audit: Audit) -> Html:
-    """Draws all analysts under the cap, then each against the own limit."""
-    drawn = joined([chart_of_all(audit) if audit.only is None else "", charts_of_each(audit)])
-    return element("section", element("h2", "Spending against the limits"), drawn) if drawn else Html()
 
 
 def _analysts(audit: Audit) -> Html:
