@@ -276,8 +276,8 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         """Returns what each question pays."""
         tables = len(cells) if self._asks_tables(objective, epsilon, len(cells)) else 0
         weight = objective.table_weight(epsilon, len(cells)) or TABLES
-        choice, looks = objective.choice(cells), objective.looks
-        return Shares.of(epsilon, tables=tables, steps=steps, choice=choice, weight=weight, looks=looks)
+        choice, base, looks = objective.choice(cells), objective.base(cells), objective.looks
+        return Shares.of(epsilon, tables=tables, steps=steps, choice=choice, base=base, weight=weight, looks=looks)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes are queried; without steps there is nothing else."""

@@ -23,7 +23,7 @@ from pinq.public.schema import Schema
 MAX_STEPS = 200
 MOST_STEPS = 24  # of a default; more gain nothing on Adult, epsilon .1 to 64
 STEP = 1000  # what an average step weighs
-BASE = 100  # of it: where scores start
+BASE = 0.1  # of a step: each question where the scores of numbers and of many classes start
 # Later steps have less to find, so they get more: their sums by this factor, their choices by that.
 SUMS_GROW, CHOICES_GROW = 1.1, 1.2
 LEFT = 5.0  # a step finds one part in so many of the rows, over its number; six tables, docs/defaults.md
@@ -77,6 +77,7 @@ class Shares:
         tables: int,
         steps: int,
         choice: float,
+        base: float = BASE,
         weight: float = TABLES,
         starts: bool = True,
         looks: int = 1,
@@ -88,6 +89,7 @@ class Shares:
             tables: The number of tables that are asked.
             steps: The number of steps that are made.
             choice: The share of a step that chooses its attribute; 0 where nobody chooses.
+            base: What a question pays where scores start, for each unit of an average step.
             weight: What all tables together weigh, for each unit of all steps.
             starts: Whether points start from tables, where there are any.
             looks: How many questions say where scores start.
@@ -99,15 +101,15 @@ class Shares:
         choices = _growing(STEP * choice, CHOICES_GROW, steps)
         sums = _growing(STEP * (1 - choice), SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
-        base = BESIDE_TABLES if tables and starts else BASE
+        first = BESIDE_TABLES if tables and starts else round(STEP * base)
         # Looks may be of the same parts: at losses of their own they are different questions, and ``reuse``
         # finds the answer of each.
-        weights = [base + look for look in range(looks)] + [each] * tables
+        weights = [first + look for look in range(looks)] + [each] * tables
         for chosen, own in zip(choices, sums, strict=True):
             weights += [chosen, own] if choice else [own]
         shares = spread(epsilon, weights)
-        first = looks + tables
-        return cls(shares[:looks], shares[looks:first], tuple(_steps(shares[first:], choice > 0)))
+        asked = looks + tables
+        return cls(shares[:looks], shares[looks:asked], tuple(_steps(shares[asked:], choice > 0)))
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
@@ -155,6 +157,15 @@ def choice_share(attributes: int, cells: float) -> float:
     """
     choice = math.log(attributes) ** 0.5
     return choice / (choice + cells**0.5)
+
+
+def base_of_two(attributes: int, cells: float) -> float:
+    """Returns what two classes pay to know where scores start, for each unit of a step; see ``choice_share``.
+
+    Two classes are two cells of one more table, which is asked once.
+    """
+    # 22 attributes of two cells: 1.41 / (1.76 + 1.41), nearly half a step; 14 of about 11: a quarter.
+    return 2**0.5 / (math.log(attributes) ** 0.5 + cells**0.5)
 
 
 def steps_that_pay(size: float, attributes: int, cells: float) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import warnings
 from typing import Any
 
@@ -222,6 +223,7 @@ def test_an_update_is_told_of_the_noise_that_there_is(
     kinds = [kind for kind in below(Objective) if "update" in vars(kind)]
     updates = {kind: kind.update for kind in kinds}
 
+    @functools.wraps(noisy_sum)
     def summed(self: Any, *args: Any, **words: Any) -> Any:
         answer = noisy_sum(self, *args, **words)
         asked.append(answer.scale)

@@ -15,6 +15,7 @@ from miners.scorecards.shares import (
     MOST_STEPS,
     TABLES_FOR_TWO,
     Shares,
+    base_of_two,
     choice_share,
     steps_after_tables,
     steps_that_pay,
@@ -81,6 +82,13 @@ def test_a_choice_gets_what_it_takes_to_find_the_best_of_many() -> None:
     """More of many attributes, less of many cells; nothing where there is one attribute."""
     assert choice_share(1, 10) == 0
     assert choice_share(36, 2) > choice_share(14, 2) > 0.5 > choice_share(14, 11) == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_one_step_leaves_enough_to_know_the_likelier_class() -> None:
+    """22 attributes of two values and one step: three tenths; of 24 steps of 14 attributes a hundredth."""
+    shares = [Shares.of(Epsilon(10**9), tables=0, steps=1, choice=0.5, base=base_of_two(22, 2)).bases[0]]
+    shares += [Shares.of(Epsilon(10**9), tables=0, steps=24, choice=0.3, base=base_of_two(14, 11)).bases[0]]
+    assert [float(share) for share in shares] == pytest.approx([0.31, 0.011], abs=2e-3)
 
 
 def test_two_classes_start_from_tables_where_attributes_are_few() -> None:
