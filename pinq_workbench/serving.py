@@ -71,7 +71,7 @@ class Serving:
                 )
             os.ftruncate(descriptor, 0)
             os.write(
-                descriptor, f"{self._process.pid}\n{shlex.join(['pinq', 'serve', str(self._folder), *words])}".encode()
+                descriptor, f"{self._process.pid}\n{shlex.join(['pinq', 'serve', self._folder.name, *words])}".encode()
             )
         finally:
             os.close(descriptor)
