@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from benchmarks.papers.secure.processes import free_ports
 from miners.secure.id3.task import Task
-from miners.secure.mpc.shares import Link
+from miners.secure.mpc.arithmetic import Link
 from miners.secure.session.session import Member, Session
 from miners.secure.sums import JointSum, OwnRows, SecureFederation
 from pinq.provider.grants import grant

@@ -32,9 +32,9 @@ from scipy import stats
 
 from benchmarks.harness.tables import markdown, replace_section
 from benchmarks.papers.secure.processes import free_ports
+from miners.secure.mpc.arithmetic import Sharing
 from miners.secure.mpc.noise import Below, own_noise
 from miners.secure.mpc.rounds import TICK, Company, Rounds
-from miners.secure.mpc.shares import Sharing
 from miners.secure.session.network import Network
 from miners.secure.session.session import Member, Session, load_session
 from pinq.provider.grants import grant

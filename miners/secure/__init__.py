@@ -4,7 +4,7 @@
 Each part uses those before it: ``mpc`` computes with secrets, ``id3`` grows trees from them,
 ``sums`` opens noisy sums for miners that need counts, ``session`` has the agreement of the parties
 and their messages. ``secure_id3`` is the estimator and ``provider`` what ``pinq secure`` uses; read
-``mpc/shares.py`` first. Names are imported when they are first used: a party's process needs
+``mpc/arithmetic.py`` first. Names are imported when they are first used: a party's process needs
 neither scikit-learn nor pandas.
 """
 

@@ -20,9 +20,7 @@ import numpy as np
 from miners.fitted.route import Frame
 from miners.secure.id3.public_tree import ExactRules
 from miners.secure.id3.task import hold
-from miners.secure.mpc.arithmetic import field_bits
-from miners.secure.mpc.bounds import count_bits
-from miners.secure.mpc.shares import threshold_of
+from miners.secure.mpc.arithmetic import count_bits, field_bits, threshold_of
 from miners.secure.session.party import Outcome, run_party, run_simulation
 from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic

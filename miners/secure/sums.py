@@ -65,11 +65,9 @@ from miners.federated.federation import (
 from miners.federated.growing import first_codes
 from miners.fitted.route import Frame, encode
 from miners.secure.id3.task import Task, require_tables
-from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.bounds import noise_bound, signed_bits
-from miners.secure.mpc.noise import Below, own_noise
+from miners.secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of
+from miners.secure.mpc.noise import Below, noise_bound, own_noise
 from miners.secure.mpc.rounds import Opened, Rounds
-from miners.secure.mpc.shares import threshold_of
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.derivatives import Derivatives

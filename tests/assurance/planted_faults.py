@@ -457,7 +457,7 @@ FAULTS = (
     ),
     Fault(
         "a session takes a wrong share of a sum",
-        "miners/secure/mpc/shares.py",
+        "miners/secure/mpc/arithmetic.py",
         "        if self._fits(points):\n            return\n",
         "        if self._fits(points) or True:\n            return\n",
         (SUMS,),

@@ -15,9 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import miners.secure
-from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.bounds import signed_bits
-from miners.secure.mpc.shares import ALONE, run_to_end
+from miners.secure.mpc.arithmetic import ALONE, Arithmetic, run_to_end, signed_bits
 
 FOLDER = Path(miners.secure.__file__).parent
 BITS = 64

@@ -14,8 +14,7 @@ from scipy import stats
 
 from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.secure.id3.task import hold
-from miners.secure.mpc.arithmetic import Arithmetic, field_bits
-from miners.secure.mpc.shares import prime_of
+from miners.secure.mpc.arithmetic import Arithmetic, field_bits, prime_of
 from miners.secure.provider import estimate
 from miners.secure.session.party import Outcome, run_simulation
 from pinq.errors import SessionError

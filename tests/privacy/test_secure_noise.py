@@ -19,13 +19,13 @@ import pytest
 from scipy import stats
 
 from miners.budget.plan import count_variance
+from miners.federated.scorecard import HoldersCardMiner
 from miners.secure import SecureFederation
 from miners.secure.id3.public_tree import Later, LossSplit, NoisyRules, later
 from miners.secure.id3.task import Task, hold
 from miners.secure.mpc import rounds
-from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.arithmetic import ALONE, Arithmetic, run_to_end
 from miners.secure.mpc.noise import own_share
-from miners.secure.mpc.shares import ALONE, run_to_end
 from miners.secure.session.party import run_simulation
 from miners.secure.sums import Addition, JointSum, Units, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from pinq.errors import QueryError
@@ -138,7 +138,7 @@ def test_a_session_of_a_scorecard_hides_its_units(target: str, monkeypatch: pyte
     monkeypatch.setattr(Units, "of", noted)
     nobody = hold(session.task, pd.DataFrame({"age": [0], "ill": ["no"], "x": [0]}).iloc[:0])
     outcome = run_simulation(session, [nobody] * 3)[0]
-    assert outcome.scorecard is not None
+    assert isinstance(outcome.scorecard, HoldersCardMiner)
     fit = outcome.scorecard._checked(session.schema_, target)
     looks = fit.objective.looks
     steps = [opening.values for opening in outcome.opened if opening.what == "noisy sum"][looks:]

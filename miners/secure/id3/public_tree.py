@@ -18,8 +18,8 @@ import numpy as np
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
 from miners.secure.id3.task import Path, Source, Task
-from miners.secure.mpc.arithmetic import Arithmetic, Shares
-from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, signed_bits, stop_bits
+from miners.secure.mpc.arithmetic import Arithmetic, Shares, count_bits, gini_bits, signed_bits, stop_bits
+from miners.secure.mpc.noise import noise_bound
 from pinq.errors import InternalError
 
 Later = Callable[[], Awaitable[Shares]]

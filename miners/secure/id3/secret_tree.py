@@ -10,8 +10,7 @@ import numpy as np
 
 from miners.secure.id3.public_tree import ExactRules, Progress
 from miners.secure.id3.task import Records, Task, members_of_classes, one_hot
-from miners.secure.mpc.arithmetic import Arithmetic, Shares
-from miners.secure.mpc.bounds import count_bits
+from miners.secure.mpc.arithmetic import Arithmetic, Shares, count_bits
 from pinq.errors import QueryError
 
 MAX_PATHS = 2**14

@@ -1,49 +1,279 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Arithmetic`` computes with secrets, on this party's shares of them.
+"""``Sharing`` deals numbers out among parties as shares; ``Arithmetic`` also compares them.
 
-Sums and public multiples of secrets are sums and multiples of shares, so they are plain numpy here.
-Everything else is one of the steps of ``Sharing``, or ``is_negative`` and ``is_zero``.
+A number is the value at 0 of a random polynomial modulo a prime, and party i's share is the value
+at i + 1 (Shamir). Sums and public multiples of secrets are sums and multiples of shares, so they are
+plain numpy here. All that parties send each other are points of polynomials: every step is one
+``exchange``, which all parties make in the same order.
 
 Privacy:
     Parties: m >= 3, of which fewer than m/2 pool what they see and follow the protocol
     (semi-honest).
-    Claim: they learn what ``open`` and ``is_zero`` were asked for, and nothing else.
-    Why: shares and products are argued in ``shares``. Common randomness is pseudorandom
-    (SHAKE128), by keys of 128 bits, one for each set of parties that could be all the honest ones:
-    whoever pools what they see lacks at least one, and so do not know what it makes. ``is_negative``
-    opens the number plus a random mask that is 2^``SECURITY`` times as large, so its law is within
-    2^-``SECURITY`` of one that does not depend on the secret; the squares of random numbers, which
-    tell nothing of the roots' signs; and whether a product is 0, which the random sign decides.
-    ``is_zero`` opens the number times a random one (a number that is not 0 seems so with
-    probability 1/p). What is opened of degree 2t is a product of two polynomials: shares of 0 on a
-    random one of that degree are added, so that only its value at 0 is seen.
-    Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value and every
-    opening; tests/integration/test_secure_runtime.py.
+    Claim: they learn what ``sums``, ``open`` and ``is_zero`` were asked for, and nothing else.
+    Why: any ``threshold`` shares of a number are uniform and independent (up to 2^-128, as a random
+    number is a longer one modulo the prime), and ``product`` deals each point out again. An opening
+    shows a polynomial whose other coefficients are sums of uniform ones of every party; of degree 2t,
+    where it is a product of two, shares of 0 on a random one of that degree are added, so that only
+    its value at 0 is seen. Common randomness is pseudorandom (SHAKE128), by keys of 128 bits, one for
+    each set of parties that could be all the honest ones: any parties that may pool what they see lack
+    at least one. ``is_negative`` opens the number plus a random mask that is 2^``SECURITY`` times as
+    large, so its law is within 2^-``SECURITY`` of one that does not depend on the secret; the squares
+    of random numbers, which tell nothing of the roots' signs; and whether a product is 0, which the
+    random sign decides. ``is_zero`` opens the number times a random one (a number that is not 0 seems
+    so with probability 1/p).
+    Not withstood: a party that deals numbers of its choice. A wrong share of an opened sum is
+    noticed, for m parties send m points of a polynomial that threshold + 1 of them determine. From
+    threshold + 3 parties on the one who sent it is named; of threshold + 2, three parties say, each
+    party sees only that it was another one.
+    Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value and every opening;
+    tests/unit/secure/test_secure_sums.py; tests/integration/test_secure_runtime.py.
+
+Everything is computed modulo a prime p. ``Arithmetic`` takes p of ``bits`` + security + 2 bits and the
+sets' room, where every compared number is proved to lie strictly between -2^(bits-1) and 2^(bits-1).
+All lengths follow from public facts (``gini_bits`` and its like): n is the largest number of rows that
+all parties together may have, v_k the number of values of attribute k, c the number of classes.
+Held by: tests/unit/secure/test_secure_bounds.py, at the extremes.
 
 References:
-    Cramer, Damgaard & Ishai 2005 (common randomness); Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006
-    (random bits, zero test); Toft 2007, and Schoenmakers' MPyC (comparison).
+    Shamir 1979; Gennaro, Rabin & Rabin 1998 (products); Cramer, Damgaard & Ishai 2005 (common
+    randomness); Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006 (random bits, zero test); Toft 2007, and
+    Schoenmakers' MPyC (comparison).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
+import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from itertools import combinations
+from functools import cache
+from itertools import combinations, count
+from typing import TypeVar
 
 import numpy as np
 
 from miners.secure.mpc.noise import Below, own_noise
 from miners.secure.mpc.rounds import Opened, Rounds
-from miners.secure.mpc.shares import Link, Shares as Shares, Sharing, threshold_of, weights
-from pinq.errors import SessionError
+from pinq.errors import QueryError, SessionError
 from pinq.public.plugins import optional
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
 KEY = 16  # bytes of a key of common randomness
+MAX_BITS = 2048
+SPARE_BYTES = 16  # a random number is drawn so much longer than the prime
+WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # for public numbers that nobody chose to deceive
+Shares = np.ndarray
+"""One party's shares, objects that are integers; any shape."""
+T = TypeVar("T")
+
+
+class Link:
+    """One party's connection to the others; the base class is a simulation, in which one party plays all.
+
+    Attributes:
+        party: Its number.
+        parties: Their number.
+    """
+
+    party = 0
+    parties = 1
+
+    async def exchange(self, what: str, own: Mapping[int, bytes], senders: Iterable[int]) -> Mapping[int, bytes]:
+        """Sends to others, and waits for what others send in this step.
+
+        Args:
+            what: Which step it is; must be the same at all parties.
+            own: The message to each receiver.
+            senders: From whom a message comes.
+        """
+        return {}
+
+
+ALONE = Link()
+
+
+def threshold_of(parties: int) -> int:
+    """Returns how many parties may pool what they see: fewer than half."""
+    return (parties - 1) // 2
+
+
+def run_to_end(main: Coroutine[object, None, T]) -> T:
+    """Runs a coroutine in an event loop of its own, also from inside a running one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main)
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(asyncio.run, main).result()
+
+
+@cache
+def prime_of(bits: int) -> int:
+    """Returns the first prime of so many bits that is 3 modulo 4, so that roots are powers."""
+    # Miller-Rabin; where (n - 1) / 2 is odd a witness has one power to look at.
+    candidates = count(2 ** (bits - 1) + 3, 4)
+    return next(n for n in candidates if all(pow(base, n // 2, n) in (1, n - 1) for base in WITNESSES if base < n))
+
+
+@cache
+def weights(places: tuple[int, ...], at: int, prime: int) -> tuple[int, ...]:
+    """Returns by what values at some parties' places are multiplied to add up to that at another (-1: at 0)."""
+    others = [[other for other in places if other != place] for place in places]
+    return tuple(
+        math.prod(at - other for other in rest) * pow(math.prod(place - other for other in rest), -1, prime) % prime
+        for place, rest in zip(places, others, strict=True)
+    )
+
+
+class Sharing:
+    """One party's side.
+
+    Args:
+        link: To the others.
+        bits: The size of the field; a secret number lies between -2^(bits-2) and 2^(bits-2).
+
+    Attributes:
+        modulus: The prime.
+        party: This party's number.
+        threshold: How many parties may pool what they see.
+    """
+
+    def __init__(self, link: Link, bits: int) -> None:
+        self.modulus, self._width = prime_of(bits), (bits + 7) // 8
+        self._long = self._width + SPARE_BYTES  # random bytes that make a number
+        self._link, self.party, self._everybody = link, link.party, range(link.parties)
+        self.threshold = threshold_of(link.parties)
+
+    async def share(self, values: np.ndarray | None, owner: int, shape: tuple[int, ...]) -> Shares:
+        """Shares an array that party ``owner`` has; the others pass None.
+
+        Everybody knows its shape.
+        """
+        if values is not None and values.shape != shape:
+            raise ValueError(f"shape {values.shape} instead of {shape}")
+        flat = None if values is None else values.reshape(-1)
+        return (await self._dealt("rows", flat, [owner], math.prod(shape)))[owner].reshape(shape)
+
+    async def sum_of_inputs(self, values: np.ndarray) -> Shares:
+        """Shares the sum of what each party passes, arrays of one shape.
+
+        What a party adds stays its own.
+        """
+        dealt = await self._dealt("numbers", values.reshape(-1), self._everybody, values.size)
+        return (np.sum(list(dealt.values()), axis=0) % self.modulus).reshape(values.shape)
+
+    async def sums(self, values: np.ndarray) -> np.ndarray:
+        """Opens the sums of what all parties pass, arrays of one shape."""
+        return self.signed(await self.opened(await self.sum_of_inputs(values)))
+
+    def signed(self, numbers: np.ndarray) -> np.ndarray:
+        """Takes numbers above half the prime as negative ones."""
+        return np.where(numbers > self.modulus // 2, numbers - self.modulus, numbers)
+
+    async def product(self, function: Callable[..., np.ndarray], *secrets: Shares) -> Shares:
+        """Shares ``function(*secrets)``, an expression of degree two in the secrets. One round.
+
+        Degree two: sums and public multiples of products of two secrets.
+        """
+        # Shares are points on polynomials of degree t, and a product of two of them is a point on
+        # one of degree 2t, which 2t + 1 parties together determine. Each deals its point out again,
+        # on a polynomial of degree t, and what these add up to may be multiplied again. Example: t =
+        # 1, secrets 2 and 3 on 2 + x and 3 + 2x: the parties at 1, 2 and 3 multiply 3 * 5, 4 * 7 and
+        # 5 * 9, points of 6 + 7x + 2x^2, which is 6 at 0.
+        points = function(*secrets) % self.modulus
+        dealers = self._everybody[: 2 * self.threshold + 1]
+        dealt = await self._dealt("product", points.reshape(-1), dealers, points.size)
+        return self._through(dealt, -1).reshape(points.shape)
+
+    async def _dealt(
+        self, what: str, values: np.ndarray | None, dealers: Sequence[int], size: int
+    ) -> dict[int, np.ndarray]:
+        """Deals numbers out to all; returns this party's shares of each dealer's."""
+        if self.party not in dealers or values is None:
+            return await self._exchange(what, {}, dealers, size)
+        # A number 5 on 5 + 3x: the parties at 1, 2 and 3 get 8, 11 and 14.
+        drawn = self._read(os.urandom(self.threshold * size * self._long), self._long)
+        own = {number: values.astype(object) % self.modulus for number in self._everybody}
+        for power, coefficients in enumerate(drawn.reshape(self.threshold, size), 1):
+            for number in own:
+                own[number] = (own[number] + coefficients * (number + 1) ** power) % self.modulus
+        return {self.party: own.pop(self.party)} | await self._exchange(what, own, dealers, size)
+
+    async def opened(self, shares: Shares, degree: int | None = None, receiver: int | None = None) -> np.ndarray:
+        """Opens numbers from 0 to below the prime to all parties, or to one; who receives nothing gets zeros.
+
+        Args:
+            shares: Points of polynomials that are the numbers at 0.
+            degree: The degree of these; where it is not given they are those of dealt numbers, all parties
+                send theirs, and one that does not fit is noticed.
+            receiver: Who alone gets them.
+        """
+        party, parties = self.party, len(self._everybody)
+        senders = parties - 1 if degree is None else degree
+        receivers = [(party + step) % parties for step in range(1, senders + 1)]
+        own = {number: shares.reshape(-1) for number in receivers if receiver in (None, number)}
+        if receiver not in (None, party):
+            await self._exchange("opening", own, (), shares.size)
+            return np.zeros(shares.shape, dtype=object)
+        others = [(party - step) % parties for step in range(1, senders + 1)]
+        points = {party: shares.reshape(-1)} | await self._exchange("opening", own, others, shares.size)
+        if degree is None:
+            self._require_fitting(points)
+            points = dict(sorted(points.items())[: self.threshold + 1])
+        return self._through(points, -1).reshape(shares.shape)
+
+    async def _exchange(
+        self, what: str, own: Mapping[int, np.ndarray], senders: Iterable[int], size: int
+    ) -> dict[int, np.ndarray]:
+        """Sends numbers to other parties; returns so many of each sender."""
+        if not size:
+            return {number: np.zeros(0, dtype=object) for number in senders}
+        width = self._width
+        sent = {
+            number: b"".join([value.to_bytes(width, "little") for value in values.tolist()])
+            for number, values in own.items()
+        }
+        received = {}
+        others = [number for number in senders if number != self.party]
+        for number, content in (await self._link.exchange(f"{what} {size}", sent, others)).items():
+            if len(content) != size * width:
+                raise SessionError(f"party {number} sent {len(content)} bytes in place of {size * width}.")
+            received[number] = self._read(content, width)
+        return received
+
+    def _read(self, content: bytes, width: int) -> np.ndarray:
+        """Reads numbers of so many bytes, modulo the prime."""
+        read, prime = int.from_bytes, self.modulus
+        numbers = [read(content[i : i + width], "little") % prime for i in range(0, len(content), width)]
+        return np.array(numbers, dtype=object)
+
+    def _require_fitting(self, points: Mapping[int, np.ndarray]) -> None:
+        """Raises ``SessionError`` that names who sent a wrong share."""
+        if self._fits(points):
+            return
+        others = sorted(points.keys() - {self.party})
+        suspects = [
+            number
+            for number in others
+            if self._fits({other: values for other, values in points.items() if other != number})
+        ]
+        named = " or ".join(f"party {number}" for number in suspects or others)
+        raise SessionError(f"the shares of a sum do not fit each other: {named} sent a wrong one.")
+
+    def _fits(self, points: Mapping[int, np.ndarray]) -> bool:
+        """Returns whether all points lie on polynomials of the threshold's degree."""
+        first = dict(sorted(points.items())[: self.threshold + 1])
+        return all(bool((self._through(first, number) == values).all()) for number, values in points.items())
+
+    def _through(self, points: Mapping[int, np.ndarray], place: int) -> np.ndarray:
+        """Returns the value at a party's place (-1 for 0) of the polynomials through all points."""
+        factors = weights(tuple(points), place, self.modulus)
+        terms = [values * factor for values, factor in zip(points.values(), factors, strict=True)]
+        return np.sum(terms, axis=0) % self.modulus
 
 
 def field_bits(bits: int, parties: int) -> int:
@@ -59,7 +289,7 @@ class Arithmetic(Sharing):
 
     Args:
         link: To the other parties.
-        bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``bounds``.
+        bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``gini_bits``.
         rounds: Asks the questions that have noise; by default those of a simulation.
         plays: How many parties this process is: 1, or all of them in a simulation.
 
@@ -292,3 +522,61 @@ def _winners(first: Shares, second: Shares, second_won: Shares) -> Shares:
     # 3 meets 7, bit 1: 3 + 1 * (7 - 3) = 7. 7 meets 5, bit 0: 7 + 0 * (5 - 7) = 7.
     bits = second_won.reshape(second_won.shape + (1,) * (first.ndim - 2))
     return bits * (second - first) + first
+
+
+def signed_bits(largest: int) -> int:
+    """Returns the smallest b with ``largest`` < 2^(b-1).
+
+    Numbers from -largest to largest are compared exactly at this length.
+    """
+    return largest.bit_length() + 1
+
+
+def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
+    """Bounds the bits of the difference that decides between two splits.
+
+    A split into v cells of n_1 .. n_v rows has y_j = alpha n_j + 1, D = prod y_j and
+    G = D sum_j s_j / y_j, s_j = sum_i x_ij^2.
+
+    1. The y_j sum to at most alpha n + v, so by the inequality of means
+       D <= ((alpha n + v) / v)^v.
+    2. s_j <= n_j^2, so s_j / y_j <= n_j / alpha, and G <= D n / alpha.
+
+    Two splits are compared by G D' - G' D; both terms are at least 0, so it is at most
+    D D' n / alpha in size (or D, where n < alpha). Partial sums of fractions on the way (of fewer
+    cells) have the same bounds, for D only grows with more cells.
+
+    Args:
+        sizes: v_k of the attributes that are compared.
+        rows: n.
+        alpha: The weight of a row in y_j.
+    """
+    # Two attributes of two values, 10 rows, alpha 8: D <= (82 / 2)^2 = 1,681 each, so D D' n /
+    # alpha <= 3,532,202, which takes 23 bits with a sign.
+    products = sorted(((alpha * rows + size) ** size // size**size for size in sizes), reverse=True)
+    pair = math.prod(products[:2])
+    return signed_bits(max(pair, -(-pair * rows // alpha)))
+
+
+def count_bits(rows: int) -> int:
+    """Bounds the bits of a difference of two counts of rows."""
+    return signed_bits(rows)
+
+
+def stop_bits(rows: int, share: Fraction) -> int:
+    """Bounds the bits of ``numerator total - denominator size``, which is between -d n and d n.
+
+    It decides whether a node has at most this share of all rows.
+    """
+    return signed_bits(share.denominator * rows)
+
+
+def require_bits(bits: int) -> int:
+    """Returns the bits. Raises ``QueryError`` if the field would be too large to compute in."""
+    if bits > MAX_BITS:
+        raise QueryError(
+            f"numbers of {bits:,} bits would be compared; at most {MAX_BITS:,} are possible. "
+            "Declare fewer values or coarser cuts for the widest attributes, "
+            "leave them out, or use noise, whose scores stay small. Nothing left any party."
+        )
+    return bits

@@ -35,11 +35,32 @@ from itertools import chain, count, islice
 
 import numpy as np
 
-from miners.secure.mpc.bounds import noise_bound
+from pinq.errors import QueryError
 
 Below = Callable[[int], int]
+NEGLIGIBLE_BITS = 100
+MIN_EPSILON = Fraction(1, 100_000)
 BLOCK = 16  # successes that one draw decides
 BUFFER = 8192  # bytes that a stream makes at once
+
+
+def noise_bound(epsilon: Fraction) -> int:
+    """Bounds one party's share of noise: it is reached with probability at most 2^-100.
+
+    The share is X - Y, and both are dominated by a geometric variable with P[X >= b] = exp(-epsilon
+    b), so it is at most twice that.
+
+    Raises:
+        QueryError: Noise of more than 100,000 rows, which would also take long to draw.
+    """
+    if epsilon < MIN_EPSILON:
+        raise QueryError(
+            f"a single question would have an epsilon of {float(epsilon):.2g}; it must be at least "
+            f"{float(MIN_EPSILON):.5f}, the noise of about {int(1 / MIN_EPSILON):,} rows. "
+            "Ask for more epsilon, or for less depth or fewer steps. Nothing left any party."
+        )
+    # At epsilon 1 the bound is 71, and 2 exp(-71) = 2.9e-31 is below 2^-100 = 7.9e-31.
+    return math.ceil(Fraction(7 * (NEGLIGIBLE_BITS + 1), 10) / epsilon)  # ln 2 < 0.7
 
 
 def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Below, plays: int = 1) -> np.ndarray:

@@ -32,7 +32,7 @@ from importlib.metadata import version
 
 from pydantic import BaseModel, Field
 
-from miners.secure.mpc.shares import Link
+from miners.secure.mpc.arithmetic import Link
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.secure_computation import Identity

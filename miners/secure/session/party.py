@@ -19,9 +19,8 @@ from miners.fitted.tree import Tree
 from miners.secure.id3.public_tree import ExactRules, Progress, Rule, grow_public
 from miners.secure.id3.secret_tree import classify_all, classify_by_path, classify_by_tree, grow_paths, grow_secret
 from miners.secure.id3.task import LocalTables, Records, Task
-from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.arithmetic import ALONE, Arithmetic, Link, Sharing, run_to_end
 from miners.secure.mpc.rounds import TICK, Company, Opened, Rounds
-from miners.secure.mpc.shares import ALONE, Link, Sharing, run_to_end
 from miners.secure.session.network import Network
 from miners.secure.session.session import Session
 from miners.secure.sums import Miner, fit_jointly

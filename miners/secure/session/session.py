@@ -19,8 +19,7 @@ from miners.scorecards.shares import MAX_STEPS
 from miners.secure.id3.public_tree import ExactRules, LossSplit, NoisyRules, Rule
 from miners.secure.id3.secret_tree import require_paths
 from miners.secure.id3.task import Task, require_records
-from miners.secure.mpc.bounds import require_bits
-from miners.secure.mpc.shares import threshold_of
+from miners.secure.mpc.arithmetic import require_bits, threshold_of
 from miners.secure.sums import Miner, sum_bits
 from pinq.errors import QueryError, SessionError
 from pinq.public.columns import Declared, FiniteDecimal

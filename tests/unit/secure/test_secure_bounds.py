@@ -11,9 +11,17 @@ import pytest
 
 from miners.secure.id3.public_tree import ExactRules
 from miners.secure.id3.task import Task
-from miners.secure.mpc.arithmetic import Arithmetic
-from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
-from miners.secure.mpc.shares import ALONE, run_to_end
+from miners.secure.mpc.arithmetic import (
+    ALONE,
+    Arithmetic,
+    count_bits,
+    gini_bits,
+    require_bits,
+    run_to_end,
+    signed_bits,
+    stop_bits,
+)
+from miners.secure.mpc.noise import noise_bound
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 

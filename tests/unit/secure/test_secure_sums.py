@@ -8,7 +8,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from miners.secure.mpc.shares import Sharing, prime_of
+from miners.secure.mpc.arithmetic import Sharing, prime_of
 from pinq.errors import SessionError
 from tests.parties import Wires
 

@@ -15,9 +15,8 @@ from benchmarks.harness.datasets import load, why_missing
 from miners.secure.id3.public_tree import ExactRules, LossSplit, NoisyRules
 from miners.secure.id3.secret_tree import MAX_PATHS
 from miners.secure.id3.task import Task, hold
-from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.arithmetic import ALONE, Arithmetic, Sharing, run_to_end
 from miners.secure.mpc.rounds import Opened
-from miners.secure.mpc.shares import ALONE, Sharing, run_to_end
 from miners.secure.session.party import Outcome, grow, take_part
 from pinq.public.schema import Categorical, Schema
 from pinq.secure_computation import Holding
