@@ -274,8 +274,9 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         naive = self._is_naive(objective, epsilon, attributes, steps)
         weight = (objective.table_weight(epsilon, attributes) or TABLES) if naive else objective.order_weight
         tables = attributes if asked else 0
+        base, looks = objective.base(cells), objective.looks
         return Shares.of(
-            epsilon, tables=tables, steps=steps, choice=0.0, weight=weight, starts=naive, looks=objective.looks
+            epsilon, tables=tables, steps=steps, choice=0.0, base=base, weight=weight, starts=naive, looks=looks
         )
 
     def _holder_notes(self, holders: int) -> Iterator[str]:

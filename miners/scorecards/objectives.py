@@ -26,10 +26,9 @@ from miners.growth.candidates import Grid
 from miners.growth.target_range import TargetRange
 from miners.scorecards.card import Card, Estimate, from_share, log_shares, newton, reliable_share
 from miners.scorecards.shares import (
-    BASE,
     TABLES,
     Shares,
-    base_of_two,
+    base_share,
     choice_share,
     repeated,
     rows_epsilon,
@@ -194,7 +193,7 @@ class Objective(ABC):
 
     def base(self, cells: Sequence[int]) -> float:
         """Returns what a question pays where scores start, for each unit of a step."""
-        return BASE
+        return base_share(len(cells), float(np.mean(cells)))
 
     def choice(self, cells: Sequence[int]) -> float:
         """Returns the share of a step that chooses its attribute; 0 where there is one only."""
@@ -502,10 +501,6 @@ class TwoClasses(_Classes):
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
         """Returns the weight for few attributes; 0 where steps are better alone."""
         return tables_for_two(rows_epsilon(self.schema, epsilon), attributes)
-
-    def base(self, cells: Sequence[int]) -> float:
-        """Returns what the classes' rows are worth beside the sums of cells."""
-        return base_of_two(len(cells), float(np.mean(cells)))
 
     def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
         """Returns a coarse grid where points start from tables by default."""

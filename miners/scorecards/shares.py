@@ -23,7 +23,6 @@ from pinq.public.schema import Schema
 MAX_STEPS = 200
 MOST_STEPS = 24  # of a default; more gain nothing on Adult, epsilon .1 to 64
 STEP = 1000  # what an average step weighs
-BASE = 0.1  # of a step: each question where the scores of numbers and of many classes start
 # Later steps have less to find, so they get more: their sums by this factor, their choices by that.
 SUMS_GROW, CHOICES_GROW = 1.1, 1.2
 LEFT = 5.0  # a step finds one part in so many of the rows, over its number; six tables, docs/defaults.md
@@ -77,7 +76,7 @@ class Shares:
         tables: int,
         steps: int,
         choice: float,
-        base: float = BASE,
+        base: float,
         weight: float = TABLES,
         starts: bool = True,
         looks: int = 1,
@@ -159,10 +158,10 @@ def choice_share(attributes: int, cells: float) -> float:
     return choice / (choice + cells**0.5)
 
 
-def base_of_two(attributes: int, cells: float) -> float:
-    """Returns what two classes pay to know where scores start, for each unit of a step; see ``choice_share``.
+def base_share(attributes: int, cells: float) -> float:
+    """Returns what a question pays where scores start, for each unit of a step; see ``choice_share``.
 
-    Two classes are two cells of one more table, which is asked once.
+    Two classes, or a mean and a deviation, are two cells of one more table, which is asked once.
     """
     # 22 attributes of two cells: 1.41 / (1.76 + 1.41), nearly half a step; 14 of about 11: a quarter.
     return 2**0.5 / (math.log(attributes) ** 0.5 + cells**0.5)

@@ -15,7 +15,7 @@ from miners.scorecards.shares import (
     MOST_STEPS,
     TABLES_FOR_TWO,
     Shares,
-    base_of_two,
+    base_share,
     choice_share,
     steps_after_tables,
     steps_that_pay,
@@ -36,7 +36,7 @@ from pinq.public.specs import Cuts, Values, bind
 )
 def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, choice: float) -> None:
     """To the nano-epsilon, with nothing for free."""
-    shares = Shares.of(Epsilon(nano), tables=tables, steps=steps, choice=choice)
+    shares = Shares.of(Epsilon(nano), tables=tables, steps=steps, choice=choice, base=0.2)
     assert shares.total == Epsilon(nano)
     assert len(shares.tables) == tables
     assert len(shares.steps) == steps
@@ -47,7 +47,7 @@ def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, choice: 
 
 def test_later_steps_get_more() -> None:
     """For they have less to find; the most of each step goes into its sums."""
-    steps = Shares.of(Epsilon(10**9), tables=0, steps=8, choice=0.25).steps
+    steps = Shares.of(Epsilon(10**9), tables=0, steps=8, choice=0.25, base=0.2).steps
     assert all(early.sums < late.sums for early, late in itertools.pairwise(steps))
     assert all(step.choice is not None and step.choice < step.sums for step in steps)
 
@@ -55,7 +55,7 @@ def test_later_steps_get_more() -> None:
 def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
     """Before anything is asked."""
     with pytest.raises(QueryError, match="too small to be divided"):
-        Shares.of(Epsilon(50), tables=0, steps=9, choice=0.25)
+        Shares.of(Epsilon(50), tables=0, steps=9, choice=0.25, base=0.2)
 
 
 def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
@@ -86,8 +86,8 @@ def test_a_choice_gets_what_it_takes_to_find_the_best_of_many() -> None:
 
 def test_one_step_leaves_enough_to_know_the_likelier_class() -> None:
     """22 attributes of two values and one step: three tenths; of 24 steps of 14 attributes a hundredth."""
-    shares = [Shares.of(Epsilon(10**9), tables=0, steps=1, choice=0.5, base=base_of_two(22, 2)).bases[0]]
-    shares += [Shares.of(Epsilon(10**9), tables=0, steps=24, choice=0.3, base=base_of_two(14, 11)).bases[0]]
+    shares = [Shares.of(Epsilon(10**9), tables=0, steps=1, choice=0.5, base=base_share(22, 2)).bases[0]]
+    shares += [Shares.of(Epsilon(10**9), tables=0, steps=24, choice=0.3, base=base_share(14, 11)).bases[0]]
     assert [float(share) for share in shares] == pytest.approx([0.31, 0.011], abs=2e-3)
 
 
