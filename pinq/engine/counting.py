@@ -217,7 +217,6 @@ class DenseTally(Tally):
     Args:
         nodes: The number of parts.
         axes: Those of the joint table.
-        shared: How many of them, from the first on, other joint tables begin with too.
         tables: The axes of each table, all of them among ``axes``.
         measure: The numbers that are added up; None to count rows.
         common: How many axes, from the first on, split all parts: their parts become parts.
@@ -227,12 +226,11 @@ class DenseTally(Tally):
         self,
         nodes: int,
         axes: Sequence[Axis],
-        shared: int,
         tables: Sequence[tuple[Axis, ...]],
         measure: RowMeasure | None,
         common: int = 0,
     ) -> None:
-        self._axes, self._shared, self._tables, self._measure = tuple(axes), shared, tuple(tables), measure
+        self._axes, self._tables, self._measure = tuple(axes), tuple(tables), measure
         self._common = common
         self._shape = (nodes, *(axis.slots for axis in axes))
         cells = math.prod(self._shape)
@@ -240,9 +238,7 @@ class DenseTally(Tally):
         self._condensed: list[np.ndarray] | None = None
 
     def add(self, rows: Rows) -> None:
-        # The cell over the shared axes was computed for another tally of the same rows; here it
-        # goes on from there.
-        cell = None if math.prod(self._shape) == 1 else rows.cell(self._axes, self._shared)
+        cell = None if math.prod(self._shape) == 1 else rows.cell(self._axes)
         self._cells.add(cell, len(rows.node), rows.words())
 
     def merge(self, other: DenseTally) -> None:
@@ -467,7 +463,6 @@ class CountRequest:
         common: Or the axes that all of them are split by: these are axes of every table.
         tables: What to cross the parts with.
         joint: The axes of each joint table of dense ones, and the numbers of those.
-        shared: How many axes all joint tables begin with.
         measure: What to add up; None to count rows.
         places: The table of each axis along which a code is not its own place: finished, so that
             reading a row cannot fail.
@@ -480,7 +475,6 @@ class CountRequest:
     common: tuple[Axis, ...]
     tables: tuple[TableRequest, ...]
     joint: tuple[tuple[tuple[Axis, ...], list[int]], ...]
-    shared: int
     measure: RowMeasure | None
     places: Mapping[Axis, CodeTable]
 
@@ -577,13 +571,10 @@ def count_request(
     split = None if common is not None or not any(partitions) else split_level(partitions)
     axes = () if common is None else common.axes
     dense = {number: (*axes, *table.axes) for number, table in enumerate(tables) if table.form == "dense"}
-    # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it, and
-    # a row's cell up to there is computed once.
-    shared = tuple(axis for axis in next(iter(dense.values()), ()) if all(axis in own for own in dense.values()))
     bound = None if measure is None else measure.bound_to(schema)
     row_bytes = 4 if bound is None else 8 * bound.packing.words
     room = min(PACKED_BYTES // row_bytes, schema.max_rows // 8)
-    joint = _packed(dense, shared, len(answer) if split is None else split.nodes, room)
+    joint = _packed(dense, len(answer) if split is None else split.nodes, room)
     # What is added up of a row is looked up in the cells in which it is added.
     summed = None if bound is None else bound.over([own for own, _ in joint])
     read = [*axes, *(axis for table in tables for axis in table.axes)]
@@ -598,7 +589,6 @@ def count_request(
         axes,
         tuple(tables),
         tuple(joint),
-        len(shared),
         summed,
         code_tables(read),
     )
@@ -684,40 +674,40 @@ class Counts:
                 self._take(SparseTally(request.parts, (*common, *table.axes), measure), [number])
         for axes, numbers in request.joint:
             tables = [(*common, *request.tables[number].axes) for number in numbers]
-            self._take(DenseTally(request.parts, axes, request.shared, tables, measure, len(common)), numbers)
+            self._take(DenseTally(request.parts, axes, tables, measure, len(common)), numbers)
 
     def _take(self, tally: Tally, numbers: list[int]) -> None:
         self.tallies.append(tally)
         self._numbers.append(numbers)
 
 
-def _packed(
-    tables: Mapping[int, tuple[Axis, ...]], shared: tuple[Axis, ...], parts: int, room: int
-) -> list[tuple[tuple[Axis, ...], list[int]]]:
+def _packed(tables: Mapping[int, tuple[Axis, ...]], parts: int, room: int) -> list[tuple[tuple[Axis, ...], list[int]]]:
     """Gathers tables into joint ones: first-fit, the largest first.
 
     Of 8 parts x 2 classes and columns of 12, 10, 9, 7, 6, 5, 4, 3 and 2 values, 12 x 10 x 9 x 3 and
     7 x 6 x 5 x 4 x 2 are joined, within 2^16 cells each: two tables to count instead of nine.
     """
-    # `slots`: an axis of four values has a fifth place for rows in none of them.
-    base = parts * math.prod(axis.slots for axis in shared)
-    own = {number: [axis for axis in axes if axis not in shared] for number, axes in tables.items()}
     groups: list[tuple[list[Axis], list[int]]] = []
     sizes: list[int] = []
-    for number in sorted(own, key=lambda number: -math.prod(axis.slots for axis in own[number])):
-        # A table whose own axes a group has already costs that group nothing.
+    for number in sorted(tables, key=lambda number: -_slots(tables[number])):
+        # A table whose axes a group has already costs that group nothing.
         for group, (axes, numbers) in enumerate(groups):
-            new = [axis for axis in own[number] if axis not in axes]
-            cells = sizes[group] * math.prod(axis.slots for axis in new)
+            new = [axis for axis in tables[number] if axis not in axes]
+            cells = sizes[group] * _slots(new)
             if not new or cells <= room:
                 axes += new
                 numbers.append(number)
                 sizes[group] = cells
                 break
         else:
-            groups.append((list(own[number]), [number]))
-            sizes.append(base * math.prod(axis.slots for axis in own[number]))
-    return [((*shared, *axes), numbers) for axes, numbers in groups]
+            groups.append((list(tables[number]), [number]))
+            sizes.append(parts * _slots(tables[number]))
+    return [(tuple(axes), numbers) for axes, numbers in groups]
+
+
+def _slots(axes: Iterable[Axis]) -> int:
+    """The cells of a joint table; an axis of four values has a fifth place for rows in none of them."""
+    return math.prod(axis.slots for axis in axes)
 
 
 def count(block: RowBlock, request: CountRequest) -> Counts:

@@ -150,29 +150,22 @@ class Rows:
         """Each row's cell in the joint table of axes, whatever its node, shape (rows,)."""
         if len(axes) == 1:
             return self.places(axes[0])
-        if self.nodes == 1:
-            return self._joint_of(axes)
-        return joint_cells(np.zeros_like(self.node), self, axes, math.prod(axis.slots for axis in axes))
+        if self.nodes > 1:
+            return joint_cells(np.zeros_like(self.node), self, axes, math.prod(axis.slots for axis in axes))
+        if axes not in self._joint:
+            self._joint[axes] = self.cell(axes)
+        return self._joint[axes]
 
-    def cell(self, axes: tuple[Axis, ...], shared: int) -> np.ndarray:
+    def cell(self, axes: tuple[Axis, ...]) -> np.ndarray:
         """The cell of each row in the joint table of nodes and some axes, shape (rows,).
 
-        That over the first axes, ``shared`` with other tables, is computed once.
+        Where the block has it as a column, or it was looked up for a measure, it is known.
         """
-        if axes in self._joint or (self.nodes == 1 and axes in self.block.columns):
-            return self._joint_of(axes)
-        cells = self.nodes * math.prod(axis.slots for axis in axes)
-        return joint_cells(self._joint_of(axes[:shared]), self, axes[shared:], cells)
-
-    def _joint_of(self, axes: tuple[Axis, ...]) -> np.ndarray:
-        """The cells of nodes and axes, computed once, or taken from a column of the block."""
-        if axes not in self._joint:
-            if self.nodes == 1 and axes in self.block.columns:
-                self._joint[axes] = self.codes(axes).astype(np.intp)
-                return self._joint[axes]
-            cells = self.nodes * math.prod(axis.slots for axis in axes)
-            self._joint[axes] = joint_cells(self.node, self, axes, cells)
-        return self._joint[axes]
+        if axes in self._joint:
+            return self._joint[axes]
+        if self.nodes == 1 and axes in self.block.columns:
+            return self.codes(axes).astype(np.intp)
+        return joint_cells(self.node, self, axes, self.nodes * math.prod(axis.slots for axis in axes))
 
     def words(self) -> np.ndarray | None:
         """The packed numbers that each row adds, shape (words, rows); None to count rows."""
