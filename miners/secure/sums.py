@@ -344,9 +344,6 @@ class _SummedParts:
     def union(*collections: _SummedParts) -> _SummedParts:
         return _SummedParts(collections[0]._schema, PartSet.union([parts.part_set for parts in collections]))
 
-    def __repr__(self) -> str:
-        return f"{len(self)} parts of {ALL}"
-
 
 class SecureFederation(CountSource):
     """The parties of a secure computation, which add up their counts as one owner, ``"all parties"``.

@@ -151,14 +151,31 @@ class _Run(Company):
         self.tick, self._paid = TICK, 0
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
-        """Goes through all stages; where one breaks off the others are told why."""
-        joining, kept = self._joining, self._booking.kept()
-        self._network = network = Network(self._session, joining.party, joining.identity, kept)
+        """Goes through all stages; if one breaks off the others are told why."""
+        joining, session = self._joining, self._session
+        self._network = network = Network(session, joining.party, joining.identity, self._booking.kept())
         reason: str | None = "it was interrupted"
         try:
-            result = await self._stages()
+            run, kept = await network.join(joining.wait, joining.listen, joining.progress)
+            self._booking.begin(run)
+            joining.progress(f"all {len(session.parties)} parties agree on session {session.digest[:16]}")
+            if kept:
+                joining.progress(f"{len(kept)} rounds were opened before, and are not paid again")
+            await network.ready()
+            began, busy = time.perf_counter(), time.process_time()
+            outcome = await take_part(
+                session,
+                network,
+                self._holding,
+                self._lookups,
+                rounds=Rounds(self, kept, self._booking.noise_key(len(kept))),
+                progress=joining.progress,
+            )
+            traffic = Traffic(network.sent, time.perf_counter() - began, time.process_time() - busy)
+            self._booking.finish()
+            await network.finish(joining.progress)
             reason = None
-            return result
+            return outcome, traffic
         except PinqError as error:
             reason = str(error) if isinstance(error, SessionError) else REASONS.get(error.code, "it refused")
             raise
@@ -180,28 +197,6 @@ class _Run(Company):
 
     def keep(self, number: int, opened: str) -> None:
         self._booking.keep(number, opened)
-
-    async def _stages(self) -> tuple[Outcome, Traffic]:
-        network, joining, session = self._network, self._joining, self._session
-        run, kept = await network.join(joining.wait, joining.listen, joining.progress)
-        self._booking.begin(run)
-        joining.progress(f"all {len(session.parties)} parties agree on session {session.digest[:16]}")
-        if kept:
-            joining.progress(f"{len(kept)} rounds were opened before, and are not paid again")
-        await network.ready()
-        began, busy = time.perf_counter(), time.process_time()
-        outcome = await take_part(
-            session,
-            network,
-            self._holding,
-            self._lookups,
-            rounds=Rounds(self, kept, self._booking.noise_key(len(kept))),
-            progress=joining.progress,
-        )
-        traffic = Traffic(network.sent, time.perf_counter() - began, time.process_time() - busy)
-        self._booking.finish()
-        await network.finish(joining.progress)
-        return outcome, traffic
 
 
 def run_simulation(
