@@ -14,7 +14,7 @@ from pinq.engine.counting import count, count_request
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import EncodingReport, encode
 from pinq.engine.opening import open_engine
-from pinq.engine.profile import ColumnProfile, count_rows, date_range, largest_group, profile
+from pinq.engine.profile import ColumnProfile, count_rows, date_range, group_sizes, profile
 from pinq.engine.sources import RawTable, read_columns, require_readable
 from pinq.engine.spark import SparkEngine
 from pinq.engine.tables import Engine, Listed, Measure, Moments, Sparse, TableRequest
@@ -40,7 +40,7 @@ __all__ = [
     "count_rows",
     "date_range",
     "encode",
-    "largest_group",
+    "group_sizes",
     "open_engine",
     "profile",
     "read_columns",

@@ -90,20 +90,18 @@ def date_range(
     return int(count), first, last, bool(timed)
 
 
-def largest_group(connection: duckdb.DuckDBPyConnection, table: str, name: str) -> tuple[int, int]:
-    """The number of values of a column, and of the rows with the most frequent one; exact."""
+def group_sizes(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, most: int = 1
+) -> tuple[int, list[tuple[int, int]]]:
+    """How many values a column has; and pairs of a number of rows and of how many values stand in so many; exact.
+
+    The largest come first; a column without values has the pair (0, 0).
+    """
     q = quoted(name)
     grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"
-    values, largest = connection.execute(f"SELECT count(*), coalesce(max(size), 0) FROM ({grouped})").fetchall()[0]
-    return int(values), int(largest)
-
-
-def group_sizes(connection: duckdb.DuckDBPyConnection, table: str, name: str, most: int) -> list[tuple[int, int]]:
-    """Pairs of a number of rows and of how many values stand in so many, the largest first; exact."""
-    q = quoted(name)
-    grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"
-    query = f"SELECT size, count(*) FROM ({grouped}) GROUP BY size ORDER BY size DESC LIMIT {most}"
-    return [(int(size), int(values)) for size, values in connection.execute(query).fetchall()]
+    counted = f"SELECT sum(count(*)) OVER (), size, count(*) FROM ({grouped}) GROUP BY size"
+    sizes = connection.execute(f"{counted} ORDER BY size DESC LIMIT {most}").fetchall() or [(0, 0, 0)]
+    return int(sizes[0][0]), [(int(size), int(values)) for _, size, values in sizes]
 
 
 def count_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:

@@ -16,10 +16,9 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from pinq.engine import EncodingReport, RawTable, largest_group, open_engine, read_columns
+from pinq.engine import EncodingReport, RawTable, group_sizes, open_engine, read_columns
 from pinq.engine.encoding import Encoder
 from pinq.engine.numbers import date_forms, define_readings, likely_spelling
-from pinq.engine.profile import group_sizes
 from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
@@ -294,8 +293,8 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) 
     """
     with closing(read_columns(load_policy(policy))) as raw:
         _require(raw, [column])
-        values, largest = largest_group(raw.connection, raw.name, column)
-        return Groups(values, largest, tuple(group_sizes(raw.connection, raw.name, column, most)))
+        values, sizes = group_sizes(raw.connection, raw.name, column, most)
+        return Groups(values, sizes[0][0], tuple(size for size in sizes if values))
 
 
 def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import duckdb
 from pydantic import ValidationError
 
-from pinq.engine import ColumnProfile, Lines, count_rows, date_range, largest_group, profile, read_columns
+from pinq.engine import ColumnProfile, Lines, count_rows, date_range, group_sizes, profile, read_columns
 from pinq.engine.numbers import date_forms
 from pinq.engine.sources import quoted, source_dialect
 from pinq.errors import InternalError, PolicyError, printable
@@ -400,7 +400,7 @@ def _look(
     seen = profile(connection, table, name, real=real, moment=moment, most=MAX_CATEGORIES)
     dates = _propose_dates(connection, table, name, kind, seen, proposed.rows, typed=typed)
     if not moment and dates is None and may_be_unit(name, seen):
-        values, largest = largest_group(connection, table, name)
+        values, [(largest, _)] = group_sizes(connection, table, name)
         proposed.units += [Unit(name, values, seen.filled, largest)] if largest > 1 else []
     # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
     # number.

@@ -546,16 +546,11 @@ class Request(_Frozen):
 
         Raises ``QueryError`` if it is no request.
         """
+        require_bounded(text)
         try:
-            return cls.from_json(text)
+            request = _request.validate_json(text)
         except ValidationError as error:
             raise _malformed(error) from None
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Request:
-        """Reads a request; pydantic's ``ValidationError`` or ``QueryError`` where it is not one."""
-        require_bounded(text)
-        request = _request.validate_json(text)
         _ = request.question
         return request
 

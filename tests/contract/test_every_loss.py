@@ -119,7 +119,7 @@ def test_the_same_question_is_known_again(loss: Any, handle: Any) -> None:
 def test_a_loss_crosses_the_wire(loss: Any) -> None:
     """The same question and the same text again; two losses are two questions."""
     request = Request(id="1", verb="noisy_sum", epsilon="0.1", column=loss, by=BY)
-    again = Request.from_json(request.to_json())
+    again = Request.received(request.to_json())
     assert again == request
     assert again.column == loss
     assert again.to_json() == request.to_json()

@@ -161,7 +161,7 @@ def test_a_score_crosses_the_wire(kind: Any) -> None:
     texts, named = [], vars(kind)["kind"]
     for score in scores_of(kind, schema_of()):
         text = request_with(score).to_json()
-        again = Request.from_json(text)
+        again = Request.received(text)
         assert again.score == score
         assert type(again.score) is kind
         assert again.to_json() == text

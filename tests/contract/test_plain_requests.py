@@ -223,7 +223,7 @@ def test_what_reaches_the_curator_is_plain_or_nothing_is_spent(
         for request in reached:
             plain = PLAIN | {tuple, Request, type(request.parts)}
             assert {type(leaf) for leaf in _leaves(request)} <= plain, (name, value)
-            assert Request.from_json(request.to_json()) == request
+            assert Request.received(request.to_json()) == request
 
 
 @pytest.mark.parametrize("seed", [2**64 + 1, -(2**64) - 1, True, 1.5, 10**4000])

@@ -193,7 +193,7 @@ def test_schemas_and_what_is_asked_of_them_survive_the_wire(schema: Schema, data
     assert repr(list(there.columns.columns.items())) == repr(list(schema.columns.items()))
     assert {before} == {schema.digest, there.digest, there.columns.digest}
     asked = Request(id="i", verb="noisy_count", epsilon="1", parts=WireParts.of(PartSet([Block(Part(), partition)])))
-    (block,) = Request.from_json(asked.to_json()).parts.bind(there.columns).blocks
+    (block,) = Request.received(asked.to_json()).parts.bind(there.columns).blocks
     assert block.partition is not None
     assert block.partition.key == partition.key
     assert repr([axis.labels for axis in block.partition.axes]) == repr([axis.labels for axis in partition.axes])
@@ -313,7 +313,7 @@ PARTS = st.builds(
 @CROSSINGS
 def test_requests_survive_the_wire(request: Request) -> None:
     """A request reads back equal, types of its values included, and its text is canonical."""
-    again = Request.from_json(request.to_json())
+    again = Request.received(request.to_json())
     assert again == request
     assert repr(again) == repr(request)
     assert again.to_json() == request.to_json()

@@ -458,17 +458,17 @@ def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch
     handle = in_memory(SURE)
     level = handle.partition(Shards(30_000, key=5)).partition(Values("sex"))
     text = Request(id="r", verb="noisy_count", epsilon="0.1", parts=WireParts.of(level._parts)).to_json()
-    assert len(Request.from_json(text).parts.bind(handle.schema)) == 60_000
+    assert len(Request.received(text).parts.bind(handle.schema)) == 60_000
     for field, item, most in (
         ("nodes", (0, 0, 0), MAX_NODES),
         ("asked", (0, -1), MAX_NODES),
         ("specs", {"kind": "values", "column": "sex"}, MAX_SPECS),
     ):
-        Request.from_json(
+        Request.received(
             json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [item] * most}})
         )
         with pytest.raises(ValidationError, match="should have at most"):
-            Request.from_json(
+            Request.received(
                 json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [item] * (most + 1)}})
             )
     monkeypatch.setattr("pinq.public.queries.MAX_NODES", 29_999)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic import ValidationError
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, Points, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
@@ -30,7 +29,7 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "contract" / "golden" / "questi
 @pytest.mark.parametrize("old", GOLDEN, ids=lambda old: json.loads(old["request"])["id"])
 def test_an_old_charge_is_known_again(old: dict[str, Any], schema: Schema) -> None:
     """A request's text, identity, words and place in the tree of partitions are those that old ledgers hold, and old answers read back."""
-    request = Request.from_json(old["request"])
+    request = Request.received(old["request"])
     assert request.to_json() == old["request"]
     assert request.identity(schema.digest) == old["question"]
     query = prepare(request.question, request.parts.bind(schema), schema)
@@ -46,13 +45,13 @@ def test_an_old_answer_is_given_again(in_memory: Callable[..., Any]) -> None:
     handle = in_memory(10**6)
     ledger = ledger_of(handle)
     for old in GOLDEN:
-        request = Request.from_json(old["request"])
+        request = Request.received(old["request"])
         question = LoggedQuestion(verb=request.verb, about=old["about"], question=old["question"])
         ledger.charge("ana", request.id, Demand.load(old["demand"]), Epsilon.of(request.epsilon), question)
         ledger.answer("ana", request.id, old["answer"])
     spent = handle.budget.spent
     for old in GOLDEN:
-        request = Request.from_json(old["request"])
+        request = Request.received(old["request"])
         assert handle._session.ask(request).to_json() == old["answer"]
         assert (
             handle._session.ask(request.model_copy(update={"id": "another", "reuse": True})).to_json() == old["answer"]
@@ -118,7 +117,7 @@ def test_a_field_that_the_verb_does_not_read_is_refused(form: str, name: str, in
             with pytest.raises(QueryError, match=rf"takes no `{name}`\. Nothing was spent\.$"):
                 ask(request)
         with pytest.raises(QueryError, match=rf"takes no `{name}`\.$"):  # a text by itself costs nothing
-            Request.from_json(request.to_json())
+            Request.received(request.to_json())
     assert handle.budget.spent == 0
     assert handle._session.preview(Request(**right)).cost > 0
 
@@ -127,7 +126,7 @@ def test_a_field_that_the_verb_does_not_read_is_refused(form: str, name: str, in
 def test_a_field_that_the_verb_needs_is_asked_for(verb: str) -> None:
     """It is named."""
     with pytest.raises(QueryError, match=r"it needs a `(column|score)`\.$"):
-        Request.from_json(json.dumps({"id": "r", "verb": verb, "epsilon": "0.1"}))
+        Request.received(json.dumps({"id": "r", "verb": verb, "epsilon": "0.1"}))
 
 
 VALUES = {"kind": "values", "column": "sex"}
@@ -173,8 +172,8 @@ LOOSE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", LOOSE)
 def test_a_value_of_another_type_is_refused(case: str) -> None:
     """Nothing is taken for something else."""
-    with pytest.raises((ValidationError, QueryError)):
-        Request.from_json(json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1"} | LOOSE[case]))
+    with pytest.raises(QueryError):
+        Request.received(json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1"} | LOOSE[case]))
 
 
 @pytest.mark.parametrize(
@@ -207,15 +206,15 @@ def test_a_loss_is_written_in_decimal_digits(text: str) -> None:
 def test_a_key_is_said_once(text: str) -> None:
     """Which of two counts would be the reader's choice."""
     with pytest.raises(QueryError, match=r"says '\w+' twice\.$"):
-        Request.from_json(text)
+        Request.received(text)
     with pytest.raises(QueryError, match="twice"):
-        Request.from_json(text.encode())
+        Request.received(text.encode())
 
 
 def test_whatever_can_be_asked_survives_the_wire() -> None:
     """Every spec, family and score, alone and together: the same request, the same question, types of its values included."""
     for request in requests():
-        again = Request.from_json(request.to_json())
+        again = Request.received(request.to_json())
         assert again == request
         assert again.question == request.question
 

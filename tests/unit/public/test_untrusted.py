@@ -34,7 +34,7 @@ WRONG: dict[str, Any] = {
 def test_the_first_wrong_item_ends_the_reading(fields: dict[str, Any]) -> None:
     """A list of a thousand wrong items makes a handful of notes, not thousands."""
     with pytest.raises(ValidationError) as refused:
-        Request.from_json(json.dumps(COUNT | fields))
+        _request.validate_json(json.dumps(COUNT | fields))
     assert refused.value.error_count() < 20
 
 
@@ -72,7 +72,7 @@ def test_more_than_any_request_has_is_refused_before_it_is_read(text: str, what:
     """As text and as bytes."""
     for sent in (text, text.encode()):
         with pytest.raises(QueryError, match=what):
-            Request.from_json(sent)
+            Request.received(sent)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 5000, '"\ud800"', "9" * 5000, "NaN"])
