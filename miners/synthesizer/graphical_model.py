@@ -59,13 +59,16 @@ def _cliques(sizes: Sequence[int], groups: Iterable[Columns]) -> list[Columns]:
     for group in groups:
         for column in group:
             neighbours[column] |= set(group) - {column}
+    efforts = {column: _effort(column, neighbours, sizes) for column in neighbours}
     cliques: list[set[int]] = []
     while neighbours:
-        column = min(neighbours, key=lambda each: _effort(each, neighbours, sizes))
+        column = min(neighbours, key=efforts.__getitem__)
         around = neighbours.pop(column)
         for other in around:
             neighbours[other] |= around - {other}
             neighbours[other].discard(column)
+        for other in around.union(*(neighbours[near] for near in around)):  # the others' efforts are as before
+            efforts[other] = _effort(other, neighbours, sizes)
         if not any({column, *around} <= clique for clique in cliques):
             cliques.append({column, *around})
     return [tuple(sorted(clique)) for clique in cliques]

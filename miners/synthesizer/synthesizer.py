@@ -371,6 +371,7 @@ ROUNDS = 0.054
 # tell more of a column than its own does. Chosen on Adult, Mushroom and cmc at .1 and 1.
 FEW_ROUNDS = 4 / 3
 MAX_CELLS = 20_000  # of a pair that may be bought
+OFFERED = 50_000  # cells of all pairs among which a round chooses: less than a megabyte of a request
 TREE_CELLS = 300_000  # of the junction tree: what a fit may take in memory and time
 EXPECTED = 16  # parts of a row, in which a model's expectations are sent
 WIDTHS = 12  # cells of a numeric column about which nobody said anything
@@ -560,7 +561,8 @@ class Synthesizer(Kept):
         columns: The columns of the model. None for all.
         cuts: Cut points for numeric columns, ``{"age": [30, 45]}``, or a number of intervals. Without:
             the cuts that the policy declares, else intervals of equal width and round numbers.
-        random_state: Seed of the public randomness, which draws the pairs for the error.
+        random_state: Seed of the public randomness, which draws the pairs for the error, and of very many pairs those
+            among which a round chooses.
 
     Attributes:
         model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``.
@@ -761,13 +763,22 @@ class _Fitting:
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
         held = {pair for pair in self.purchase.pairs if model.tree.home(pair) is not None}
-        fitting = [
-            pair
-            for pair in self.purchase.pairs
-            if pair not in dear and (pair in held or tree_cells(model.sizes, [*known, pair]) <= room)
-        ]
         bare = self.purchase.uncovered(known)
-        return [pair for pair in fitting if bare & {*pair}] or fitting or sorted(held)
+        for pairs in ([pair for pair in self.purchase.pairs if bare & {*pair}], self.purchase.pairs):
+            fitting = [
+                pair
+                for pair in self._drawn(pairs)
+                if pair not in dear and (pair in held or tree_cells(model.sizes, [*known, pair]) <= room)
+            ]
+            if fitting:
+                return fitting
+        return self._drawn(sorted(held))
+
+    def _drawn(self, pairs: Sequence[Columns]) -> list[Columns]:
+        """Some pairs by public coins, where the tables of all are too much for a request."""
+        order = self.random.permutation(len(pairs))
+        cells = np.cumsum([self.purchase.cells(pairs[number]) for number in order])
+        return [pairs[number] for number in sorted(order[: np.count_nonzero(cells <= OFFERED)])]
 
     def _chosen(self, model: GraphicalModel, offered: Sequence[Columns], epsilon: Epsilon, noise: float) -> Columns:
         """The pair whose table the model misses most, by ``exp_mech``."""

@@ -12,7 +12,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.synthesizer import CHECKED, Purchase, SyntheticTable
+from miners.synthesizer.synthesizer import CHECKED, OFFERED, Purchase, SyntheticTable, _Fitting
 from pinq import Cuts, Misfit, QueryError, Values
 from pinq.public.epsilon import Epsilon
 
@@ -166,6 +166,19 @@ def test_the_stated_error_is_never_below_what_noise_can_hide() -> None:
             ]
             assert model.error is not None
             assert model.error >= 0.99 * min(1.0, (1.28 * sum(noises) ** 0.5 / CHECKED) ** 0.5) > 0
+
+
+def test_of_very_many_pairs_a_round_offers_some() -> None:
+    """So a request stays small however many columns there are; the pairs differ from round to round."""
+    columns = {f"c{number}": pinq.Categorical(values=tuple(map(str, range(100)))) for number in range(8)}
+    specs = tuple(Values(name) for name in columns)
+    purchase = Purchase(pinq.Schema(columns=columns, max_rows=1000), specs, Epsilon.of(1), None)
+    without: Any = None  # what is drawn follows from public coins alone
+    fitting = _Fitting(purchase, without, np.random.default_rng(0))
+    drawn = [fitting._drawn(purchase.pairs) for _ in range(100)]
+    assert {len(pairs) for pairs in drawn} == {OFFERED // 100**2}
+    assert set().union(*drawn) == set(purchase.pairs)
+    assert fitting._drawn(purchase.pairs[:3]) == purchase.pairs[:3]
 
 
 def test_with_few_rounds_uncovered_columns_come_first() -> None:
