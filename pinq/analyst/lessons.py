@@ -174,11 +174,6 @@ def lesson_of_columns(schema: Schema, item: object) -> QueryError:
             "A handle shows no columns. To describe them write",
             f"from miners.tables import summary\nsummary(h, {item!r}, epsilon=0.5)",
         )
-    return lesson_of_rows(schema)
-
-
-def lesson_of_rows(schema: Schema) -> QueryError:
-    """Returns the error for rows: going through them, or picking some."""
     return _lesson("A handle shows no rows. To keep some write", _code(schema, LESSONS["where"], False))
 
 

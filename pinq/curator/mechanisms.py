@@ -143,7 +143,7 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
         McSherry & Talwar 2007; privacy.md 2.7 (cuts interval by interval).
     """
     eta = epsilon / span
-    best = _best(candidates)
+    best = int(candidates.scores.max(where=candidates.members > 0, initial=np.iinfo(np.int64).min))
     bits, drawn = 64, secrets.randbits(64)
     run = _by_doubles(candidates, best, eta, drawn)
     while run is None:
@@ -152,11 +152,6 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
         if bits > MOST_BITS:
             raise InternalError("a weighted choice could not be decided; please report this")
     return run, secrets.randbelow(int(candidates.members[run]))
-
-
-def _best(candidates: Weighted) -> int:
-    """The best score of a run with members."""
-    return int(candidates.scores.max(where=candidates.members > 0, initial=np.iinfo(np.int64).min))
 
 
 def _cumulative(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:

@@ -224,10 +224,6 @@ class MappedCodes(Codes):
         self.table = pa.Table.from_batches(batches, schema=wanted)
         super().__init__([RowBlock.from_arrow(batch, schema) for batch in batches[:-1]], schema)
 
-    def file(self, fingerprint: str) -> FileCodes | None:
-        """The codes of the file with this fingerprint."""
-        return next((file for file in self.files if file.fingerprint == fingerprint), None)
-
     def rows_of(self, wanted: FileCodes) -> list[pa.RecordBatch]:
         """One file's rows."""
         self.require()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -619,10 +619,9 @@ class Counts:
     """
 
     def __init__(self, request: CountRequest) -> None:
+        opened = list(_opened(request))
         self._request = request
-        self.tallies: list[Tally] = []
-        self._numbers: list[list[int]] = []
-        self._open()
+        self.tallies, self._numbers = [tally for tally, _ in opened], [numbers for _, numbers in opened]
 
     def add(self, rows: Rows, check: Callable[[], None] = go_on) -> None:
         """Takes in rows that ``CountRequest.divide`` gave; what ``check`` raises now and then ends it."""
@@ -665,20 +664,17 @@ class Counts:
             tables |= zip(numbers, tally.tables(), strict=True)
         return [tables[number] for number in range(len(tables))]
 
-    def _open(self) -> None:
-        request, measure, common = self._request, self._request.measure, self._request.common
-        for number, table in enumerate(request.tables):
-            if table.form == "listed":
-                self._take(ListTally(request.parts, table.axes), [number])
-            elif table.form == "sparse":
-                self._take(SparseTally(request.parts, (*common, *table.axes), measure), [number])
-        for axes, numbers in request.joint:
-            tables = [(*common, *request.tables[number].axes) for number in numbers]
-            self._take(DenseTally(request.parts, axes, tables, measure, len(common)), numbers)
 
-    def _take(self, tally: Tally, numbers: list[int]) -> None:
-        self.tallies.append(tally)
-        self._numbers.append(numbers)
+def _opened(request: CountRequest) -> Iterator[tuple[Tally, list[int]]]:
+    """Yields empty tallies, each with the numbers of the tables that it is for."""
+    for number, table in enumerate(request.tables):
+        if table.form == "listed":
+            yield ListTally(request.parts, table.axes), [number]
+        elif table.form == "sparse":
+            yield SparseTally(request.parts, (*request.common, *table.axes), request.measure), [number]
+    for axes, numbers in request.joint:
+        tables = [(*request.common, *request.tables[number].axes) for number in numbers]
+        yield DenseTally(request.parts, axes, tables, request.measure, len(request.common)), numbers
 
 
 def _packed(tables: Mapping[int, tuple[Axis, ...]], parts: int, room: int) -> list[tuple[tuple[Axis, ...], list[int]]]:

@@ -216,11 +216,11 @@ class _Gathering:
 
     def _row_by_row(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
         """Gives the rows of the files in their order, kept ones or new ones."""
+        known = {} if before is None else {file.fingerprint: file for file in before.files}
         for together, fingerprint in self._turns(files):
-            known = None if before is None else before.file(fingerprint)
-            if before is not None and known is not None:
-                self._count(known)
-                yield from before.rows_of(known)
+            if before is not None and fingerprint in known:
+                self._count(known[fingerprint])
+                yield from before.rows_of(known[fingerprint])
                 continue
             rows, total, lost = 0, self._source.lines.total, self._source.lines.lost
             for encoder, piece in self._pieces(together):

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, TimeoutError
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import uuid4
 
 import numpy as np
@@ -308,11 +308,6 @@ LOOK = 0.1
 T = TypeVar("T")
 
 
-def is_spark_frame(data: object) -> TypeGuard[DataFrame]:
-    """Whether it is a frame of Spark, of either kind."""
-    return hasattr(data, "mapInArrow")
-
-
 def spark_frame(policy: Policy, data: object) -> DataFrame | None:
     """The frame of Spark that is to be opened; None where the source is none.
 
@@ -320,7 +315,7 @@ def spark_frame(policy: Policy, data: object) -> DataFrame | None:
         PolicyError: Spark is not installed, or does not know the table.
     """
     if data is not None:
-        return data if is_spark_frame(data) else None
+        return cast("DataFrame", data) if hasattr(data, "mapInArrow") else None
     if policy.spark is None:
         return None
     try:
