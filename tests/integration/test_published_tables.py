@@ -31,7 +31,9 @@ from benchmarks.papers.secure.experiments import Accuracy
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
 from tests.evidence import ASSURANCE, note
 
-RUNS = {FRIEDMAN_SCHUSTER: 10, DIPRIME: 3, DILCA: 2, TOPDOWN: 2, SECURE: 2} if ASSURANCE else {FRIEDMAN_SCHUSTER: 3}
+RUNS: dict[Study[Any], int] = (
+    {FRIEDMAN_SCHUSTER: 10, DIPRIME: 3, DILCA: 2, TOPDOWN: 2, SECURE: 2} if ASSURANCE else {FRIEDMAN_SCHUSTER: 3}
+)
 STANDARD_ERRORS = 4
 ROUNDING = 1e-4
 """Published means have five digits, those of DILCA four decimals."""
@@ -57,7 +59,7 @@ class Published(NamedTuple):
     sd: float
 
 
-def published(study: Study, experiment: Experiment, learner: str, x: float) -> dict[str, Published]:
+def published(study: Study[Any], experiment: Experiment, learner: str, x: float) -> dict[str, Published]:
     """Returns the lines of the tables about a learner at an abscissa, by measure; none where none is published."""
     folder = RESULTS / study.name
     if isinstance(experiment, Comparison):
@@ -78,7 +80,8 @@ def published(study: Study, experiment: Experiment, learner: str, x: float) -> d
 
 
 def _by_measure(table: pd.DataFrame) -> dict[str, Published]:
-    return {row.what: Published(row.n, row.mean, row.sd) for row in table.itertuples()}
+    columns = (table[name].tolist() for name in ("what", "n", "mean", "sd"))
+    return {what: Published(n, mean, sd) for what, n, mean, sd in zip(*columns, strict=True)}
 
 
 def far(line: Published, values: np.ndarray) -> bool:
@@ -97,7 +100,9 @@ SAMPLED = [
 
 
 @pytest.mark.parametrize(("study", "experiment"), SAMPLED, ids=lambda value: getattr(value, "name", None) or value.key)
-def test_a_sample_of_a_table_comes_back(study: Study, experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_a_table_comes_back(
+    study: Study[Any], experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if experiment.data and why_missing(experiment.data):
         pytest.skip(why_missing(experiment.data))
     x = experiment.xs[zlib.crc32(experiment.key.encode()) % len(experiment.xs)]

@@ -86,8 +86,8 @@ def _picture(sweep: Sweep, table: pd.DataFrame, path: Path) -> None:
             error_bars(axes, rows, _look(str(name)), label=str(name), column="error")
         for name, printed in TABLE_2_OF.items():
             if sweep.key in TABLE_2:
-                look = {"color": _look(name)["color"], "linewidth": 0.8, "linestyle": ":"}
-                axes.axhline(TABLE_2[sweep.key][printed], label=f"the paper's Table 2: {printed}", **look)
+                color, label = str(_look(name)["color"]), f"the paper's Table 2: {printed}"
+                axes.axhline(TABLE_2[sweep.key][printed], color=color, linewidth=0.8, linestyle=":", label=label)
         if sweep.setting in ("max_depth", "rho"):
             axes.set_xticks(list(sweep.xs), [f"{x:g}" for x in sweep.xs])
         else:
