@@ -316,6 +316,7 @@ class SQLite(Database):
         if self.read_only:
             return _read_only(self.file)
         driver = _by_name(str(self.file))
+        self.hold(driver)  # a file that is no database fails below
         # SQLite's own wait for a lock, `busy_timeout`, starves writers under load.
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=0"):
             _patiently(partial(driver.execute, f"PRAGMA {pragma}")).close()
