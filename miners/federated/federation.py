@@ -44,7 +44,7 @@ from miners.estimator import schema_of
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Session
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
-from pinq.public.checks import closest, is_listing, is_number
+from pinq.public.checks import Shown, closest, is_listing, is_number
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import PartSet
@@ -315,7 +315,7 @@ class HolderQuestion:
         return source.sum_variance(holder, self.sums.loss, epsilon)
 
 
-class FederatedParts:
+class FederatedParts(Shown):
     """The same ordered collection of disjoint parts at every holder of a source."""
 
     def __init__(self, source: CountSource, parts: Mapping[str, PartCollection]) -> None:
@@ -444,7 +444,7 @@ class HolderFailed(PinqError):
         self.causes, self.spent = dict(causes), dict(spent)
 
 
-class Federation(CountSource):
+class Federation(Shown, CountSource):
     """The private handles of several data owners, queried together; code says *holders*.
 
     Args:

@@ -18,6 +18,7 @@ from miners.federated.federation import Ability, CountSource, Dropped, Federatio
 from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
+from pinq.public.checks import Shown
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -48,7 +49,7 @@ UNABLE: dict[Ability, str] = {
 
 
 @dataclass(frozen=True)
-class Participants:
+class Participants(Shown):
     """The facts about a model's origin for its reader: participants, costs, failures.
 
     Attributes:

@@ -149,6 +149,9 @@ class LinearState(ABC):
     def export_text(self) -> str:
         """The report as text."""
 
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.export_text())}</pre>"
+
     @abstractmethod
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws it on axes, or on a figure of its own."""
@@ -171,7 +174,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
         return state
 
     def _shown(self) -> str:
-        return f"<pre>{escape(self.export_text())}</pre>"
+        return self._linear._repr_html_()
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the model as a table: a row for each term (of each class), or for each component."""

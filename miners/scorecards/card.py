@@ -30,6 +30,7 @@ from miners.fitted.node import Split, Target, as_array, split_in, split_out, tar
 from miners.fitted.route import encode_rows, length
 from miners.growth.candidates import refined
 from pinq.errors import QueryError
+from pinq.public.checks import Shown
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Cuts, bind
@@ -227,7 +228,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Card:
+class Card(Shown):
     """Points that add up to the log-odds of a class, to those of each class, or to a mean.
 
     Attributes:

@@ -23,12 +23,13 @@ from miners.secure.mpc.arithmetic import field_bits
 from miners.secure.session.party import Outcome, run_simulation
 from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
+from pinq.public.checks import Shown
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
 
 @dataclass(frozen=True)
-class SecurePlan:
+class SecurePlan(Shown):
     """The plan of a session, from public facts alone.
 
     Attributes:

@@ -70,6 +70,7 @@ from miners.secure.mpc.noise import Below, noise_bound, own_noise
 from miners.secure.mpc.rounds import Opened, Rounds
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
+from pinq.public.checks import Shown
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import Block, Part, PartSet
@@ -345,7 +346,7 @@ class _SummedParts:
         return _SummedParts(collections[0]._schema, PartSet.union([parts.part_set for parts in collections]))
 
 
-class SecureFederation(CountSource):
+class SecureFederation(Shown, CountSource):
     """The parties of a secure computation, which add up their counts as one owner, ``"all parties"``.
 
     It is a ``CountSource``. In a session (``protocol: topdown``) each party makes one with its own

@@ -13,6 +13,7 @@ import numpy as np
 from miners.estimator import Learner
 from miners.parameters import Kind, Parameterised, cloned
 from pinq.errors import QueryError
+from pinq.public.checks import Shown
 from pinq.public.epsilon import EpsilonLike
 from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
@@ -49,7 +50,7 @@ def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQu
     return simulate(schema, data=data, epsilon=epsilon)
 
 
-class PublicRows(Parameterised):
+class PublicRows(Shown, Parameterised):
     """Fits a miner to a pandas frame of *public* rows, behind a simulated handle.
 
     scikit-learn's ``cross_val_score``, ``GridSearchCV`` and similar functions divide a table into

@@ -201,12 +201,18 @@ class NoisyFloat(_NoisyNumber[float], float):
 class NoisyDate(_NoisyNumber[date], date):
     """A noisy average of dates, the nearest date; ``scale`` is in days, and ends of ``interval()`` are dates."""
 
+    def __new__(cls, *fields: Any) -> Any:
+        return date(*fields)  # of computations such as `answer + timedelta(days=1)`
+
     def __reduce__(self) -> Any:
         return date, (self.year, self.month, self.day)
 
 
 class NoisyDateTime(_NoisyNumber[datetime], datetime):
     """A noisy average of times, the nearest minute; ``scale`` is in minutes, and ends of ``interval()`` are times."""
+
+    def __new__(cls, *fields: Any, **more: Any) -> Any:
+        return datetime(*fields, **more)
 
     def __reduce__(self) -> Any:
         return datetime, (self.year, self.month, self.day, self.hour, self.minute)
@@ -282,9 +288,9 @@ def _number(shown: np.ndarray) -> NoisyInt | NoisyFloat | NoisyDate | NoisyDateT
         case int() as count:
             return NoisyInt(count)
         case datetime() as moment:
-            return NoisyDateTime.fromisoformat(moment.isoformat())
+            return datetime.__new__(NoisyDateTime, *moment.timetuple()[:5])
         case date() as day:
-            return NoisyDate.fromisoformat(day.isoformat())
+            return date.__new__(NoisyDate, *day.timetuple()[:3])
         case number:
             return NoisyFloat(number)
 

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, TypeGuard, TypeVar
 
@@ -24,6 +25,13 @@ from pinq.errors import QueryError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
+
+
+class Shown:
+    """An object that a notebook shows with the same text as a terminal."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
 
 
 def is_whole(value: object, low: float = -math.inf, high: float = math.inf) -> TypeGuard[int]:

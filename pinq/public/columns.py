@@ -41,7 +41,7 @@ from pydantic import (
 )
 
 from pinq.errors import QueryError
-from pinq.public.checks import closest, require_text, text_of, text_of_any
+from pinq.public.checks import Shown, closest, require_text, text_of, text_of_any
 
 # Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
 # the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
@@ -65,7 +65,7 @@ def _canonical(number: Decimal) -> Decimal:
 FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_canonical)]
 
 
-class Declared(BaseModel):
+class Declared(Shown, BaseModel):
     """A declaration: frozen, and without unknown keys.
 
     What follows from its fields is a ``functools.cached_property``: no dump, comparison, copy or pickle

@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pinq.errors import QueryError, printable
-from pinq.public.checks import TupleOf, require_bounded
+from pinq.public.checks import Shown, TupleOf, require_bounded
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon
 from pinq.public.parts import Block, Part, PartSet
@@ -624,7 +624,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Preview:
+class Preview(Shown):
     """The cost of a request now, and the expected error of its answer.
 
     It is free, because it follows from public facts and the ledger.
@@ -655,9 +655,6 @@ class Preview:
             else f"refused: {Epsilon(int(-self.remaining * NANO))} more than remains"
         )
         return f"Preview: costs epsilon {Epsilon(int(self.cost * NANO))} ({verdict}); {self.error}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self))}</p>"
 
 
 class Asked(_Frozen):

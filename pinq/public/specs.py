@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from pinq.errors import QueryError
-from pinq.public.checks import TupleOf, closest, is_whole, require_kind, text_of
+from pinq.public.checks import Shown, TupleOf, closest, is_whole, require_kind, text_of
 from pinq.public.columns import CutPoint, Value
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Schema
@@ -40,7 +40,7 @@ from pinq.public.schema import Schema
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # what nearly all members are
 
 
-class Expression(ABC):
+class Expression(Shown, ABC):
     """A spec, a family of candidates, or a score: a frozen dataclass with a ``kind``.
 
     Whoever handles an expression asks it, and never looks at its class; so a new class cannot be

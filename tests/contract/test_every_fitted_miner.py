@@ -140,6 +140,15 @@ def test_every_model_has_a_card(form: Form) -> None:
     assert "epsilon: 0.5, delta 0" in stored.card().to_markdown()
 
 
+@every_miner
+def test_a_notebook_shows_what_a_miner_learned(form: Form) -> None:
+    """Each fitted object of the project has a view for notebooks of its own."""
+    miner = fitted(form)
+    for name, value in vars(miner).items():
+        if name.endswith("_") and name != "cost_" and type(value).__module__.startswith(("miners", "pinq")):
+            assert value._repr_html_().startswith("<"), name
+
+
 def test_a_rule_is_where_its_rows_go() -> None:
     """The rows that a rule describes are those that reach its leaf, and importances follow what tells apart."""
     rows = pd.DataFrame({"age": [20, 30, 60, 70] * 250, "sex": ["F", "M"] * 500})

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 import miners
+import miners.secure
+import miners.tables
 import pinq
 from tests.checkout import ROOT
 
@@ -37,6 +40,16 @@ def test_import_directions() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", [pinq, miners, miners.secure, miners.tables], ids=lambda package: package.__name__)
+def test_a_notebook_shows_every_public_class(package: Any) -> None:
+    """An object that a person makes or gets has a view of its own; an error prints."""
+    kinds = [kind for kind in (getattr(package, name) for name in package.__all__) if inspect.isclass(kind)]
+    bare = [kind for kind in kinds if not issubclass(kind, BaseException) and not hasattr(kind, "_repr_html_")]
+    assert bare == []
+    assert pinq.Values("<b>")._repr_html_() == "<pre>Values(column=&#x27;&lt;b&gt;&#x27;)</pre>"
+    assert "a &lt; b" in pinq.Categorical(values=("a < b", "c"))._repr_html_()
 
 
 @pytest.mark.parametrize("package", [pinq, miners], ids=lambda package: package.__name__)

@@ -8,6 +8,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import Any, get_args
 
@@ -51,6 +52,43 @@ def test_an_average_prints_with_its_interval(in_memory: Callable[..., Any]) -> N
     assert low <= value <= high
     assert abs(value - float(mean)) < (high - low) / 20
     assert re.fullmatch(r"[\d.]+", repr(mean + 0))
+
+
+def test_arithmetic_drops_the_interval(in_memory: Callable[..., Any]) -> None:
+    """The result of a computation has other noise than its answers, so it is a plain number or date."""
+    handle = in_memory(100)
+    count, total, mean = (
+        handle.noisy_count(epsilon=1),
+        handle.noisy_sum("age", epsilon=1),
+        handle.noisy_avg("age", epsilon=1),
+    )
+    for number in (count, total, mean):
+        for result in (
+            number + 1,
+            1 - number,
+            number * 2,
+            number / 3,
+            -number,
+            abs(number),
+            total / count,
+            sum([number]),
+        ):
+            assert type(result) in (int, float)
+            assert not hasattr(result, "interval")
+    schema = pinq.Schema(
+        columns={
+            "born": pinq.Date.model_validate({"lower": "1950-01-01", "upper": "1999-12-31"}),
+            "left": pinq.DateTime.model_validate({"lower": "2024-01-01", "upper": "2024-12-31 23:59"}),
+        },
+        max_rows=100,
+    )
+    with pinq.simulate(schema, epsilon=10) as dated:
+        for name, plain in (("born", date), ("left", datetime)):
+            answer = dated.noisy_avg(name, epsilon=1)
+            assert answer.interval()[0] <= answer <= answer.interval()[1]
+            for moment in (answer + timedelta(days=1), timedelta(days=1) + answer, answer - timedelta(days=1)):
+                assert type(moment) is plain
+            assert type(answer - answer) is timedelta
 
 
 def test_arrays_act_as_arrays(in_memory: Callable[..., Any]) -> None:
