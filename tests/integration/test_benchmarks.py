@@ -339,7 +339,7 @@ def test_every_study_has_the_same_command_line(study: Study[Any]) -> None:
     module = study.module if study is TREES else f"{study.module}.__main__"
     assert vars(importlib.import_module(module))["STUDY"] is study
     parsed = vars(options(study).parse_args([]))
-    assert list(parsed) == ["figures", "data", "runs", "quick", "processes", "minutes", "redo", "report"]
+    assert list(parsed) == ["figures", "data", "runs", "quick", "processes", "minutes", "redo", "only", "report"]
     assert options(study).parse_args(["--quick"]).quick == study.quick > 0
 
 
