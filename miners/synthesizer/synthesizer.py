@@ -375,6 +375,7 @@ OFFERED = 50_000  # cells of all pairs among which a round chooses: less than a 
 TREE_CELLS = 300_000  # of the junction tree: what a fit may take in memory and time
 EXPECTED = 16  # parts of a row, in which a model's expectations are sent
 WIDTHS = 12  # cells of a numeric column about which nobody said anything
+LEAST_NOISE = 0.01  # of a row: tables are weighed by their noise, and at an epsilon of 700 it rounds to none
 
 
 @dataclass(frozen=True)
@@ -535,8 +536,8 @@ class Purchase:
         return Cross(tuple(self.specs[column] for column in columns)) if len(columns) > 1 else self.specs[columns[0]]
 
     def deviation(self, epsilon: Epsilon) -> float:
-        """The deviation of the noise in each count of a table."""
-        return standard_deviation(count_scale(self.schema, epsilon))
+        """The deviation of the noise in each count of a table; at least ``LEAST_NOISE``."""
+        return max(LEAST_NOISE, standard_deviation(count_scale(self.schema, epsilon)))
 
     def weight(self, pair: Columns) -> int:
         """The weight of a pair's misfit, in percent."""

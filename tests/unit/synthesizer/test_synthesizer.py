@@ -205,6 +205,16 @@ def test_one_column_is_counted_and_nothing_else(handle: pinq.PrivateQueryable) -
     assert alone.sample(10).columns.tolist() == ["smokes"]
 
 
+@pytest.mark.parametrize("columns", [["smokes"], ["sex", "smokes"]])
+def test_noise_that_rounds_to_none_divides_nothing(columns: list[str]) -> None:
+    """From some epsilon on the deviation of the noise is 0 in floating point."""
+    miner = Synthesizer(epsilon=10_000, columns=columns, random_state=0)
+    model = miner.fit(pinq.simulate(schema(), data=rows(), epsilon=10_000)).model_
+    assert miner.cost_ == 10_000
+    assert model.rows == ROWS
+    assert model.estimate(smokes=True) == pytest.approx(rows().smokes.sum(), abs=1)
+
+
 def test_columns_of_very_many_values_leave_room_for_pairs_of_others() -> None:
     """What is paid for first must not take the room of the first round; and a fit ends with its epsilon spent."""
     wide = pinq.Categorical(values=tuple(f"v{number}" for number in range(60_000)))
