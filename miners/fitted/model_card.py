@@ -38,8 +38,8 @@ GENERAL = (
     "the model's accuracy.",
     "It was learned from noisy answers. Another fit would differ, mostly for rare values.",
     "Other releases of the same table are not in this epsilon; the data provider's audit has the sum.",
-    "What the policy does to rows before they are counted (bounds, undeclared values, rows of one unit) is in the "
-    "model too.",
+    "The model also depends on the policy's rules for rows before the count: bounds, undeclared values, rows of one "
+    "unit.",
 )
 
 
@@ -111,7 +111,7 @@ def model_card(
         limits: The limits of this kind of model.
     """
     unit = unit_text(schema.bounded_unit)
-    hidden = f"what one {unit} says" if schema.adjacency == "substitute" else f"whether one {unit} is in the table"
+    hidden = f"the contents of one {unit}" if schema.adjacency == "substitute" else f"the presence of one {unit}"
     data = {
         "dataset": dataset or "not known to a model that was stored",
         "policy": f"digest {schema.digest} of its public part, which the provider's ledger keeps",
@@ -122,7 +122,7 @@ def model_card(
     }
     privacy = {
         "epsilon": f"{loss_text(plan.total)}, delta 0",
-        "meaning": f"{hidden} changes the chance of any model at most {_factor(plan.total)}-fold",
+        "meaning": f"{hidden} changes the probability of any model at most {_factor(plan.total)}-fold",
         "charged by this fit": f"{loss_text(cost)}{_difference(plan.total - cost)}",
     }
     general = [limit.format(unit=unit) for limit in GENERAL]

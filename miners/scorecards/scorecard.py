@@ -306,8 +306,8 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         notes = ["all queries concern the same rows, so their costs add up."]
         if self.steps is None:
             notes.append(
-                f"steps is not given; {len(card_fit.shares.steps)} follows from epsilon, max_rows and the "
-                "target's classes."
+                f"steps is not given; {len(card_fit.shares.steps)} follows from epsilon, max_rows, the attributes "
+                "and the classes."
             )
         return tuple(notes)
 
