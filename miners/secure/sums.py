@@ -289,6 +289,11 @@ class JointSum:
         """The digest of the query."""
         return hashlib.sha256(b"".join(addition.identity for addition in self.additions)).digest()
 
+    @property
+    def size(self) -> int:
+        """How many numbers are added up."""
+        return sum(math.prod(addition.shape) for addition in self.additions)
+
     def table(self, rows: OwnRows, below: Below) -> np.ndarray:
         """Returns a party's own numbers; draws what rounding needs."""
         return np.concatenate([addition.table(rows, below).ravel() for addition in self.additions])
@@ -618,7 +623,7 @@ async def fit_jointly(
         def draw(below: Below) -> np.ndarray:
             return asked.noise(len(task.rows) - colluding, below, plays)
 
-        return await rounds.ask("noisy sum", asked.price, draw, added, question=asked.identity)
+        return await rounds.ask("noisy sum", asked.price, asked.size, draw, added, question=asked.identity)
 
     together = SecureFederation(
         task.schema,

@@ -425,7 +425,7 @@ class Arithmetic(Sharing):
         losses: tuple[Fraction, tuple[int, ...], int],
         work: Callable[[Shares], Awaitable[np.ndarray]],
     ) -> np.ndarray:
-        """Opens the answer of one question with noise.
+        """Opens the answer of one question with noise, a value for each of the first axis of its numbers.
 
         Args:
             what: The opened values.
@@ -442,7 +442,7 @@ class Arithmetic(Sharing):
         def draw(below: Below) -> np.ndarray:
             return own_noise(shape, epsilon, self.parties - colluding, below, self.plays)
 
-        return await self.rounds.ask(what, price, draw, opened)
+        return await self.rounds.ask(what, price, shape[0], draw, opened)
 
     async def sums_of_fractions(self, over: Shares, under: Shares, sizes: np.ndarray) -> tuple[Shares, Shares]:
         """Adds up each list of fractions; lists lie end to end.

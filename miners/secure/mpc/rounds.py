@@ -27,14 +27,17 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
 import numpy as np
+from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from miners.secure.mpc.noise import Below, stream
 from pinq.errors import SessionError
 
 TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015
 NANO = 10**9
+MOST = 2**62  # no opened value is as large
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,13 @@ class Opened:
 
     what: str
     values: tuple[int, ...]
+
+
+class _Kept(BaseModel):
+    """What is kept of a round, here or at a party that was one round ahead."""
+
+    place: str
+    opened: list[Annotated[StrictInt, Field(ge=-MOST, le=MOST)]]
 
 
 class Company:
@@ -87,6 +97,7 @@ class Rounds:
         self,
         what: str,
         epsilon: Fraction,
+        size: int,
         draw: Callable[[Below], np.ndarray],
         work: Callable[[np.ndarray, Below], Awaitable[np.ndarray]],
         *,
@@ -97,6 +108,7 @@ class Rounds:
         Args:
             what: The opened values.
             epsilon: What the question costs, in the session's terms.
+            size: How many values are opened.
             draw: Draws this party's noise from a source of numbers.
             work: Opens the answer, from the noise and the source, and notes it in ``opened``.
             question: What else must be the same at all parties.
@@ -106,7 +118,7 @@ class Rounds:
         nano = math.ceil((self._loss + epsilon) * NANO) - math.ceil(self._loss * NANO)
         place = _digest(f"{self._place} {number} {what} {nano}".encode() + question)
         if number < len(self._kept):
-            values = self._read(number, place)
+            values = self._read(number, place, size)
             self.opened.append(Opened(what, tuple(values)))
             answer = np.array(values, dtype=object)
             self._company.pay(number, nano, len(values))
@@ -128,15 +140,23 @@ class Rounds:
         """Waits for all others at this place; by default the place that follows from what was opened."""
         await self._company.meet(self._number, place or _digest(repr(self.opened).encode()))
 
-    def _read(self, number: int, place: str) -> list[int]:
-        kept = json.loads(self._kept[number])
-        if kept["place"] != place:
+    def _read(self, number: int, place: str, size: int) -> list[int]:
+        """Reads a kept round, which may be what another party says that it kept."""
+        try:
+            kept = _Kept.model_validate_json(self._kept[number])
+        except ValidationError:
+            kept = _Kept(place=place, opened=[])
+        if kept.place == place and len(kept.opened) != size:
+            raise SessionError(
+                f"what a party kept of round {number + 1} is no answer of its question. Nothing of this round left "
+                "this party. Give the session another name to begin anew."
+            )
+        if kept.place != place:
             raise SessionError(
                 f"round {number + 1} was another question when it was opened: this party runs another version, or on "
                 "another kind of machine. Go on with the version that began, or give the session another name."
             )
-        values: list[int] = kept["opened"]
-        return values
+        return kept.opened
 
 
 def _digest(content: bytes) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -51,7 +52,7 @@ def ran(company: Company, kept: list[str], prices: list[Fraction], key: bytes = 
         return noise
 
     async def all_rounds() -> list[int]:
-        return [int((await asked.ask(what, price, draw, work))[0]) for price in prices]
+        return [int((await asked.ask(what, price, 1, draw, work))[0]) for price in prices]
 
     return asyncio.run(all_rounds())
 
@@ -90,3 +91,19 @@ def test_another_question_does_not_read_what_was_kept() -> None:
     for prices, what in (([Fraction(1)], "other"), ([Fraction(2)], "sum")):
         with pytest.raises(SessionError, match="round 1 was another question when it was opened"):
             ran(Company(), first.kept, prices, what=what)
+
+
+@pytest.mark.parametrize(
+    "opened",
+    ["nothing", "[]", "[1, 2]", "[1.5]", "[true]", '["1"]', "[1e999]", f"[{2**63}]", f"[{'9' * 5000}]", "{}", None],
+)
+def test_what_no_round_opens_is_neither_paid_nor_kept(opened: str | None) -> None:
+    """A party is one round ahead and sends what it says that it kept: nothing of it reaches the ledger, and no trace a person."""
+    first, company = Company(), Company()
+    ran(first, [], [Fraction(1)])
+    place = json.loads(first.kept[0])["place"]
+    kept = "[" * 10_000 if opened is None else f'{{"place": "{place}", "opened": {opened}}}'
+    with pytest.raises(SessionError, match="what a party kept of round 1 is no answer of its question"):
+        ran(company, [kept], [Fraction(1)])
+    assert not company.did
+    assert not company.kept
