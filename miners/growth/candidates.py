@@ -5,8 +5,7 @@ A numeric column is cut at points of its public grid; a categorical one is split
 into groups of them.
 
 Criteria judge splits: as scores for noisy selection, and as quantities of noisy tables. A new
-criterion is one ``Criterion`` in ``CRITERIA`` (classes) or ``REGRESSION_CRITERIA`` (a mean); trees
-and federations need nothing else.
+criterion is one ``Criterion`` in ``CRITERIA`` (classes) or ``REGRESSION_CRITERIA`` (a mean).
 """
 
 from __future__ import annotations

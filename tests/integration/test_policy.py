@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pinq.engine.sources import source_path
 from pinq.errors import PolicyError
-from pinq.provider.policy_file import load_policy
+from pinq.provider.policy_file import _FORMS, load_policy
+from pinq.public.columns import Declared
 from pinq.public.plain_yaml import read_yaml, write_yaml
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
@@ -45,6 +47,10 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
     ("change", "text"),
     [
         (("dataset: adult", "dataset: a/b"), r"dataset: it is 'a/b'; it must be 1 to 64 letters"),
+        (
+            ("dataset: adult", "dataset: adult\nsign_in: {issuer: x, client: a}"),
+            r"issuer: it is 'x'; it must be the URL",
+        ),
         (("cap: 2.5", "cap: 0"), "cap: it is 0; it must be greater than 0"),
         (("cap: 2.5", "cap: .nan"), "cap: it is nan; it must be a finite number"),
         (("cap: 2.5", "cap: .inf"), "cap: it is inf; it must be a finite number"),
@@ -226,3 +232,21 @@ def test_links_and_patterns_in_sources(tmp_path: Path) -> None:
             == tmp_path.resolve() / path
         )
     assert source_path(Policy(dataset="d", cap=1, max_rows=1, columns=columns)) is None
+
+
+def test_every_text_of_a_certain_form_says_which() -> None:
+    """A field with a pattern has words for it, so that no error shows the pattern."""
+
+    def below(model: type[Declared]) -> Iterator[type[Declared]]:
+        for inner in model.__subclasses__():
+            yield inner
+            yield from below(inner)
+
+    formed = {
+        name
+        for model in below(Declared)
+        if model.__module__.startswith("pinq.public")
+        for name, field in model.model_fields.items()
+        if any(getattr(mark, "pattern", None) for mark in field.metadata)
+    }
+    assert formed == set(_FORMS)
