@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,11 +75,11 @@ class Parties(Experiment):
         )
         holdings = [hold(session.task, train[dealt == number]) for number in range(PARTIES)]
         outcomes = run_processes(session, holdings)
-        cards = [outcome.scorecard for outcome, _ in outcomes if outcome.scorecard is not None]
+        cards: list[Any] = [outcome.scorecard for outcome, _ in outcomes if outcome.scorecard is not None]
         assert len({card.to_json() for card in cards}) == 1
         traffic = outcomes[0][1]
         numbers = {
-            "accuracy": cards[0].score(test),  # type: ignore[attr-defined]  # whoever learned classes has it
+            "accuracy": cards[0].score(test),
             "rounds": cards[0].holders_.rounds,
             "kilobytes": traffic.bytes_sent / 1000,
             "processor_seconds": traffic.processor_seconds,

@@ -161,7 +161,7 @@ async def rounds_of(party: int, ports: Sequence[int], times: int) -> list[float]
     for _ in range(times):
         began = time.perf_counter()
         watching.arrivals.clear()
-        await rounds.ask("noisy sum", Fraction(0), draw, lambda noise, _: sums.sums(noise))
+        await rounds.ask("noisy sum", Fraction(0), 1, draw, lambda noise, _: sums.sums(noise))
         if party == 0:
             noted.append(watching.arrivals[0] - began if watching.arrivals else 0.0)
     await network.finish(lambda text: None)

@@ -134,7 +134,8 @@ def test_a_token_is_looked_at_whether_or_not_there_is_the_dataset(server: Server
     """Else how long that takes, and what the log says, would tell which names are datasets."""
     with server.http(Authorization=f"Bearer {oidc.id_token(late, 'ana')}") as client:
         assert client.get("/v1/nothing/budget").status_code == 401
-    assert reasons(server) == ["an ID token does not count: BadSignatureError"]
+    (reason,) = reasons(server)  # a key's number is looked at before its signature where the library numbers keys
+    assert re.fullmatch("an ID token does not count: (BadSignature|InvalidKeyId)Error", reason)
 
 
 def test_an_expired_token_ends(late: str, tmp_path: Path) -> None:

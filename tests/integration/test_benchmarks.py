@@ -276,7 +276,8 @@ def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None
 
 def test_an_algorithm_that_was_measured_again_takes_its_place_alone(tmp_path: Path) -> None:
     """What was not measured now stays as it is published, and so does what has fewer runs now; each says of what code."""
-    figures = [replace(FIGURES[key], sizes=(100,), learners={"Max": None, "best": None}) for key in ("fig3", "fig4")]
+    learners: Any = {"Max": None, "best": None}
+    figures = [replace(FIGURES[key], sizes=(100,), learners=learners) for key in ("fig3", "fig4")]
     first = [
         CELL._replace(figure=key, algorithm=name, run=run)
         for key in ("fig3", "fig4")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_several_values_are_confirmed_at_once_or_none_is(policy: Path) -> None:
         confirm(policy, names, "a form", {names[0]: "-1", names[1]: "2"})
     assert policy.read_text() == before
     assert confirm(policy, names, "a form", {names[0]: "20", names[1]: "2"}) == names
-    column = load_policy(policy).columns["cost"]
+    column: Any = load_policy(policy).columns["cost"]
     assert (column.type, column.upper, column.step) == ("numeric", 20, 2)
     assert waiting(policy) == []
 

@@ -84,7 +84,7 @@ def test_arithmetic_drops_the_interval(in_memory: Callable[..., Any]) -> None:
     )
     with pinq.simulate(schema, epsilon=10) as dated:
         for name, plain in (("born", date), ("left", datetime)):
-            answer = dated.noisy_avg(name, epsilon=1)
+            answer: Any = dated.noisy_avg(name, epsilon=1)
             assert answer.interval()[0] <= answer <= answer.interval()[1]
             for moment in (answer + timedelta(days=1), timedelta(days=1) + answer, answer - timedelta(days=1)):
                 assert type(moment) is plain
