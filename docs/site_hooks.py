@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes the site while mkdocs builds it: its first screen, the gallery's notebooks, the order of search results.
+"""Shapes the site while mkdocs builds it: first screen, notebooks, the list of all names, the order of search results.
 
 ``mkdocs.yml`` names this file under ``hooks``. The repository's own pages stay plain Markdown.
 """
@@ -7,14 +7,17 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
-HERO = Path(__file__).with_name("hero.html")
+DOCS = Path(__file__).parent
+HERO = DOCS / "hero.html"
 GALLERY = "examples/gallery/"
 # Readers look for a user's page first; records of decisions and measurements come after all of these.
 LATER = {
@@ -31,6 +34,8 @@ _shown: dict[str, str] = {}  # what cells of notebooks show, by the mark that st
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds a page for each notebook of the gallery."""
+    from mkdocs.structure.files import File
+
     for file in [file for file in files if file.src_uri.startswith(GALLERY) and file.src_uri.endswith(".ipynb")]:
         notebook = json.loads(Path(file.abs_src_path or "").read_text(encoding="utf-8"))
         name = file.src_uri.removesuffix(".ipynb")
@@ -49,7 +54,20 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         markdown = re.sub(rf"\(((?:\.\./)?{GALLERY}[\w-]+)\.ipynb\)", r"(\1.md)", markdown)
     if source == "README.md":
         markdown = markdown.replace("# pinq-miners\n", "# pinq-miners { .hidden }\n\n" + _hero(), 1)
-    return markdown
+    return index(markdown) if source == "docs/reference.md" else markdown
+
+
+def index(markdown: str) -> str:
+    """Puts under each page of the reference the names that it shows, each with the first line of its docstring."""
+
+    def listed(heading: re.Match[str]) -> str:
+        page = heading[1]
+        names = re.findall(r"^::: (\S+)$", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+        lines = [(name, (pkgutil.resolve_name(name).__doc__ or "").splitlines()[0]) for name in names]
+        entries = (f"- [`{name.rpartition('.')[2]}`]({page}#{name}): {line.replace('``', '`')}" for name, line in lines)
+        return "\n".join([heading[0], "", *entries])
+
+    return re.sub(r"^## \[.*\]\((.*)\)$", listed, markdown, flags=re.MULTILINE)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:

@@ -9,34 +9,26 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from pinq import (
-    AbsoluteError,
     AnyCross,
     AnyCut,
     AnyGrouping,
-    Balance,
     Calendar,
-    ClassCount,
     Cross,
     Cuts,
-    EnoughRows,
-    Gini,
-    Gradient,
     Groups,
-    InfoGain,
     Logistic,
-    MaxClass,
     Misfit,
-    MutualInformation,
     Points,
     Products,
     Residuals,
     Shards,
     Softmax,
-    SquaredError,
     Values,
 )
 from pinq.public import products, scores, specs
 from pinq.public.queries import Request, WireParts
+from pinq.public.schema import Categorical, Numeric, Schema
+from tests.catalogue import scores_on
 
 CATALOGUES = (specs.SPECS, specs.FAMILIES, products.VECTORS, scores.SCORES)
 SPECS = [
@@ -61,24 +53,20 @@ DERIVATIVES = [
     Residuals("age", POINTS, limit=20, rows=False),
 ]
 PRODUCTS = [Products(("age", "job")), Products(("job",), pairs="sums", limit=0.5)]
-SCORES = [
-    AbsoluteError("age"),
-    AbsoluteError("age", (20, 60)),
-    Balance(),
-    Balance(0.25),
-    Gini("income"),
-    InfoGain("income"),
-    MaxClass("income"),
-    MutualInformation("income"),
-    MutualInformation(Cuts("age", (50,))),
-    SquaredError("age"),
-    SquaredError("age", (20, 60)),
-    *(Gradient(cast(Any, loss)) for loss in DERIVATIVES),
+_TARGETS = Schema(
+    max_rows=100,
+    columns={"income": Categorical(values=("<=50K", ">50K")), "age": Numeric(lower=17, upper=90, integer=True)},
+)
+_EVERY = [
+    score
+    for kind in scores.SCORES.values()
+    for score in scores_on(kind, _TARGETS, losses=DERIVATIVES, spec=Cuts("age", (50,)), within=(20, 60))
 ]
-LISTED = Misfit((Values("job"),), ((16, 0, 32, 5),), 3, (50,))
-"""A score that lists its candidates."""
-ALONE = [ClassCount("income"), EnoughRows(1)]
+ALONE = [score for score in _EVERY if not isinstance(score, scores.Score)]
 """Scores that take no candidates."""
+LISTED = [score for score in _EVERY if isinstance(score, Misfit)]
+"""Scores that list their candidates."""
+SCORES = [score for score in _EVERY if score not in (*ALONE, *LISTED)]
 
 
 def kinds() -> set[type]:
@@ -120,6 +108,7 @@ def requests() -> Iterator[Request]:
             yield made("noisy_sum", column=loss, by=(spec, Values("sex")))
     for score in ALONE:
         yield made("exp_mech", score=score)
-    yield made("exp_mech", score=LISTED, candidates=(LISTED.specs,))
+    for score in LISTED:
+        yield made("exp_mech", score=score, candidates=(score.specs,))
     for candidate, score in itertools.product([*SPECS, *FAMILIES], SCORES):
         yield made("exp_mech", score=score, candidates=((candidate,),))

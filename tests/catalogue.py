@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin
 
 from sklearn.base import is_regressor
@@ -19,6 +21,7 @@ from pinq.errors import QueryError
 from pinq.public import derivatives, scores
 from pinq.public.points import Points
 from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Spec, bind
 
 # Parameters that switch a part of an algorithm on, and by which value. Those that are a `Literal` are found by themselves.
 SWITCHES: dict[str, Any] = {"stopping": 0.4, "budget": "uniform"}
@@ -107,6 +110,51 @@ FORMS: list[Form] = [form for name in MINERS for form in forms_of(name)]
 SCORES: dict[str, type[Any]] = {kind.__name__: kind for kind in scores.SCORES.values()}
 
 DERIVATIVES: dict[str, type[Any]] = {kind.__name__: kind for kind in derivatives.LOSSES.values()}
+
+
+def scores_on(
+    kind: type[Any],
+    schema: Schema,
+    *,
+    losses: Sequence[Any] = (),
+    spec: Spec | None = None,
+    within: tuple[Any, Any] | None = None,
+) -> list[Any]:
+    """A score of this kind in each of its forms, as all tests ask for it: on each target that it is defined for, a cut number too.
+
+    Args:
+        kind: One of ``SCORES``.
+        schema: Its columns are the targets.
+        losses: Of a score of gradients; by default every loss.
+        spec: The candidate of a score that lists its own.
+        within: A range of numeric targets, beside their bounds.
+    """
+    names = {field.name: field.default is MISSING for field in fields(kind)}
+    if "target" in names:
+        halves = [
+            Cuts(name, (column.cut_before(1),)) for name, column in schema.numeric_columns.items() if column.cells > 1
+        ]
+        made = [kind(target) for target in (*schema.columns, *halves) if _is_right(kind(target), schema)]
+        if "within" in names and within is not None:
+            made += [kind(score.target, within) for score in made]
+        assert made, f"no column is a target of {kind.__name__}"
+        return made
+    if "share" in names:
+        return [kind(), kind(0.25), kind("2/3")]
+    if "derivatives" in names:
+        every = losses or [loss for each in DERIVATIVES.values() for loss in losses_on(each, schema)]
+        return [kind(loss, 0.25) for loss in every]
+    if "expected" in names:
+        assert spec is not None
+        table = tuple(range(3, 40 * bind(spec, schema).size, 40))
+        return [kind((spec,), (table,)), kind((spec,), (table,), 5, (50,))]
+    return [kind(**{name: 3 for name, needed in names.items() if needed})]
+
+
+def _is_right(score: Any, schema: Schema) -> bool:
+    with suppress(QueryError):
+        return scores.require_score(score, schema) is score
+    return False
 
 
 def losses_on(kind: type[Any], schema: Schema, *points: Points) -> list[Any]:

@@ -94,7 +94,7 @@ class DiffPC45(GreedyTree):
         epsilon: The cost of ``fit``, in the policy's own terms.
         max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
             (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5.
-        criterion: ``"gini"``, ``"max"`` (correctly classified rows) or ``"info_gain"``.
+        criterion: ``"gini"`` or another of the criteria in docs/trees.md.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
         certainty: C4.5's certainty factor, above 0 and up to 0.5. A smaller value prunes more. None
             turns pruning off. "best" also keeps splits that change class probabilities; "paper"

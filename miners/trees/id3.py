@@ -69,8 +69,7 @@ class DiffPID3(GreedyTree):
         max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
             (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5. The depth never
             exceeds the number of attributes, because each splits once on a path.
-        criterion: ``"max"`` (correctly classified rows), ``"gini"`` or ``"info_gain"``. Noise
-            affects "max" least. "gini" also finds splits that change no majority.
+        criterion: ``"gini"`` or another of the criteria in docs/trees.md.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
         attributes: The columns to split by. None for all but the target.
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
@@ -239,7 +238,7 @@ class SuLQID3(GreedyTree):
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
         max_depth: Levels of splits; see ``DiffPID3``.
-        criterion: ``"info_gain"``, ``"gain_ratio"``, ``"gini"`` or ``"max"``.
+        criterion: ``"info_gain"``, ``"gain_ratio"`` or another of the criteria in docs/trees.md.
         variant: ``"best"``, or ``"paper"`` for the published budget split.
         attributes: The columns to split by. None for all but the target.
         cuts: Cut points for numeric attributes; see ``DiffPID3``.

@@ -7,7 +7,7 @@ provider's side may not import; the command finds it as a registered package.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 Verb = StrEnum("Verb", ["count", "sum", "avg", "choose"])
-ScoreName = StrEnum(
-    "ScoreName", ["gini", "info_gain", "max_class", "mutual_information", "squared_error", "balance", "class_count"]
-)
 VERBS = {Verb.count: "noisy_count", Verb.sum: "noisy_sum", Verb.avg: "noisy_avg", Verb.choose: "exp_mech"}
 
 Dataset = Annotated[str, argument("POLICY|URL", "The policy file, or its address at a server: https://host:8443/NAME.")]
@@ -55,7 +52,9 @@ Partition = Annotated[
 Candidates = Annotated[
     list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")
 ]
-Score = Annotated[ScoreName | None, option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")]
+Score = Annotated[
+    str | None, option("--score", metavar="SCORE", help="For choose: gini, squared_error, balance, class_count, ...")
+]
 Target = Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: the column to predict.")]
 Verify = Annotated[
     Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")
@@ -93,7 +92,7 @@ def query(
     [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target
     income --analyst ana --epsilon 0.1[/cyan]
     """
-    _require_usage(verb, column, candidate, score, target)
+    asked_score = _score(verb, column, candidate, score, target)
     handle = opened(dataset, analyst, verify, insecure_http)
     schema = handle.schema
     parts = handle.partition(*(spec(text, schema) for text in partition)) if partition else None
@@ -101,8 +100,8 @@ def query(
     words: dict[str, object] = {"epsilon": epsilon}
     if column is not None:
         words["column"] = column
-    if score is not None:
-        words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": _score(score, target)}
+    if asked_score is not None:
+        words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": asked_score}
     forecast = asked.preview(VERBS[verb], **words)
     if preview:
         _print_preview(forecast, as_json)
@@ -126,25 +125,31 @@ def opened(dataset: str, analyst: str | None, verify: Path | None, insecure_http
     return open_handle(dataset, analyst=analyst)
 
 
-def _require_usage(
-    verb: Verb, column: str | None, candidate: list[str] | None, score: ScoreName | None, target: str | None
-) -> None:
-    """Raises ``typer.BadParameter`` where a verb gets a wrong option, or lacks one."""
+def _score(
+    verb: Verb, column: str | None, candidate: list[str] | None, name: str | None, target: str | None
+) -> AnyScore | None:
+    """The score of a choice. Raises ``typer.BadParameter`` where a verb gets a wrong option, or lacks one."""
     if (verb in (Verb.sum, Verb.avg)) != (column is not None):
         raise typer.BadParameter(f"`{verb.value}` {'needs' if column is None else 'takes no'} COLUMN")
     if verb is not Verb.choose:
-        options = {"--candidate": candidate, "--score": score, "--target": target}
-        if given := [name for name, value in options.items() if value]:
+        options = {"--candidate": candidate, "--score": name, "--target": target}
+        if given := [option for option, value in options.items() if value]:
             raise typer.BadParameter(f"{', '.join(given)} is for `choose`, not for `{verb.value}`")
-        return
-    if score is None:
-        raise typer.BadParameter("`choose` needs --score")
-    if (score is ScoreName.balance) != (target is None):
-        raise typer.BadParameter(f"--score {score.value} {'needs' if target is None else 'takes no'} --target")
-    if (score is ScoreName.class_count) != (not candidate):
+        return None
+    from pinq.public.scores import SCORES, Score
+
+    needed = {kind: {field.name for field in fields(of) if field.default is MISSING} for kind, of in SCORES.items()}
+    known = [kind for kind, names in needed.items() if names <= {"target"}]
+    if name not in known:
+        raise typer.BadParameter(f"`choose` needs --score, one of {', '.join(known)}")
+    if bool(needed[name]) != (target is not None):
+        raise typer.BadParameter(f"--score {name} {'needs' if target is None else 'takes no'} --target")
+    if issubclass(SCORES[name], Score) != bool(candidate):
         raise typer.BadParameter(
-            "--score class_count takes no --candidate, only --target" if candidate else "`choose` needs a --candidate"
+            f"--score {name} takes no --candidate, only --target" if candidate else "`choose` needs a --candidate"
         )
+    made: AnyScore = SCORES[name](**{"target": target} if needed[name] else {})  # type: ignore[arg-type]
+    return made
 
 
 def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
@@ -193,14 +198,6 @@ def _point(text: str, column: Numeric, name: str) -> CutPoint:
         return text.strip() if column.unit else float(text)
     except ValueError:
         raise QueryError(f"the cut {text!r} of `{name}` is not a number; write {name}:30,45.") from None
-
-
-def _score(score: ScoreName, target: str | None) -> AnyScore:
-    from pinq.public import scores
-
-    kind = getattr(scores, "".join(word.capitalize() for word in score.value.split("_")))
-    made: AnyScore = kind() if target is None else kind(target)
-    return made
 
 
 def _print_preview(preview: Preview, as_json: bool) -> None:

@@ -20,9 +20,9 @@ from pinq.provider.testing import search_sensitivity
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import ClassCount, EnoughRows, Gini, require_score
+from pinq.public.scores import ClassCount, EnoughRows, Gini, Misfit, require_score
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Values, bind
-from tests.catalogue import DERIVATIVES, SCORES, losses_on
+from tests.catalogue import SCORES, scores_on
 from tests.handles import ledger_of, simulated
 
 WHOLE = PartSet([Block(Part())])
@@ -46,33 +46,8 @@ def schema_of(classes: int = 3) -> Schema:
     )
 
 
-def every_loss(schema: Schema) -> list[Any]:
-    return [loss for kind in DERIVATIVES.values() for loss in losses_on(kind, schema)]
-
-
 def scores_of(kind: type[Any], schema: Schema, cells: int = 2) -> list[Any]:
-    """A score on each column that it is defined for; one alone where it has no target, or where candidates are listed."""
-    needed = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
-    if "share" in [field.name for field in dataclasses.fields(kind)]:
-        return [kind(), kind("1/4"), kind(0.9), kind("2/3")]
-    if "derivatives" in needed:
-        return [kind(loss, 0.25) for loss in every_loss(schema)]
-    if "expected" in needed:
-        cut = Cuts("x", tuple(range(1, cells)))
-        return [
-            kind((cut,), (tuple(range(3, 40 * cells, 40)),), allowance, weights)
-            for allowance, weights in ((0, ()), (5, (50,)))
-        ]
-    if "target" not in needed:
-        return [kind(**dict.fromkeys(needed, 3))]
-    accepted = []
-    for column in schema.columns:
-        try:
-            accepted.append(require_score(kind(column), schema))
-        except QueryError:
-            continue
-    assert accepted, f"no column is a target of {kind.__name__}"
-    return accepted
+    return scores_on(kind, schema, spec=Cuts("x", tuple(range(1, cells))))
 
 
 def request_with(score: Any) -> Request:
@@ -92,7 +67,7 @@ def test_all_scores_are_here() -> None:
 def test_no_small_table_moves_a_score_further_than_it_declares(kind: type[Any], shape: tuple[int, int]) -> None:
     """Over all tables of at most 8 rows: change <= sensitivity, span <= declared span, and the direction is as declared."""
     cells, classes = shape
-    schema = schema_of(classes)
+    schema = schema_of(max(shape) if kind is Misfit else classes)
     for score in scores_of(kind, schema, cells):
         moved = search_sensitivity(score, schema, cells=cells, classes=classes)
         assert moved.tables > 50
@@ -175,12 +150,13 @@ def test_a_score_names_its_column_to_the_grant(kind: type[Any]) -> None:
     """Who may not ask for the target may not choose by it either."""
     schema = schema_of()
     for score in scores_of(kind, schema):
-        if getattr(score, "target", None) is None:
+        if not score.columns() or hasattr(score, "expected"):
             continue
-        spared = next(name for name in ("z", "w") if name != score.target)
+        (target,) = score.targets() if hasattr(score, "targets") else score.columns()
+        spared = next(name for name in ("z", "w") if name != target)
         with simulated(schema, rows=8, epsilon=1) as handle:
             ledger_of(handle).set_terms("simulated", Terms(columns=(spared,)))
-            with pytest.raises(NotAllowed, match=rf"\b{score.target}\b"):
+            with pytest.raises(NotAllowed, match=rf"\b{target}\b"):
                 handle.exp_mech([] if kind.kind == "class_count" else [Values(spared)], score=score, epsilon="0.1")
             assert handle.budget.spent == 0
 

@@ -32,8 +32,9 @@ from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.points import Points
 from pinq.public.products import AnyVector, Products
 from pinq.public.queries import Request, new_id
-from pinq.public.scores import AnyScore, Gradient
+from pinq.public.scores import AnyScore
 from tests.asking import kinds
+from tests.catalogue import SCORES as EVERY, scores_on
 from tests.handles import ledger_of, simulated
 
 SCHEMA = Schema(
@@ -66,14 +67,10 @@ LOSSES += [
     Residuals("x", points(), 2.0, True),
     Products(("c", "x"), (None, (0.0, 2.0)), (1.0, 0.5), 0.25, "x", limit=3.0),
 ]
-SCORES: list[Any] = [kind("y") for kind in (pinq.InfoGain, pinq.Gini, pinq.MaxClass, pinq.ClassCount)]
-SCORES += [
-    pinq.SquaredError("x", (1, 5)),
-    pinq.AbsoluteError("x", (1, 5)),
-    pinq.MutualInformation("y"),
-    pinq.Balance("1/4"),
+TARGETS = Schema(max_rows=9, columns={name: SCHEMA.columns[name] for name in "yx"})
+SCORES: list[Any] = [
+    scores_on(kind, TARGETS, losses=LOSSES[:1], spec=Cuts("x", (5,)), within=(1, 5))[-1] for kind in EVERY.values()
 ]
-SCORES += [Gradient(LOSSES[0], 0.5), pinq.EnoughRows(5, 1), pinq.Misfit((Values("c"),), ((1, 2),), 3, (50,))]
 PLAIN = {int, float, str, bool, type(None), *map(type, SPECS + LOSSES + SCORES), Points}
 
 

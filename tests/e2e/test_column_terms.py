@@ -21,7 +21,7 @@ COLUMNS = ("sex", "job", "age", "income")
 
 def test_every_kind_is_asked() -> None:
     """A class that is new to the vocabulary has an example among the requests of these tests, and says which columns it names."""
-    examples = [*SPECS, *FAMILIES, *SCORES, *ALONE, LISTED, *DERIVATIVES, *PRODUCTS, POINTS]
+    examples = [*SPECS, *FAMILIES, *SCORES, *ALONE, *LISTED, *DERIVATIVES, *PRODUCTS, POINTS]
     assert {type(example) for example in examples} == kinds() | {type(POINTS)}
     assert all(isinstance(example.columns(), set) for example in examples)
 

@@ -27,6 +27,7 @@ from schemathesis.core.result import Ok
 import pinq
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Answer
+from tests.asking import CATALOGUES
 from tests.evidence import ASSURANCE, note
 from tests.servers import COLUMNS, Server, people, publish, serving, token_of
 
@@ -128,22 +129,7 @@ WEIRD = st.one_of(
 )
 COLUMN = st.one_of(st.sampled_from([*COLUMNS, *HOSTILE]), WEIRD)
 VALUE = st.one_of(st.sampled_from(["Female", "clerk", ">50K", None, 30, 30.5]), WEIRD)
-KINDS = [
-    "values",
-    "cuts",
-    "groups",
-    "shards",
-    "cross",
-    "any_cut",
-    "any_grouping",
-    "gini",
-    "info_gain",
-    "class_count",
-    "balance",
-    "squared_error",
-    "max_class",
-    "mutual_information",
-]
+KINDS = [kind for catalogue in CATALOGUES for kind in catalogue]
 FIELDS = {
     "kind": st.one_of(st.sampled_from(KINDS), WEIRD),
     "column": COLUMN,

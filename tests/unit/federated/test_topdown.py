@@ -14,7 +14,7 @@ import pytest
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderTally
 from miners.federated.growing import GrowthTask, splitting_functions
-from miners.growth.candidates import impurity_reduction
+from miners.growth.candidates import CRITERIA, impurity_reduction
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
@@ -156,7 +156,7 @@ def test_default_splitting_functions_are_the_papers() -> None:
     assert len(two.splits) == 1
 
 
-@pytest.mark.parametrize("criterion", ["max", "gini", "info_gain"])
+@pytest.mark.parametrize("criterion", CRITERIA)
 def test_a_split_promises_what_it_takes_away(criterion: str) -> None:
     pure, useless, empty = np.array([[5.0, 0], [0, 5]]), np.array([[5.0, 5], [2, 2]]), np.array([[-1.0, 0], [0, -3]])
     assert impurity_reduction(criterion, np.array([pure, useless, empty])).tolist() == pytest.approx([1, 0, 0])

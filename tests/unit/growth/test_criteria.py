@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Criteria of noisy tables by hand, and that they order splits as the layer's scores do."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 
 SCHEMA = Schema(columns={"y": Categorical(values=("a", "b", "c"))}, max_rows=1000)
+ROOT = Path(__file__).parents[3]
 TABLE = np.array([[8.0, 0.0], [2.0, 6.0]])
 
 
@@ -54,8 +57,13 @@ def test_they_order_splits_as_the_scores_of_the_layer_do(cells: Any, criterion: 
 
 def test_what_is_no_criterion_is_refused() -> None:
     assert require_criterion("max") == "max"
-    with pytest.raises(QueryError, match="must be one of 'max', 'gini', 'info_gain'"):
+    with pytest.raises(QueryError, match=f"must be one of {', '.join(map(repr, CRITERIA))}"):
         require_criterion("entropy")
+
+
+def test_the_page_of_trees_lists_every_criterion() -> None:
+    page = (ROOT / "docs" / "trees.md").read_text(encoding="utf-8")
+    assert {*re.findall(r'^- `"(\w+)"`: ', page, flags=re.MULTILINE)} == set(CRITERIA)
 
 
 def test_an_unknown_name_stands_for_no_other_criterion() -> None:

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from miners import DiffPC45, DiffPID3, SuLQID3
-from miners.growth.candidates import equal_width, multiway_splits
+from miners.growth.candidates import CRITERIA, equal_width, multiway_splits
 from pinq.errors import QueryError
 from pinq.provider.local import made_up
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -92,7 +92,7 @@ def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sen
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-@pytest.mark.parametrize("criterion", ["max", "gini", "info_gain"])
+@pytest.mark.parametrize("criterion", CRITERIA)
 def test_it_learns(miner: Any, variant: Any, criterion: Any) -> None:
     table = made_up(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
