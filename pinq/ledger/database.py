@@ -17,7 +17,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -439,9 +439,12 @@ def _read_only(file: Path) -> sqlite3.Connection:
         return _by_name(_uri(file, "immutable=1"))
     if index.exists():
         try:
-            connection = _by_name(_uri(file, "mode=ro"))
-            connection.execute("SELECT 1 FROM sqlite_master").close()
-            return connection
+            with ExitStack() as unusable:
+                connection = _by_name(_uri(file, "mode=ro"))
+                unusable.callback(connection.close)
+                connection.execute("SELECT 1 FROM sqlite_master").close()
+                unusable.pop_all()
+                return connection
         except sqlite3.OperationalError as error:
             if _busy(error):
                 raise

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from pinq.cli.main import app
 from pinq.errors import LedgerError, QueryError
+from pinq.ledger import database
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
@@ -97,6 +99,21 @@ def test_an_archived_copy_needs_neither_policy_nor_data(file: Path, live: Ledger
         done = CliRunner().invoke(app, ["show", "--ledger", str(archive / "copy")])
         assert done.output.startswith(f"people: {found.joint} of 2 spent")
         assert contents(archive) == before
+
+
+def test_an_index_that_cannot_be_used_leaves_no_connection_open(
+    file: Path, live: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of file and log is read instead, and what was tried first is closed."""
+    connected, made = database._by_name, list[sqlite3.Connection]()
+    monkeypatch.setattr(database, "_by_name", lambda name: made.append(connected(name)) or made[-1])
+    for end in ("", "-wal", ".head"):
+        shutil.copyfile(f"{file}{end}", tmp_path / f"copy{end}")
+    (tmp_path / "copy-shm").symlink_to(os.devnull)
+    with closing(Ledger(tmp_path / "copy", read_only=True)) as copy:
+        assert copy.grants()["ana"].spent == Epsilon.of("0.3")
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            made[0].execute("SELECT 1")
 
 
 def test_a_copy_of_a_file_in_use_is_called_one(file: Path, live: Ledger, tmp_path: Path) -> None:
