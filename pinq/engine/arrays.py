@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial, reduce
-from itertools import chain, islice
 from typing import TypeVar, cast
 
 import numpy as np
 
-from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, ShardSource, smallest
+from pinq.engine.codes import Codes, RowBlock, ShardSource, smallest
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
@@ -30,7 +28,6 @@ KEPT_LOCATIONS = 4
 LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
 MAX_THREADS = 8
-AHEAD = 2  # items of a caller for each thread, so that none waits for the next
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -190,7 +187,7 @@ class ArrayEngine:
             return counts.condensed()
 
         workers = max(1, min(len(blocks), thread_count(), TALLIES_BYTES // max(1, Counts(request).empty_bytes)))
-        counted = reduce(Counts.merged, self._each(count, range(workers)))
+        counted = reduce(Counts.merged, side_by_side(count, range(workers)))
         if request.levels:
             keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
             self._keep_location(_Location(keys, cast("list[Rows]", located)))
@@ -251,19 +248,13 @@ class ArrayEngine:
             cells = self._kept.get(key)
             if cells is None:
                 check()
-                cells = self._each(partial(_cells_of, axes), blocks)
+                cells = side_by_side(partial(_cells_of, axes), blocks)
                 self._kept.put(key, cells, sum(own.nbytes for own in cells))
             kept[axes] = cells
         return [
             replace(block, columns={**block.columns, **{axes: own[number] for axes, own in kept.items()}})
             for number, block in enumerate(blocks)
         ]
-
-    def _each(self, work: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """Does the same work for several items, side by side where there is more than one."""
-        if self.rows() < BLOCK_ROWS:
-            return [work(item) for item in items]
-        return side_by_side(work, items)
 
 
 def _turned(table: np.ndarray | Listed, order: Sequence[int]) -> Table:
@@ -291,29 +282,14 @@ def thread_count() -> int:
     return max(1, min(MAX_THREADS, os.cpu_count() or 1))
 
 
-def side_by_side(work: Callable[[T], U], items: Iterable[T]) -> list[U]:
+def side_by_side(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
     """Does the same work for several items in threads; what comes of each, in order.
 
-    All callers share the threads, so each hands them a few items at a time: who has two items does
-    not wait for a thousand of another. Work must not wait for other work that is done so: all
-    threads could be waiting.
+    Work must not wait for other work that is done so: all threads could be waiting.
     """
-    rest = iter(items)
-    first = list(islice(rest, 2))
-    if len(first) < 2 or thread_count() < 2:
-        return [work(item) for item in chain(first, rest)]
-    pool, done, waiting = _pool(os.getpid()), list[U](), deque[Future[U]]()
-    try:
-        for item in chain(first, rest):
-            if len(waiting) == AHEAD * thread_count():
-                done.append(waiting.popleft().result())
-            waiting.append(pool.submit(work, item))
-        while waiting:
-            done.append(waiting.popleft().result())
-    finally:
-        for future in waiting:
-            future.cancel()
-    return done
+    if len(items) < 2 or thread_count() < 2:
+        return [work(item) for item in items]
+    return list(_pool(os.getpid()).map(work, items))
 
 
 @lru_cache(maxsize=1)
