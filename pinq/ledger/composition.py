@@ -50,9 +50,6 @@ CAP_RULES: dict[CapRule, str] = {
 DumpedDemand = tuple[list[str], list[tuple[int, int, str]], list[tuple[int, int]]]
 """A ``Demand`` as JSON: the partitions' keys, the nodes, and what is asked, by numbers of partitions."""
 
-Changed = tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]
-"""Entries of ``Costs`` that a charge changes: of parts, and of partitions."""
-
 
 @dataclass(frozen=True)
 class Demand:
@@ -64,15 +61,10 @@ class Demand:
             ``key`` identify the split and the part.
         asked: ``(node, partition)`` for each block: the part itself (partition None), or all parts
             of a partition of it.
-        changes: What its charge will change in a ``Costs``, by that one's identity: the costs, how
-            many charges they had, and the loss in nano-epsilons for which it was worked out.
     """
 
     nodes: tuple[tuple[int, bytes, bytes], ...]
     asked: tuple[tuple[int, bytes | None], ...]
-    changes: dict[int, tuple[Costs, int, int, Changed]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     @classmethod
     def of(cls, parts: PartSet) -> Demand:
@@ -126,19 +118,15 @@ class Demand:
 class Costs:
     """The recursion's state for one analyst, or for all together. Updated in O(size of the demand).
 
-    Inside it counts plain integers, for a demand can have a hundred thousand parts. A demand keeps
-    what was worked out for its price until it is charged. So a price that is asked for before a
-    transaction keeps the transaction short; if another charge comes between, it is worked out anew.
+    Inside it counts plain integers, for a demand can have tens of thousands of parts.
 
     Attributes:
         part: cost(part) in nano-epsilons, by part key; the whole table's key is empty.
         largest: max over parts of cost(part), by (part key, partition key).
-        charges: How many were added.
     """
 
     part: dict[bytes, int] = field(default_factory=dict)
     largest: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
-    charges: int = 0
 
     @property
     def spent(self) -> Epsilon:
@@ -157,21 +145,9 @@ class Costs:
         part, largest = self._changed(demand, epsilon.nano)
         self.part.update(part)
         self.largest.update(largest)
-        # Last: a price that another thread works out meanwhile has the number of before, and will not do.
-        self.charges += 1
-        demand.changes.pop(id(self), None)
         return Epsilon(self.part.get(ROOT, 0) - before)
 
-    def _changed(self, demand: Demand, nano: int) -> Changed:
-        """The changed entries, as they were worked out last where nothing was charged since."""
-        charges = self.charges
-        costs, *found, changed = demand.changes.get(id(self), (None, 0, 0, ({}, {})))
-        if costs is not self or found != [charges, nano]:
-            changed = self._after(demand, nano)
-            demand.changes[id(self)] = self, charges, nano, changed
-        return changed
-
-    def _after(self, demand: Demand, nano: int) -> Changed:
+    def _changed(self, demand: Demand, nano: int) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
         """Computes the changed entries, from the leaves up: in ``nodes`` parents precede children.
 
         Example: the table was split by sex, and women had been asked 3, men 5; the table has cost 5.

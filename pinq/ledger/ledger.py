@@ -343,7 +343,6 @@ class Ledger:
         # Room for the answer is taken with the charge: a request that was charged can be answered.
         # It is written down before: others wait while a transaction lasts.
         charged, text = Charged(epsilon, demand, question).reserving(answer_bytes + 2 * EVENT_BYTES)
-        self._log.state.foresee(analyst, demand, epsilon)
 
         def work(log: Log) -> tuple[Found, PinqError | None]:
             log.state.require_token(token, analyst)  # a wrong one is not logged

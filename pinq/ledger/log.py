@@ -16,11 +16,13 @@ import json
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pinq.errors import LedgerError, PinqError
 from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, SQLite, url_of
@@ -85,42 +87,18 @@ class LogLine(NamedTuple):
     answer: AnswerSize | None
 
 
-class Job(Generic[T]):
-    """Work that waits for a transaction, and then for its commit.
+class Job(NamedTuple):
+    """Work that waits for a transaction.
 
     Attributes:
+        work: What to do in it.
         write: Whether it may append.
-        done: Whether its transaction ended.
+        outcome: Its result or its error, once the transaction ended.
     """
 
-    def __init__(self, work: Callable[[Log], T], write: bool) -> None:
-        self.write, self.done = write, False
-        self._work = work
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-
-    def run(self, log: Log) -> None:
-        """Does the work; an error that appended nothing affects no other caller."""
-        # A refusal to look something up spoils nothing for others of the transaction; an error
-        # after an append would leave half of it, so all of it is undone.
-        before = log.appended
-        try:
-            self._result.append(self._work(log))
-        except PinqError as error:
-            if log.appended > before:
-                raise
-            self._error = error
-
-    def fail(self, error: BaseException) -> None:
-        """Its transaction was not committed. What a reader found stands."""
-        if self.write or not self._result:
-            self._error = self._error or error
-
-    def outcome(self) -> T:
-        """The result of the work after the commit."""
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
+    work: Callable[[Log], Any]
+    write: bool
+    outcome: Future[Any]
 
 
 class Log:
@@ -143,7 +121,7 @@ class Log:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._lock, self._waiting = threading.RLock(), threading.Condition()
-        self._jobs: list[Job[Any]] = []
+        self._jobs: list[Job] = []
         self._led = False
         file = database.file if isinstance(database, SQLite) else None
         self._own_head = None if file is None else Head(file.with_name(f"{file.name}.head"))
@@ -163,70 +141,82 @@ class Log:
         commit, and nobody gets a result that is not on the disk.
         """
         self.database.require_same()
-        job = Job(work, write)
+        outcome: Future[T] = Future()
         # Ana, bob and eve come at once. Ana is first: she takes all that waits, does it in one
         # transaction, commits, and wakes bob and eve, whose work is done. Eve's second question came
         # during the commit: she wakes too, and leads all that waits by then.
         with self._waiting:
-            self._jobs.append(job)
-            self._waiting.wait_for(lambda: job.done or not self._led)
-            leads = not job.done
+            self._jobs.append(Job(work, write, outcome))
+            self._waiting.wait_for(lambda: outcome.done() or not self._led)
+            leads = not outcome.done()
             self._led = self._led or leads
         if leads:
             self._work_off()
-        return job.outcome()
+        return outcome.result()
 
     def _work_off(self) -> None:
         """Does all that waits, and lets those go on that came meanwhile."""
-        jobs: list[Job[Any]] = []
+        jobs, written = list[Job](), list[tuple[Future[Any], Any]]()
         try:
             with self._held():
                 jobs = self._taken()
                 with self.transaction(write=jobs[-1].write):
                     for job in jobs:
-                        job.run(self)
+                        before = self.appended
+                        try:
+                            result = job.work(self)
+                        except PinqError as error:
+                            # A refusal to look something up spoils nothing for others of the transaction; an
+                            # error after an append would leave half of it, so all of it is undone.
+                            if self.appended > before:
+                                raise
+                            job.outcome.set_exception(error)
+                            continue
+                        if job.write:
+                            written.append((job.outcome, result))
+                        else:  # what a reader found stands, whatever becomes of the commit
+                            job.outcome.set_result(result)
+            for outcome, result in written:
+                outcome.set_result(result)
         except BaseException as error:
-            jobs = jobs or self._taken()
             known = error if isinstance(error, Exception) else self.database.unusable("it was interrupted")
-            for job in jobs:
-                job.fail(known)
+            for job in jobs or self._taken():
+                if not job.outcome.done():
+                    job.outcome.set_exception(known)
             if known is not error:
                 raise
         finally:
             with self._waiting:
-                for job in jobs:
-                    job.done = True
                 self._led = False
                 self._waiting.notify_all()
 
-    def _taken(self) -> list[Job[Any]]:
+    def _taken(self) -> list[Job]:
         """Takes all that waits, readers first."""
         with self._waiting:
             jobs, self._jobs = self._jobs, []
-        return sorted(jobs, key=lambda job: job.write)
+        return sorted(jobs, key=attrgetter("write"))
 
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[Log]:
-        """One transaction, up to date from its start.
+        """One transaction, up to date from its start, of a caller who holds the log.
 
         What is appended is applied at once, for what is appended next; where the commit fails, the
         log is read again from its start.
         """
-        with self._held():
-            self.appended = 0
-            try:
-                with self.database.transaction(write=write, after=max(1, self.seq)) as rows:
-                    self._catch_up(rows)
-                    yield self
-                    if write:
-                        self.database.commit()
-            except BaseException:
-                if self.appended:
-                    self._reset()
-                raise
-            if write:
-                self._write_heads()
-                self.database.failure = ""
+        self.appended = 0
+        try:
+            with self.database.transaction(write=write, after=max(1, self.seq)) as rows:
+                self._catch_up(rows)
+                yield self
+                if write:
+                    self.database.commit()
+        except BaseException:
+            if self.appended:
+                self._reset()
+            raise
+        if write:
+            self._write_heads()
+            self.database.failure = ""
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -321,13 +321,6 @@ class LedgerState:
         under_cap = together.cap - together.spent - together.price(demand, epsilon, own)
         return own, min(grant.limit - grant.spent - own, under_cap)
 
-    def foresee(self, analyst: str, demand: Demand, epsilon: Epsilon) -> None:
-        """Works out beforehand what a charge will change; any thread may do so at any time."""
-        account = self.accounts.get(analyst)
-        if account is not None:
-            account.costs.price(demand, epsilon)
-            self.together.union.price(demand, epsilon)
-
     def require(self, grant: Account, verb: str, columns: Collection[str], demand: Demand, epsilon: Epsilon) -> None:
         """Raises what refuses a request.
 

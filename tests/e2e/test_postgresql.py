@@ -89,7 +89,7 @@ def test_a_connection_that_is_gone_within_a_transaction(postgresql: str) -> None
     ledger.grant("ana", Epsilon(10**9))
 
     def cut() -> None:
-        with ledger._log.transaction() as writing:
+        with ledger._log._held(), ledger._log.transaction() as writing:
             writing.append(Extended(Epsilon(10**9), None), "ana")
             ledger._database.run("SELECT 1")
             end_all(postgresql)
@@ -109,7 +109,7 @@ def test_a_forked_process_leaves_its_parents_transaction_alone(postgresql: str) 
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
-    with ledger._log.transaction() as writing:
+    with ledger._log._held(), ledger._log.transaction() as writing:
         writing.append(Extended(Epsilon(10**9), None), "ana")
         ledger._database.run("SELECT 1")
         child = os.fork()

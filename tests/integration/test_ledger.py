@@ -338,7 +338,7 @@ def test_a_transaction_that_breaks_off_leaves_the_connection_usable(tmp_path: Pa
     ledger = Ledger(tmp_path / "l", "d")
 
     def interrupted() -> None:
-        with ledger._log.transaction() as writing:
+        with ledger._log._held(), ledger._log.transaction() as writing:
             writing.append(Declared("x", Epsilon(10), {}, "sum"))
             raise KeyboardInterrupt
 
@@ -371,7 +371,7 @@ def test_whoever_closes_waits_for_a_transaction(tmp_path: Path) -> None:
     """What is at work when another thread closes the ledger is committed first, not half undone."""
     ledger = Ledger(tmp_path / "l", "d")
     closer = threading.Thread(target=ledger.close)
-    with ledger._log.transaction() as writing:
+    with ledger._log._held(), ledger._log.transaction() as writing:
         writing.append(Declared("x", Epsilon(10), {}, "sum"))
         closer.start()
         closer.join(0.05)
@@ -386,7 +386,7 @@ def test_a_transaction_that_ended_commits_nothing(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l", "d")
 
     def undone() -> None:
-        with ledger._log.transaction() as writing:
+        with ledger._log._held(), ledger._log.transaction() as writing:
             writing.append(Declared("x", Epsilon(10), {}, "sum"))
             ledger._database.rollback()
 

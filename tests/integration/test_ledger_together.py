@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError
-from pinq.ledger.composition import Changed, Costs, Demand
+from pinq.ledger.composition import Demand
 from pinq.ledger.database import SQLite
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
@@ -53,7 +53,7 @@ def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[lis
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(acts)) as pool:
         patched.setattr(SQLite, "commit", counted)
-        with ledger._log.transaction(write=False):
+        with ledger._log._held(), ledger._log.transaction(write=False):
             done = [pool.submit(outcome, act) for act in acts]
             while len(ledger._log._jobs) < len(acts):
                 threading.Event().wait(0.001)
@@ -71,21 +71,6 @@ def test_what_waits_together_costs_one_commit(ledger: Ledger) -> None:
         f"r{i}" for i in range(WAITING)
     )
     ledger.verify()
-
-
-def test_a_charge_is_worked_out_before_others_wait_for_it(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it changes, for its analyst and for all together, is known when its transaction begins."""
-    held = []
-    after = Costs._after
-
-    def noted(self: Costs, demand: Demand, nano: int) -> Changed:
-        held.append(ledger._log._led)
-        return after(self, demand, nano)
-
-    monkeypatch.setattr(Costs, "_after", noted)
-    ledger.charge("ana", "r", WHOLE, Epsilon(1))
-    assert held == [False, False]
-    assert ledger.grants()["ana"].spent == Epsilon(1)
 
 
 def test_one_id_asked_at_once_is_charged_once(ledger: Ledger) -> None:
@@ -162,7 +147,7 @@ def test_a_process_that_is_forked_in_the_middle_of_a_transaction_closes_without_
     inside, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with ledger._log.transaction():
+        with ledger._log._held(), ledger._log.transaction():
             inside.set()
             over.wait()
 

@@ -84,22 +84,6 @@ def test_spent_is_the_recursion(requests: list[tuple[PartSet, int]]) -> None:
         assert price <= Epsilon(epsilon), "disjoint parts cost no more than one of them"
 
 
-@given(REQUESTS, st.integers(0, 7))
-@settings(max_examples=80)
-def test_what_was_worked_out_before_another_charge_does_not_count(
-    requests: list[tuple[PartSet, int]], late: int
-) -> None:
-    """A demand that was priced before other charges costs what the recursion says when its turn comes."""
-    costs, waiting = Costs(), [(Demand.of(parts), Epsilon(epsilon)) for parts, epsilon in requests]
-    for demand, epsilon in waiting:
-        costs.price(demand, epsilon)
-    waiting.insert(late % len(waiting), waiting.pop())
-    requests.insert(late % len(requests), requests.pop())
-    for number, (demand, epsilon) in enumerate(waiting, start=1):
-        costs.charge(demand, epsilon)
-        assert costs.spent == Epsilon(cost(requests[:number]))
-
-
 @given(REQUESTS, st.randoms(use_true_random=False))
 @settings(max_examples=80)
 def test_order_does_not_matter(requests: list[tuple[PartSet, int]], random: public_random.Random) -> None:
