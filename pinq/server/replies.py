@@ -140,8 +140,10 @@ def budget(visit: Visit, _: bytes) -> str:
     return WireBudget.of(local.budget(dataset.ledger, grant.analyst)).model_dump_json()
 
 
-def history(visit: Visit, _: bytes, start: int, revision: int = REVISION) -> str:
+def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str:
     """Reads a page of the asker's own lines of the log, from one on; a client of an older revision gets no acts."""
+    if not (start.isascii() and start.isdigit()):
+        raise QueryError("the request's address is malformed: `start` is a number of lines.")
     dataset, grant = visit.opened
     bucket = dataset.policy.padding_seconds
 
@@ -149,7 +151,7 @@ def history(visit: Visit, _: bytes, start: int, revision: int = REVISION) -> str
         visit.turn.admit(work)
         dataset.curator.meter(grant.analyst, work)
 
-    read = page(dataset.ledger, grant.analyst, start, bucket=bucket, admit=admit)
+    read = page(dataset.ledger, grant.analyst, int(start[:20]), bucket=bucket, admit=admit)
     unread = {"act": None} if revision < NAMED else {}
     lines = (line.model_copy(update={"at": coarse(line.at, bucket), **unread}) for line in read.lines)
     return HistoryPage(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)

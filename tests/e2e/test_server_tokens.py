@@ -51,7 +51,7 @@ def test_one_answer_for_every_token_that_does_not_count(server: Server) -> None:
         assert client.get("/v1/people/budget", headers={"Authorization": f"Bearer {fresh}"}).status_code == 200
         time.sleep(1.1)
         seen = set()
-        for path in ("", "/budget", "/history", "/query", "/preview"):
+        for path in ("", "/budget", "/history", "/history?start=x", "/query", "/preview"):
             for dataset, token in [
                 ("people", new_token()),
                 ("people", ""),
