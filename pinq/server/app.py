@@ -178,17 +178,20 @@ class Reload:
     """
 
     def __init__(self, datasets: Datasets, log: RequestLog) -> None:
-        self._datasets, self._log, self._alone = datasets, log, threading.Lock()
+        self._datasets, self._log, self._alone, self._waits = datasets, log, threading.Lock(), False
         self.certificate: Callable[[], bool] = lambda: False
 
     def ask(self) -> None:
-        """Begins to read, in a thread of its own that waits for those before it."""
+        """Begins to read, in a thread of its own that waits for the one before it; one at most waits."""
         self._log.reopen()
-        # A source may take minutes to encode, and no shutdown waits for that.
-        threading.Thread(target=self._read, name="pinq-reload", daemon=True).start()
+        waits, self._waits = self._waits, True
+        if not waits:
+            # A source may take minutes to encode, and no shutdown waits for that.
+            threading.Thread(target=self._read, name="pinq-reload", daemon=True).start()
 
     def _read(self) -> None:
         with self._alone:
+            self._waits = False  # what changes from now on, the next one reads
             try:
                 self.now()
             except Exception:  # whose text may quote data

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -221,6 +222,28 @@ def test_a_reload_says_in_one_line_what_changed(datasets: Datasets, policy: Path
         "failed": ["certificate: it is no certificate."],
     }
     assert datasets.failed == ("certificate: it is no certificate.",)
+    log.close()
+
+
+def test_of_many_signals_one_read_begins_and_one_waits(datasets: Datasets, tmp_path: Path) -> None:
+    """What came while a source was encoded is read once more, however often it was asked for."""
+    log, begun, read = RequestLog(tmp_path / "log"), threading.Semaphore(0), threading.Semaphore(0)
+    reload = Reload(datasets, log)
+
+    def slow() -> bool:
+        begun.release()
+        return read.acquire(timeout=30)
+
+    reload.certificate = slow
+    reload.ask()
+    assert begun.acquire(timeout=30)
+    for _ in range(20):
+        reload.ask()
+    asked = [thread for thread in threading.enumerate() if thread.name == "pinq-reload"]
+    read.release(2)
+    for thread in asked:
+        thread.join(30)
+    assert len(asked) == len((tmp_path / "log").read_text().splitlines()) == 2
     log.close()
 
 
