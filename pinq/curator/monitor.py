@@ -147,23 +147,21 @@ class Curator:
             EngineError: The charge stands; also where the turn is over.
         """
         turn = turn or Deadline()
-        with self.refusing(analyst, request.id):
-            work = self._validate(request, turn)
-            require_work(work.checking + work.counting, self.max_work)
-            turn.admit(work.checking + work.counting)
-            self.meter(analyst, work.checking + work.counting)
-            question = LoggedQuestion(
-                verb=request.verb,
-                about=work.query.about,
-                question=request.identity(self.schema.digest),
-                classes=work.question.facts().get("classes", ""),
-                act="" if request.act is None else request.act.name,
-                run="" if request.act is None else request.act.run,
-            )
-            with self._working.take((analyst, request.id)):
-                turn.check()
-                self._rehearse(analyst, request, work, turn)
-                return self._once(analyst, request, work, question, turn)
+        work = self._validate(request, turn)
+        turn.admit(work.checking + work.counting)
+        self.meter(analyst, work.checking + work.counting)
+        question = LoggedQuestion(
+            verb=request.verb,
+            about=work.query.about,
+            question=request.identity(self.schema.digest),
+            classes=work.question.facts().get("classes", ""),
+            act="" if request.act is None else request.act.name,
+            run="" if request.act is None else request.act.run,
+        )
+        with self._working.take((analyst, request.id)):
+            turn.check()
+            self._rehearse(analyst, request, work, turn)
+            return self._once(analyst, request, work, question, turn)
 
     def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
         """Returns the answer that this request was given under the schema with this digest.
@@ -232,7 +230,6 @@ class Curator:
     def preview(self, analyst: str, request: Request, turn: Deadline | None = None) -> Preview:
         """The cost and the expected error of ``ask``; too much work is refused as there."""
         work = self._validate(request, turn or Deadline())
-        require_work(work.checking + work.counting, self.max_work)
         self.meter(analyst, work.checking)
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, request.identity(self.schema.digest))
         epsilon = ZERO if is_paid else work.epsilon
@@ -279,9 +276,9 @@ class Curator:
             raise QueryError("there are no parts to ask.")
         query = prepare(question, parts, self.schema)
         per_row = epsilon.per_row(self.schema.distance)
-        return _Work(
-            question, query, epsilon, per_row, query.noise(per_row), checking, query.work(self.schema.max_rows)
-        )
+        counting = query.work(self.schema.max_rows)
+        require_work(checking + counting, self.max_work)
+        return _Work(question, query, epsilon, per_row, query.noise(per_row), checking, counting)
 
 
 @lru_cache(maxsize=64)

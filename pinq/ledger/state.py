@@ -164,12 +164,8 @@ class Account:
         match record := event.record:
             case Granted():
                 self.granted, self.revoked, self.stored = True, False, 0
-                self.limit, self.expires, self.terms, self.token = (
-                    record.limit,
-                    record.expires,
-                    record.terms,
-                    record.token,
-                )
+                self.limit, self.expires = record.limit, record.expires
+                self.terms, self.token = record.terms, record.token
                 self.recent.clear()
             case Extended() | TermsSet() | TokenSet() | Revoked():
                 self._change(record)
@@ -178,7 +174,11 @@ class Account:
                 grown = self.costs.charge(record.demand, record.epsilon)
                 self.waiting.add(event.request)
                 self._asked(event)
-                self._paced(datetime.fromisoformat(event.at))
+                moment = datetime.fromisoformat(event.at)
+                self.recent.append(moment)
+                # Charges at 10:00:00, 10:00:30 and 10:01:00: the first is a minute old and goes.
+                while self.recent[0] <= moment - MINUTE:
+                    self.recent.popleft()
                 self.stored += max(EVENT_BYTES, record.question.stored)
             case Refused():
                 self._asked(event)
@@ -203,13 +203,6 @@ class Account:
         self.first, self.last = self.first or event.at, event.at
         self.lines.append(event.seq)
         self.totals.append(self.spent.nano)
-
-    def _paced(self, moment: datetime) -> None:
-        """Counts a charge towards the pace."""
-        self.recent.append(moment)
-        # Charges at 10:00:00, 10:00:30 and 10:01:00: the first is a minute old and goes.
-        while self.recent[0] <= moment - MINUTE:
-            self.recent.popleft()
 
     def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
         if not self.granted:

@@ -179,8 +179,7 @@ class LocalSession:
     def ask(self, request: Request) -> Answer:
         """The answer of the curator."""
         with self._curator.refusing(self._analyst, str(request.id)):
-            received = Request.received(request.to_json())
-        return self._curator.ask(self._analyst, received)
+            return self._curator.ask(self._analyst, Request.received(request.to_json()))
 
     @unspent()
     def preview(self, request: Request) -> Preview:

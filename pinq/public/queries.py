@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from html import escape
-from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -508,12 +508,6 @@ class Request(_Frozen):
         that it needs.
         """
         return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, whose question follows from its own fields."""
-        copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("question", None)
-        return copied
 
     def columns(self) -> set[str]:
         """Every column that the request names: what a grant's terms are compared with."""

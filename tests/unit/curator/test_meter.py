@@ -66,7 +66,7 @@ def test_previews_and_questions_draw_on_one_quota_of_work(in_memory: Callable[..
     curator.preview(analyst, _count("p"))
     curator.ask(analyst, _count("a"))
     curator.preview(analyst, _count("p"))
-    with pytest.raises(TooManyRequests, match="Nothing was spent"):
+    with pytest.raises(TooManyRequests, match="Nothing was spent"), curator.refusing(analyst, "b"):
         curator.ask(analyst, _count("b"))
 
 

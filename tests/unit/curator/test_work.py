@@ -96,7 +96,7 @@ def _choice(*candidates: Candidate, verb: str = "a") -> Request:
 def test_what_is_refused_for_its_work_names_price_and_limit_and_follows_no_row(rows: int) -> None:
     """The same text whatever the rows are, and nothing is spent."""
     curator = _curator(_frame(rows), 2_000)
-    with pytest.raises(QueryError) as refused:
+    with pytest.raises(QueryError) as refused, curator.refusing("ana", "exp_mech"):
         curator.ask("ana", _choice(*(AnyGrouping("letter", seed=seed) for seed in range(200))))
     assert "this would take 3," in str(refused.value)
     assert "allows 2,000 for one request" in str(refused.value)
