@@ -25,8 +25,8 @@ Columns = tuple[int, ...]
 """The numbers of some columns, increasing."""
 
 # How much the model resists to leave independence, beside a table with the usual noise: with less, cells whose noisy
-# counts are negative pull without end; with more, real dependence is lost. Measured on Adult, Mushroom and cmc.
-RESISTANCE = 0.35
+# counts are negative pull without end; with more, real dependence is lost. Measured on Adult, Mushroom, Car and cmc.
+RESISTANCE = 0.5
 GOLDEN = (math.sqrt(5) - 1) / 2
 MEMORY = 8  # pairs of steps that L-BFGS remembers
 LARGEST_STEP = 3.0  # of a log potential
@@ -235,6 +235,7 @@ class GraphicalModel:
         sizes: Sequence[int],
         measured: Sequence[Measured],
         usual: float,
+        most: float = math.inf,
         before: GraphicalModel | None = None,
     ) -> GraphicalModel:
         """Fits a model to noisy tables.
@@ -243,12 +244,11 @@ class GraphicalModel:
             sizes: The cells of each column.
             measured: The tables; each column must have one of its own.
             usual: The deviation, in rows, of a usual table's noise; it says how much the model resists.
+            most: The largest number of rows that there can be.
             before: A model of fewer tables to start from.
         """
-        rows = total_rows(measured)
-        independent: dict[Columns, np.ndarray] = {
-            table.columns: _log_shares(table) for table in measured if len(table.columns) == 1
-        }
+        rows = min(total_rows(measured), most)
+        independent = {margin.columns: _log_shares(margin) for margin in _margins(sizes, measured)}
         fit = _Fit(tuple(sizes), rows, _combined(measured), independent, usual / rows)
         corrections = fit.solved(before.potentials if before else {})
         potentials = {columns: corrections[columns] + independent.get(columns, 0.0) for columns in corrections}
@@ -326,9 +326,28 @@ def total_rows(measured: Sequence[Measured]) -> float:
     return max(1.0, float((weights * totals).sum() / weights.sum()))
 
 
-def _log_shares(table: Measured) -> np.ndarray:
-    """The logs of a column's shares, no cell below half a deviation of its noise."""
-    counts = np.maximum(table.counts, table.deviation / 2).ravel()
+def _margins(sizes: Sequence[int], measured: Iterable[Measured]) -> Iterable[Measured]:
+    """One table for each column: the averaged margins of all tables that have it."""
+    margins = []
+    for table in measured:
+        cells = table.counts.reshape([sizes[column] for column in table.columns])
+        for column in table.columns:
+            counts = _summed(cells, table.columns, (column,))
+            margins.append(Measured((column,), counts, table.deviation * math.sqrt(cells.size / counts.size)))
+    return _combined(margins).values()
+
+
+def _log_shares(margin: Measured) -> np.ndarray:
+    """The logs of a column's shares, no cell below half a deviation of its noise.
+
+    Noise makes shares more uneven than they are: k cells of deviation s add (k - 1) s² to the squares of their
+    distances from the mean. The distances shrink by that part of their squares (James & Stein 1961).
+    """
+    even = margin.counts.mean()
+    squares = ((margin.counts - even) ** 2).sum()
+    noise = (margin.counts.size - 1) * margin.deviation**2
+    kept = 1 - noise / max(squares, noise) if noise else 1.0
+    counts = np.maximum(even + kept * (margin.counts - even), margin.deviation / 2)
     return np.asarray(np.log(counts / counts.sum()))
 
 

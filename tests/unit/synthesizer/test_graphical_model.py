@@ -104,6 +104,30 @@ def test_a_very_exact_table_leaves_the_others_their_weight(exact: float) -> None
     assert model.marginal((0, 1)).ravel() * 1000 == pytest.approx(pair.counts, abs=15)
 
 
+def test_what_noise_alone_explains_is_not_learned() -> None:
+    """Counts as uneven as their noise makes even ones are even; counts far more uneven stay as they are."""
+    counts = np.array([60.0, 140.0, 80.0, 120.0])
+    for deviation, expected in ((40.0, [0.25] * 4), (1.0, counts / 400)):
+        model = GraphicalModel.fitted((4,), [Measured((0,), counts, deviation)], 4.0)
+        assert model.marginal((0,)) == pytest.approx(expected, abs=0.04)
+
+
+def test_a_column_learns_from_all_its_tables() -> None:
+    """An exact table of a pair corrects the noisy tables of both columns, also in pairs with a third one."""
+    singles = [Measured((column,), np.array([900.0, 100.0]), 500.0) for column in range(3)]
+    pair = Measured((0, 1), np.array([100.0, 200.0, 300.0, 400.0]), 1.0)
+    model = GraphicalModel.fitted((2, 2, 2), [*singles, pair], 500.0)
+    assert model.marginal((0, 1)).ravel() == pytest.approx(pair.counts / 1000, abs=0.01)
+    assert model.marginal((0, 2)).sum(axis=1) == pytest.approx([0.3, 0.7], abs=0.01)
+
+
+def test_there_are_no_more_rows_than_there_can_be() -> None:
+    """Noise adds no rows beyond the public bound."""
+    table = Measured((0,), np.array([900.0, 500.0]), 100.0)
+    assert GraphicalModel.fitted((2,), [table], 100.0, 1000).rows == 1000
+    assert GraphicalModel.fitted((2,), [table], 100.0, 2000).rows == 1400
+
+
 def test_negative_counts_are_fitted_by_few_rows() -> None:
     """Noise takes cells below zero; the model stays finite and its shares above zero."""
     measured = [Measured((0,), np.array([-30.0, 1030.0]), 20.0), Measured((1,), np.array([500.0, 520.0, -20.0]), 20.0)]

@@ -193,6 +193,7 @@ def test_with_few_rounds_uncovered_columns_come_first() -> None:
         )
         for epsilon in (0.1, 100)
     )
+    assert few.turns == 4  # enough that pairs can hold each column
     assert few.uncovered([(0, 3), (3, 4)]) == {1, 2, 5}
     assert many.uncovered([(0, 3), (3, 4)]) == set()
 
