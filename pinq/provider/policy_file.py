@@ -142,17 +142,6 @@ _SIMPLE = {
     "union_tag_not_found": "`type` is missing; it must be categorical, numeric, date or datetime",
     "invalid_key": "the name must be text; put it in quotes",
 }
-_FORMS = {  # of fields whose text must match a pattern
-    "dataset": "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
-    "padding": "a time such as 50ms or 1s",
-    "memory_limit": "a size such as 512MB or 2GB",
-    "driver": "a package with an ADBC driver, such as adbc_driver_postgresql",
-    "uri_env": "the name of an environment variable, which holds the URI",
-    "table": "a table's name, without blanks and semicolons",
-    "issuer": "the URL of an identity provider: https://, or http:// on this machine",
-    "client": "1 to 200 characters without blanks",
-    "claim": "1 to 100 characters without blanks",
-}
 _KINDS = {
     "int": "a whole number",
     "bool": "true or false",
@@ -186,9 +175,7 @@ def _describe(problem: ErrorDetails, field: str) -> str:
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
     plain = re.sub(r"^Input should be ", "", problem["msg"])
-    named = field.rpartition(".")[2]
-    wanted = _FORMS.get(named, plain) if kind == "string_pattern_mismatch" else _KINDS.get(kind.split("_")[0], plain)
-    return f"{_shown(given)}it must be {wanted}"
+    return f"{_shown(given)}it must be {_KINDS.get(kind.split('_')[0], plain)}"
 
 
 def _shown(given: object) -> str:

@@ -18,6 +18,7 @@ import hashlib
 import json
 import math
 import pickle
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -34,11 +35,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from pinq.errors import QueryError
 from pinq.public.checks import Shown, closest, require_text, text_of, text_of_any
@@ -63,6 +63,17 @@ def _canonical(number: Decimal) -> Decimal:
 
 
 FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_canonical)]
+
+
+def of_form(pattern: str, words: str) -> AfterValidator:
+    """The check that a text matches a pattern; errors say its form in these words."""
+
+    def matching(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("form", words)
+        return text
+
+    return AfterValidator(matching)
 
 
 class Declared(Shown, BaseModel):
@@ -125,18 +136,31 @@ def _listed(names: object) -> object:
     return (names,) if isinstance(names, str) else names
 
 
+def unsaid(value: object) -> bool:
+    """Whether nothing is said by a key, so that dumps leave it out: the digests of earlier releases had no such key."""
+    return value is None or value == ()
+
+
 class DerivedFrom(Declared):
     """The part of a column's declaration that says how the source gives it."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     sources: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        default=(), alias="from", description="the source's columns that it is made of; by default the one of its name"
+        default=(),
+        alias="from",
+        exclude_if=unsaid,
+        description="the source's columns that it is made of; by default the one of its name",
     )
     formula: str | None = Field(
         default=None,
+        exclude_if=unsaid,
         max_length=MAX_FORMULA,
         description="SQL over one row of these columns; by default their one value",
     )
-    lookup: Lookup | None = Field(default=None, description="a public table in which the value is looked up")
+    lookup: Lookup | None = Field(
+        default=None, exclude_if=unsaid, description="a public table in which the value is looked up"
+    )
 
     @field_validator("sources")
     @classmethod
@@ -153,14 +177,6 @@ class DerivedFrom(Declared):
             raise ValueError("`formula` is missing; it says how one value is made of several columns")
         return self
 
-    @model_serializer(mode="wrap")
-    def _only_what_is_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leaves out what a plain column does not say, so that its digest is what it always was."""
-        fields: dict[str, object] = dump(self)
-        sources = fields.pop("sources", fields.pop("from", ()))
-        origin = {"from": sources} if sources else {}
-        return origin | {name: value for name, value in fields.items() if name not in UNSAID or value is not None}
-
     @property
     def is_derived(self) -> bool:
         """Whether the provider derives the column."""
@@ -175,10 +191,6 @@ class DerivedFrom(Declared):
     def made_of(self) -> str:
         """The derivation, as the end of a line."""
         return f", from {', '.join(self.sources)}" if self.sources else ""
-
-
-UNSAID = ("formula", "lookup", "other")
-"""Keys that are left out of a declaration's dump where nothing is said."""
 
 
 MAX_CELLS = 2**24
@@ -255,7 +267,7 @@ class Categorical(_Column):
         min_length=1, max_length=MAX_VALUES, description="every value that the column can have"
     )
     other: Annotated[Value | None, PlainSerializer(lambda value: value)] = Field(
-        default=None, description="the value that undeclared ones count as; one of `values`"
+        default=None, exclude_if=unsaid, description="the value that undeclared ones count as; one of `values`"
     )
 
     @field_validator("values", mode="before")

@@ -23,10 +23,10 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from pinq.errors import PolicyError
 from pinq.public.checks import first_of
-from pinq.public.columns import Declared, FiniteDecimal
+from pinq.public.columns import Declared, FiniteDecimal, of_form
 from pinq.public.epsilon import Epsilon, is_exact
 from pinq.public.plain_yaml import plain_number, write_yaml
-from pinq.public.schema import Column, PrivacyUnit, Schema
+from pinq.public.schema import Column, Public, Schema
 
 # Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
 Encoding = Literal[
@@ -177,12 +177,17 @@ class SparkTable(Declared):
 class AdbcRows(Declared):
     """Rows that a database gives through a driver of ADBC: a table's or a query's."""
 
-    driver: str = Field(pattern=r"^adbc_driver_[a-z0-9_]{1,64}$", description="a Python package with an ADBC driver")
-    uri_env: str = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$",
-        description="the environment variable that holds the database's URI, password and all",
+    driver: Annotated[
+        str,
+        of_form("adbc_driver_[a-z0-9_]{1,64}", "a package with an ADBC driver, such as adbc_driver_postgresql"),
+    ] = Field(description="a Python package with an ADBC driver")
+    uri_env: Annotated[
+        str,
+        of_form("[A-Za-z_][A-Za-z0-9_]{0,63}", "the name of an environment variable, which holds the URI"),
+    ] = Field(description="the environment variable that holds the database's URI, password and all")
+    table: Annotated[str, of_form(r"[^\s;]{1,256}", "a table's name, without blanks and semicolons")] | None = Field(
+        default=None, description="a table, as SQL names it"
     )
-    table: str | None = Field(default=None, pattern=r"^[^\s;]{1,256}$", description="a table, as SQL names it")
     query: str | None = Field(default=None, min_length=1, max_length=65_536, description="or a query")
 
     @model_validator(mode="after")
@@ -208,14 +213,18 @@ class GroupGrant(Declared):
 class SignIn(Declared):
     """The house's own identity provider, by OpenID Connect: who may sign in instead of showing a token."""
 
-    issuer: str = Field(
-        pattern=r"^(https://|http://(localhost|127\.0\.0\.1)[:/])[^\s?#]{1,500}$", description="the provider's URL"
+    issuer: Annotated[
+        str,
+        of_form(
+            r"(https://|http://(localhost|127\.0\.0\.1)[:/])[^\s?#]{1,500}",
+            "the URL of an identity provider: https://, or http:// on this machine",
+        ),
+    ] = Field(description="the provider's URL")
+    client: Annotated[str, of_form("[!-~]{1,200}", "1 to 200 characters without blanks")] = Field(
+        description="as which the provider knows this server's analysts"
     )
-    client: str = Field(pattern=r"^[!-~]{1,200}$", description="as which the provider knows this server's analysts")
-    claim: str = Field(
-        default="sub",
-        pattern=r"^[!-~]{1,100}$",
-        description="what a person is called: sub, email, ...; never one that people can edit",
+    claim: Annotated[str, of_form("[!-~]{1,100}", "1 to 100 characters without blanks")] = Field(
+        default="sub", description="what a person is called: sub, email, ...; never one that people can edit"
     )
     groups: dict[str, GroupGrant] = Field(default_factory=dict, description="whose members need no grant of their own")
 
@@ -225,14 +234,13 @@ SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
 
 
 class Goes(Enum):
-    """The readers of a policy's key beside the provider's own programs; each field has one mark."""
+    """Where a key of a policy goes that analysts do not see; each field has one mark. ``Public`` has the others."""
 
-    PUBLIC = "to analysts, and into the log"
     LOGGED = "into the log"
     PRIVATE = "nowhere"
 
 
-class Policy(Declared):
+class Policy(Public):
     """The policy of one dataset: its public facts, its source, and the limits of its queries.
 
     Examples:
@@ -243,9 +251,14 @@ class Policy(Declared):
     """
 
     version: Annotated[Literal[1], Goes.PRIVATE] = 1
-    dataset: Annotated[str, Goes.PRIVATE] = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it"
-    )
+    dataset: Annotated[
+        str,
+        of_form(
+            "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+            "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
+        ),
+        Goes.PRIVATE,
+    ] = Field(description="name under which analysts know it")
     source: Annotated[str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | None, Goes.PRIVATE] = Field(
         default=None,
         description="a Parquet or CSV file or a workbook, a pattern or a folder of them, relative to the policy, or a "
@@ -264,19 +277,14 @@ class Policy(Declared):
         default="sum",
         description="whether the cap counts the sum of what each analyst spent, or what they ask alike once",
     )
-    adjacency: Annotated[Literal["add-remove", "substitute"], Goes.PUBLIC] = "add-remove"
-    privacy_unit: Annotated[Literal["row"] | PrivacyUnit, Goes.PUBLIC] = "row"
-    max_rows: Annotated[int, Goes.PUBLIC] = Field(ge=1, le=2**33)
-    padding: Annotated[str | None, Goes.LOGGED] = Field(
-        default=None,
-        pattern=r"^[1-9]\d{0,4}(ms|s)$",
-        description="over the network, answers and errors leave at multiples of this time, such as 50ms",
+    padding: Annotated[
+        Annotated[str, of_form(r"[1-9]\d{0,4}(ms|s)", "a time such as 50ms or 1s")] | None, Goes.LOGGED
+    ] = Field(
+        default=None, description="over the network, answers and errors leave at multiples of this time, such as 50ms"
     )
-    memory_limit: Annotated[str | None, Goes.PRIVATE] = Field(
-        default=None,
-        pattern=r"^\d+(\.\d+)? ?(MB|GB|MiB|GiB)$",
-        description="memory that the engine may use before it spills to disk",
-    )
+    memory_limit: Annotated[
+        Annotated[str, of_form(r"\d+(\.\d+)? ?(MB|GB|MiB|GiB)", "a size such as 512MB or 2GB")] | None, Goes.PRIVATE
+    ] = Field(default=None, description="memory that the engine may use before it spills to disk")
     max_work: Annotated[int | None, Goes.LOGGED] = Field(
         default=None,
         ge=1,
@@ -297,7 +305,6 @@ class Policy(Declared):
     reviewed: Annotated[dict[str, str], Goes.LOGGED] = Field(
         default_factory=dict, description="why each reviewed value holds: where it is publicly known from; logged"
     )
-    columns: Annotated[dict[str, Column], Goes.PUBLIC] = Field(min_length=1)
     # The pairs of each column's lookup table; set by who reads the file.
     lookups: Annotated[dict[str, dict[str, str]], Goes.PRIVATE] = Field(default_factory=dict, exclude=True, repr=False)
     # Where relative paths start; set by who reads the file.
@@ -384,11 +391,6 @@ class Policy(Declared):
             return f"adbc {self.adbc.driver} {self.adbc.uri_env} {self.adbc.table or self.adbc.query}"
         return None
 
-    @property
-    def bounded_unit(self) -> PrivacyUnit | None:
-        """The privacy unit, if it is more than a row; else None."""
-        return None if self.privacy_unit == "row" else self.privacy_unit
-
     def __repr__(self) -> str:
         return f"Policy of {self.dataset!r}, cap {self.cap}. {self.schema_!r}"
 
@@ -401,7 +403,7 @@ class Policy(Declared):
     @property
     def schema_(self) -> Schema:
         """The part that analysts may see."""
-        return Schema(**{name: getattr(self, name) for name in self.going(Goes.PUBLIC)})
+        return Schema(**{name: getattr(self, name) for name in Public.model_fields})
 
     @classmethod
     def going(cls, where: Goes) -> set[str]:

@@ -106,7 +106,21 @@ class PrivacyUnit(Declared):
         return column
 
 
-class Schema(Declared):
+class Public(Declared):
+    """The keys that everybody may see: a policy has them, and its schema has no others."""
+
+    columns: dict[str, Column] = Field(min_length=1)
+    max_rows: int = Field(ge=1, le=2**33, description="no table that the policy admits has more rows")
+    adjacency: Adjacency = Field(default="add-remove", description="which tables are neighbours")
+    privacy_unit: Literal["row"] | PrivacyUnit = Field(default="row", description="whose presence is hidden")
+
+    @property
+    def bounded_unit(self) -> PrivacyUnit | None:
+        """The privacy unit, if it is more than a row; else None."""
+        return None if self.privacy_unit == "row" else self.privacy_unit
+
+
+class Schema(Public):
     """The public facts of a dataset. Needs no data and no secrets.
 
     Examples:
@@ -117,11 +131,6 @@ class Schema(Declared):
           sex  2 values: F, M
           age  whole numbers 0 to 100 in 101 cells
     """
-
-    columns: dict[str, Column] = Field(min_length=1)
-    max_rows: int = Field(ge=1, le=2**33, description="no table that the policy admits has more rows")
-    adjacency: Adjacency = Field(default="add-remove", description="which tables are neighbours")
-    privacy_unit: Literal["row"] | PrivacyUnit = Field(default="row", description="whose presence is hidden")
 
     if TYPE_CHECKING:  # columns and unit may be given as a file has them
 
@@ -158,11 +167,6 @@ class Schema(Declared):
         """
         rows = 1 if self.bounded_unit is None else self.bounded_unit.max_rows
         return rows * (2 if self.adjacency == "substitute" else 1)
-
-    @property
-    def bounded_unit(self) -> PrivacyUnit | None:
-        """The privacy unit, if it is more than a row; else None."""
-        return None if self.privacy_unit == "row" else self.privacy_unit
 
     @cached_property
     def kept(self) -> Kept:

@@ -29,7 +29,7 @@ from pinq.errors import (
 )
 from pinq.public.epsilon import NANO, Epsilon, Exact
 from pinq.public.queries import Asked, Budget, Preview
-from pinq.public.schema import Schema
+from pinq.public.schema import Date, Schema
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
@@ -188,6 +188,16 @@ def revision_of(headers: Mapping[str, str]) -> int:
     """The revision that the other side names; the first where it names none that can be read."""
     spoken = headers.get(REVISION_HEADER, "1")
     return int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else 1
+
+
+def require_readable(schema: Schema, revision: int) -> None:
+    """Raises ``QueryError`` if a client of an older revision could not read what a schema says."""
+    dated = [name for name, column in schema.columns.items() if isinstance(column, Date)]
+    if revision < DATED and dated:
+        raise QueryError(
+            f"this dataset has columns of dates ({', '.join(dated[:3])}), which this version of pinq cannot read. "
+            "Upgrade pinq on the client's side."
+        )
 
 
 def status_of(error: PinqError) -> int:

@@ -19,8 +19,16 @@ from pinq.ledger.state import Account
 from pinq.provider import local
 from pinq.provider.local import page
 from pinq.public.queries import Request
-from pinq.public.schema import Date
-from pinq.public.wire import CHANGED, DATED, NAMED, REVISION, Description, HistoryPage, WireBudget, WirePreview
+from pinq.public.wire import (
+    CHANGED,
+    NAMED,
+    REVISION,
+    Description,
+    HistoryPage,
+    WireBudget,
+    WirePreview,
+    require_readable,
+)
 from pinq.server.datasets import Dataset
 
 
@@ -122,12 +130,7 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
     """
     dataset, grant = visit.opened
     schema = dataset.curator.schema
-    dated = [name for name, column in schema.columns.items() if isinstance(column, Date)]
-    if revision < DATED and dated:
-        raise QueryError(
-            f"this dataset has columns of dates ({', '.join(dated[:3])}), which this version of pinq cannot read. "
-            "Upgrade pinq on the client's side."
-        )
+    require_readable(schema, revision)
     description = Description(
         dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
     )
