@@ -69,7 +69,6 @@ def engine() -> Iterator[ArrayEngine]:
         for start in range(0, 230, 50)
     ]
     with pytest.MonkeyPatch.context() as small:
-        small.setattr(arrays, "BLOCK_ROWS", 1)
         small.setattr(counting, "NUMBERS_AT_ONCE", 64)
         small.setattr(counting, "SORTED_ROWS", 40)
         small.setattr(derivatives, "ROWS", (4,))
