@@ -185,7 +185,8 @@ def init(
 
     if like is not None and target is not None:
         raise typer.BadParameter("--target goes with a proposal of our own; --like takes the columns as they are")
-    _require_room(output, force)
+    if output is not None and output.exists() and not force:
+        fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
     csv = dialect_of(
         delimiter=delimiter,
         quote=quote,
@@ -291,12 +292,6 @@ def _reviewed(policy: Path, item: Waiting, done: set[str]) -> bool:
             typer.echo(printable(f"{other!r} is none of keep, all, change, skip and stop."), err=True)
             return _reviewed(policy, item, done)
     return True
-
-
-def _require_room(output: Path | None, force: bool) -> None:
-    """Ends the command before it overwrites a file without permission."""
-    if output is not None and output.exists() and not force:
-        fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -212,8 +212,11 @@ def join(
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
-    if output is not None:
-        _require_writable(output)
+    if output is not None and (output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK)):
+        raise QueryError(
+            f"the result could not be written to {output}; name a file in a folder that exists. "
+            "Nothing left this party."
+        )
     loaded = secure_computation().load_session(session)
     result = take_part(
         loaded,
@@ -306,15 +309,6 @@ def _member(text: str, rows: int) -> Member:
     if not name or not host or not port.isdecimal():
         raise typer.BadParameter(f"{text!r} is no party; write NAME=HOST:PORT, for example clinic=10.0.0.2:8801")
     return {"name": name, "host": host, "port": int(port), "rows": rows}
-
-
-def _require_writable(output: Path) -> None:
-    """Raises ``QueryError`` where the result could not be written, before anything is computed."""
-    if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
-        raise QueryError(
-            f"the result could not be written to {output}; name a file in a folder that exists. "
-            "Nothing left this party."
-        )
 
 
 def _agreed(session: SecureSession) -> str:

@@ -334,7 +334,10 @@ class Rehearsals:
         """
         ways, answers = _ways(query) - self._passed, _answers(question, query, epsilon) - self._passed
         if answers:
-            some = self._answering(question, query)
+            # The first part, and parts with other kinds of candidates.
+            numbers = sorted({0, *question.examples(self._schema)})
+            parts = query.parts.take(np.array(numbers))
+            some = prepare(question.sample(numbers, self._schema), parts, self._schema)
             for filled in (False, True):
                 some.release(some.count(Rehearsal(self._schema, filled=filled), turn, SAMPLED_DRAWS), epsilon)
         if ways:
@@ -344,11 +347,6 @@ class Rehearsals:
         if len(self._passed) >= KEPT_KINDS:
             self._passed.clear()
         self._passed |= ways | answers
-
-    def _answering(self, question: Question, query: PreparedQuery) -> PreparedQuery:
-        """The query of the first part, and of parts with other kinds of candidates."""
-        numbers = sorted({0, *question.examples(self._schema)})
-        return prepare(question.sample(numbers, self._schema), query.parts.take(np.array(numbers)), self._schema)
 
 
 def _ways(query: PreparedQuery) -> set[Hashable]:

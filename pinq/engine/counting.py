@@ -574,13 +574,17 @@ def count_request(
     bound = None if measure is None else measure.bound_to(schema)
     row_bytes = 4 if bound is None else 8 * bound.packing.words
     room = min(PACKED_BYTES // row_bytes, schema.max_rows // 8)
-    joint = _packed(dense, len(answer) if split is None else split.nodes, room)
+    asked = len(answer) if split is None else split.nodes
+    joint = _packed(dense, asked, room)
     # What is added up of a row is looked up in the cells in which it is added.
     summed = None if bound is None else bound.over([own for own, _ in joint])
     read = [*axes, *(axis for table in tables for axis in table.axes)]
     read += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
     read += [] if summed is None else (axis for own in summed.cells for axis in own)
-    _require_words(tables, axes, len(answer) if split is None else split.nodes)
+    for table in tables:
+        cells = asked * math.prod(axis.slots for axis in (*axes, *table.axes))
+        if table.form != "listed" and cells > MAX_CELLS:  # they are numbered in a word of 64 bits
+            raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
     return CountRequest(
         begin,
         tuple(levels),
@@ -592,14 +596,6 @@ def count_request(
         summed,
         code_tables(read),
     )
-
-
-def _require_words(tables: Sequence[TableRequest], common: tuple[Axis, ...], parts: int) -> None:
-    """Raises ``InternalError`` if the cells of a table cannot be numbered in a word of 64 bits."""
-    for table in tables:
-        cells = parts * math.prod(axis.slots for axis in (*common, *table.axes))
-        if table.form != "listed" and cells > MAX_CELLS:
-            raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest]) -> Partition | None:

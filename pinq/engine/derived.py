@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -285,7 +286,7 @@ def with_lookups(policy: Policy) -> Policy:
 def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
     """The pairs of a table, as texts. A row without key or value is passed over."""
     where = f"The lookup table {file} of column {name!r}"
-    if not _is_file(file):
+    if not os.path.isfile(file):  # also for a name that no file can have
         raise PolicyError(f"{where} is not there.")
     text = f"read_csv({literal(str(file))}, header = true, all_varchar = true)"
     table = f"read_parquet({literal(str(file))})" if file.suffix == ".parquet" else text
@@ -308,13 +309,6 @@ def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
         if key is not None and value is not None and pairs.setdefault(key, value) != value:
             raise PolicyError(f"{where} has the key {key!r} twice, with different values.")
     return pairs
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _pinned(lookup: Lookup, pairs: dict[str, str], name: str) -> Lookup:

@@ -239,7 +239,13 @@ class _Gathering:
             kinds.add(encoder.unit_kind)
             connection.execute(f"INSERT INTO candidates {encoder.encoded(piece.name)}")
         self._require_share()
-        self._require_one_kind_of_unit(kinds)
+        unit = self._policy.bounded_unit
+        if unit is not None and len(kinds) > 1:  # it follows the files' types alone
+            raise PolicyError(
+                f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(sorted(kinds))}: "
+                "one unit would be known by two texts, and keep twice the rows. "
+                "Give the column one type in all of them."
+            )
         self.files += [FileCodes(fingerprint=fingerprint) for _, fingerprint in files]
         yield from self._fetched(Encoder.bounded(self._policy, self._salt, "candidates"))
 
@@ -272,16 +278,6 @@ class _Gathering:
         lines = self._source.lines
         read, unreadable = lines.total - total, lines.lost - lost
         self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable))
-
-    def _require_one_kind_of_unit(self, kinds: set[str]) -> None:
-        """Raises ``PolicyError`` if files write a unit differently; it follows their types alone."""
-        unit = self._policy.bounded_unit
-        if unit is not None and len(kinds) > 1:
-            raise PolicyError(
-                f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(sorted(kinds))}: "
-                "one unit would be known by two texts, and keep twice the rows. "
-                "Give the column one type in all of them."
-            )
 
     def _require_share(self) -> None:
         if self._losses is None:

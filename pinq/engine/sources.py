@@ -141,26 +141,21 @@ def _files_of(path: Path, policy: Policy) -> Iterator[Path]:
         yield from (Path(os.path.realpath(file)) for file in path.parent.glob(path.name) if _is_data(file))
     elif path.is_dir():
         for file in path.rglob("*"):
-            hidden = any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-            if not hidden and _is_data(file):
-                _require_table(file, policy)
-                yield Path(os.path.realpath(file))
+            if not _is_data(file) or any(part.startswith((".", "_")) for part in file.relative_to(path).parts):
+                continue
+            if policy.csv is None and not is_text(file.name) and not file.name.lower().endswith(".parquet"):
+                raise PolicyError(
+                    f"The folder of {policy.dataset!r} holds {file.name}, which is named neither .parquet nor .csv "
+                    "nor .tsv nor as a workbook. "
+                    "Keep other files elsewhere, or name the table's files by a pattern."
+                )
+            yield Path(os.path.realpath(file))
     else:
         yield path
 
 
 def _is_data(file: Path) -> bool:
     return file.is_file() and not _OWN.search(file.name)
-
-
-def _require_table(file: Path, policy: Policy) -> None:
-    """``PolicyError`` for a file that seems to be no table and is in a folder by mistake."""
-    if policy.csv is None and not is_text(file.name) and not file.name.lower().endswith(".parquet"):
-        raise PolicyError(
-            f"The folder of {policy.dataset!r} holds {file.name}, which is named neither .parquet nor .csv nor .tsv "
-            "nor as a workbook. "
-            "Keep other files elsewhere, or name the table's files by a pattern."
-        )
 
 
 def _is_pattern(path: Path) -> bool:

@@ -311,7 +311,9 @@ class SQLite(Database):
             missing = LedgerError if self.file.with_name(f"{self.file.name}.head").exists() else NoLedger
             raise missing(f"There is no ledger {self.file}. `pinq grant` makes one.")
         if not self.read_only:
-            _make_private(self.file)
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            if not self.file.exists():  # readable by the provider alone from the first byte
+                os.close(os.open(self.file, os.O_CREAT | os.O_WRONLY, 0o600))
         self._inode = _inode(self.file)
         if self.read_only:
             return _read_only(self.file)
@@ -418,13 +420,6 @@ def _inode(file: Path) -> int | None:
     with suppress(OSError):
         return os.stat(file).st_ino
     return None
-
-
-def _make_private(file: Path) -> None:
-    """Makes the file where there is none, readable by the provider alone from the first byte."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if not file.exists():
-        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def _read_only(file: Path) -> sqlite3.Connection:

@@ -286,7 +286,9 @@ class Log:
         with self._reading():
             rows = self.database.numbered(numbers)
         events = [self.event(row) for row in rows]
-        answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
+        # A request that is charged may have been refused before: its answer belongs to the charge.
+        charged = [account.charges.get(event.request) == event.seq for event in events]
+        answers = [account.answers.get(event.request, 0) * own for event, own in zip(events, charged, strict=True)]
         with self._reading():
             sizes = self.database.sizes([number for number in answers if number])
         return [

@@ -151,10 +151,6 @@ class Account:
                 f"{self.most_stored:,} in all, and {self.stored:,} are taken. Ask fewer parts. {ASK}"
             )
 
-    def is_charge(self, event: Event) -> bool:
-        """Whether an event is the charge of its request; it may have been refused before."""
-        return self.charges.get(event.request) == event.seq
-
     def apply(self, event: Event) -> Epsilon:
         """Adds one event of this analyst's; returns by how much ``spent`` grew.
 

@@ -65,6 +65,7 @@ class Dataset:
         source: The facts of the source's files, from before they were read.
         meter: Counts its analysts' work.
         trouble: Why its ledger last failed a request, until it can be written again.
+        users: The server, while it is served, and each lease.
     """
 
     policy: Policy
@@ -76,7 +77,7 @@ class Dataset:
     trouble: str = ""
     _of_ledger: Users = field(init=False, repr=False)
     _of_engine: Users = field(init=False, repr=False)
-    _users: Users = field(init=False, repr=False)
+    users: Users = field(init=False, repr=False)
 
     @classmethod
     def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None, *, processes: int = 1) -> Dataset:
@@ -139,7 +140,8 @@ class Dataset:
         ledger = self.ledger if same else guarding_ledger(policy, create=True, heads=heads_folder())
         # Another ledger has another salt, and with it other coins and other rows of a unit: it
         # needs codes of its own.
-        same_codes = ledger is self.ledger and self._encodes(policy, source)
+        kept = ledger is self.ledger and source == self.source and not self.engine.problem()
+        same_codes = kept and _codes(policy) == _codes(self.policy)
         with ExitStack() as refused:
             if ledger is not self.ledger:
                 refused.callback(ledger.close)
@@ -164,25 +166,15 @@ class Dataset:
     ) -> Dataset:
         curator = curator_of(policy, ledger, engine, meter)
         opened = cls(policy, ledger, curator, engine, source, meter)
-        shares_ledger = before is not None and before.ledger is ledger
-        shares_engine = before is not None and before.engine is engine
-        opened._of_ledger = before._of_ledger.come() if before is not None and shares_ledger else Users(ledger.close)
-        opened._of_engine = before._of_engine.come() if before is not None and shares_engine else Users(engine.close)
-        opened._users = Users(opened._end)
+        same_ledger, same_engine = before and before.ledger is ledger, before and before.engine is engine
+        opened._of_ledger = before._of_ledger.come() if before and same_ledger else Users(ledger.close)
+        opened._of_engine = before._of_engine.come() if before and same_engine else Users(engine.close)
+        opened.users = Users(opened._end)
         return opened
-
-    @contextmanager
-    def lease(self) -> Iterator[Dataset]:
-        """Keeps it open meanwhile."""
-        self._users.come()
-        try:
-            yield self
-        finally:
-            self._users.go()
 
     def close(self) -> None:
         """Closes it once its last lease has ended: it is served no more."""
-        self._users.go()
+        self.users.go()
 
     def _end(self) -> None:
         self._of_engine.go()
@@ -206,10 +198,6 @@ class Dataset:
             return ""
         gone = any(len(facts) == 1 and facts not in self.source for facts in now)
         return "its source is not there any more" if gone else "its source changed after it was encoded"
-
-    def _encodes(self, policy: Policy, source: tuple[FileFacts, ...]) -> bool:
-        """Whether its codes are those of a source with these facts under a policy."""
-        return source == self.source and not self.engine.problem() and _codes(policy) == _codes(self.policy)
 
     def difference(self, later: Dataset) -> str:
         """Names the policy keys in which a later state differs, and says if its codes are new."""
@@ -360,11 +348,13 @@ class Datasets:
     @contextmanager
     def leased(self, name: str) -> Iterator[Dataset]:
         """Keeps a dataset open meanwhile; any one where none has this name, so that both take as long."""
-        with ExitStack() as stack:
-            with self._lock:  # a reload must not close it between the two lines
-                dataset = self.served.get(name, next(iter(self.served.values())))
-                stack.enter_context(dataset.lease())
+        with self._lock:  # a reload must not close it between the two lines
+            dataset = self.served.get(name, next(iter(self.served.values())))
+            dataset.users.come()
+        try:
             yield dataset
+        finally:
+            dataset.users.go()
 
     def know(self, hashed: str) -> bool:
         """Whether the token with a digest opens a dataset, as far as this process has read."""

@@ -215,18 +215,17 @@ class Gate:
         if visit.padded:
             return
         visit.padded = True
-        bucket = self._longest() if visit.dataset is None else visit.dataset.policy.padding_seconds
+        if visit.dataset is not None:
+            bucket = visit.dataset.policy.padding_seconds
+        else:
+            # The wait of a refused token must not distinguish datasets: the longest bucket; without
+            # padding one that a look into a ledger fits into.
+            served = self.datasets.served.values()
+            bucket = max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in served))
         if bucket:
             elapsed = time.monotonic() - visit.clock
             # Buckets of .5 s: work of .7 s is answered after 1 s.
             await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
-
-    def _longest(self) -> float:
-        """The wait of a refused token, which must not distinguish datasets.
-
-        It waits for the longest bucket; without padding for one that a look into a ledger fits into.
-        """
-        return max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in self.datasets.served.values()))
 
     def _note(self, visit: Visit, status: int, error: PinqError | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None
