@@ -14,7 +14,6 @@ import numpy as np
 # Anything from a twentieth to a fifth does as well on the four tables of benchmarks/papers/dilca; without
 # it rare values seem far from everything.
 SHRINK = 0.1
-NOISE_DRAWS = 8
 
 
 def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[np.ndarray]:
@@ -96,7 +95,7 @@ def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
     if scale > 0:
         # Margins (30, 10) and (20, 20) of 40 rows make the table ((15, 15), (5, 5)).
         independent = np.outer(rows, columns) * (max(table.sum(), 1.0) / (rows.sum() * columns.sum()))
-        noise = np.random.default_rng(0).laplace(0, scale, (NOISE_DRAWS, *table.shape))
+        noise = np.random.default_rng(0).laplace(0, scale, (8, *table.shape))
         information -= float(_information(independent + noise).mean())
     return 2 * information / entropies
 

@@ -43,7 +43,6 @@ from pinq.public.parts import Part
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Cuts, Groups, Values, bind
 
-THRESHOLDS = 10
 MAX_THRESHOLDS = 4096
 MAX_VALUES = 1024  # that are each put against the rest unasked: as many splits, each of which names all values
 Binary = Cuts | Groups
@@ -112,7 +111,7 @@ def splitting_functions(
         attributes: Names of columns; None for all but the target.
         splits: By column, in place of the default: for a numeric one its thresholds, or how many
             evenly spaced ones; for a categorical one a list of values or lists of values, each
-            against the rest. By default ``THRESHOLDS`` evenly spaced thresholds from the lower
+            against the rest. By default 10 evenly spaced thresholds from the lower
             bound up, and each value.
 
     Raises:
@@ -135,7 +134,7 @@ def _of_column(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet 
     None where it is a numeric one so coarse that nothing lies between two cells.
     """
     if name in schema.numeric_columns:
-        points = _thresholds(schema, name, THRESHOLDS if own is None else own)
+        points = _thresholds(schema, name, 10 if own is None else own)
         too_coarse = not points and not is_listing(own)
         return None if too_coarse else _of_numbers(schema, name, points)
     return _of_values(schema, name, own)

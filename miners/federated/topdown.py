@@ -412,7 +412,8 @@ class InTurns(FederatedStrategy):
     @property
     def _size_loss(self) -> Epsilon:
         """The cost of each holder's size; nothing if one holder has all turns, or there is no choice."""
-        return self.problem.epsilon // SIZE_SHARE if self.depth and self.holders > 1 else ZERO
+        # A fiftieth of epsilon goes into each holder's size.
+        return self.problem.epsilon // 50 if self.depth and self.holders > 1 else ZERO
 
     def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
         """Spreads a holder's loss over its own levels."""
@@ -464,7 +465,6 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
 
 
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
-SIZE_SHARE = 50  # one part in so many of epsilon goes into each holder's size
 MAX_NODES = 2**16
 WIDEST = 3  # parts that a split in two makes at most, missing numbers being a part of their own
 CERTAINTY = 0.25

@@ -139,7 +139,6 @@ def as_array(classes: Sequence[Value]) -> np.ndarray:
     return np.array(classes) if fits else np.array(classes, dtype=object)
 
 
-NO_NOISE = 1e-3  # rows; less noise than this means that the budget was practically unlimited
 Split = Values | Cuts | Groups
 
 
@@ -203,7 +202,8 @@ class Node:
             wide: float = laplace_interval(self.size_scale or 0.0, level)
         elif (deviation := self._deviation) is not None:
             wide = deviation * _deviations(level)
-            wide = math.ceil(wide) if wide > NO_NOISE else 0.0
+            # With less noise than a thousandth of a row the budget was practically unlimited.
+            wide = math.ceil(wide) if wide > 1e-3 else 0.0
         else:
             return None
         return max(0.0, self._number - wide), max(0.0, self._number + wide)

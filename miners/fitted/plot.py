@@ -27,9 +27,7 @@ ABOVE, BELOW = 0.16, 0.165  # where the branch and the question of an inner node
 BAR, BAR_HIGH = 0.62, 0.14
 LINK = 0.5  # space for the links between two levels
 SPACE = 0.08
-HINTING = 0.005  # by which a letter on a screen may be wider than its outline: half a pixel of a hundredth of an inch
 ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it there is space for a title
-LEGIBLE = 0.6  # the smallest scale at which all of the text can be read
 MARGIN, HEADER = 0.2, 0.75
 TRACK = "#ececec"
 
@@ -63,7 +61,7 @@ def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int |
         ax.set_position(ALONE)
     if max_depth is None:
         deepest = max(card.depth for card in picture.cards.values())
-        while deepest > 1 and _fit(ax, _page(picture)) < LEGIBLE:
+        while deepest > 1 and _fit(ax, _page(picture)) < 0.6:
             deepest -= 1
             picture = draw(deepest)
     page = _page(picture)
@@ -295,4 +293,5 @@ def _wide(text: str, font: _Font) -> float:
     # A dollar would begin a formula here, and an S is about as wide.
     letters = text.replace("$", "S")
     path = TextPath((0, 0), letters, size=font.size, prop=FontProperties(weight=font.weight, style=font.style))
-    return float(path.get_extents().x1) / 72 + HINTING * len(text)
+    # On a screen a letter may be half a pixel wider than its outline, of a hundredth of an inch each.
+    return float(path.get_extents().x1) / 72 + 0.005 * len(text)

@@ -28,7 +28,6 @@ Frame: TypeAlias = "pd.DataFrame | pa.Table"
 ColumnValues: TypeAlias = "pd.Series | pa.ChunkedArray | ArrayLike"
 
 NODE_ANSWERS = "The node at which such a row stops answers for it."
-MAX_LOOKUP = 2**16  # codes of a column; a larger table would not be faster than a search
 ROWS_AT_ONCE = 2**12
 PLACE_BITS = 32
 
@@ -107,7 +106,8 @@ class Router:
     def _lookup(self, name: str) -> np.ndarray | None:
         """Returns the bin of each code of a column, that of -1 last; None where a search is as fast."""
         distinct = self.schema.columns[name].codes
-        if distinct > MAX_LOOKUP:
+        # A larger table would not be faster than a search.
+        if distinct > 2**16:
             return None
         # Code -1 stands at the end, where Python looks for it: of 4 codes and bins that start at 0
         # and 2 the table is [1, 1, 2, 2, 0].

@@ -26,9 +26,7 @@ from pinq.public.specs import Groups, bind
 
 MIXED = 3  # classes that are named where there are more than two
 NAME = 24  # characters of a class's name in a vote
-LIST = 32  # characters; a longer list of values may be called the others
 AS_ABOVE = ", as above"  # behind the vote of a node that answers like its parent
-VISIBLE = 0.005  # share of a class that does not round to 0 %
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
     if len(full) == 2:
         # The group that is quicker to read keeps its name, and a long other one is "others (7)".
         other = max(range(2), key=lambda number: len(full[number]))
-        if len(full[other]) > LIST:
+        if len(full[other]) > 32:
             names[other] = (f"others ({len(groups[other])})", full[other])
     return names
 
@@ -220,7 +218,8 @@ def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[str, str]:
     """Returns the vote and the mix of a node of a categorical target."""
     order = np.argsort(-shares, kind="stable").tolist()
     votes = [f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED]]
-    others = sum(shares[number] >= VISIBLE for number in order[1:MIXED]) if len(classes) > 2 else 0
+    # A share below .5 % rounds to 0 %.
+    others = sum(shares[number] >= 0.005 for number in order[1:MIXED]) if len(classes) > 2 else 0
     return f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}", ", ".join(votes[: 1 + others])
 
 

@@ -36,8 +36,6 @@ from pinq.public.epsilon import Epsilon, EpsilonLike
 
 MOST_ROWS = 500  # numbers of an answer that are worded: more than a reader takes in
 MOST_LINES = 50  # acts of a history
-MOST_VALUES = 100  # of a column, that are listed
-MOST_TOLD = 1000  # answers of a session that are remembered
 GUIDE = """\
 Numbers are differentially private: noise was added on purpose, and asking the same again returns the same answer.
 - Repeat each number with its interval: "about 723, between 717 and 729 with probability 95 %".
@@ -212,7 +210,7 @@ class Agent:
         key = json.dumps([tool.name, given], sort_keys=True)
         told = self._told.get(key) or tool.call(**given)
         self._told[key] = told
-        if len(self._told) > MOST_TOLD:
+        if len(self._told) > 1000:  # answers of a session that are remembered
             self._told.pop(next(iter(self._told)))
         return replace(told, text=f"{told.text}\n{self._left()}")
 
@@ -250,7 +248,7 @@ def _described(column: Any) -> str:
     """Says what a column can hold: all values where they are listed."""
     if column.type != "categorical":
         return str(column.describe())
-    return f"one of {first_of(column.values, MOST_VALUES)}{', or missing' if column.nullable else ''}"
+    return f"one of {first_of(column.values, 100)}{', or missing' if column.nullable else ''}"
 
 
 def _line(row: Mapping[Any, object], keys: list[str], level: str) -> str:

@@ -480,7 +480,6 @@ STATISTICS: dict[type[x.Expr], type[Statistic]] = {
     x.Variance: Variance,
     x.VariancePop: Variance,
 }
-HALF = Fraction(1, 2)
 QUANTILES = (x.Median, x.Quantile, x.ApproxQuantile, x.PercentileCont, x.PercentileDisc, x.WithinGroup)
 # What may stand in a function of a column: sqlglot writes YEAR(d) of some dialects with a cast that changes no date.
 READ_IN_FUNCTIONS = (x.Column, x.Identifier, x.Literal, x.Var, x.Order, x.Ordered, x.TsOrDsToDate, *QUANTILES)
@@ -607,7 +606,7 @@ class Select:
             return Number(CountStatistic)
         if isinstance(node, QUANTILES) or (isinstance(node, x.Anonymous) and node.name.upper() in NAMED_QUANTILES):
             shares = [self.text.number(share) for share in node.find_all(x.Literal)]
-            share = shares[0] if len(shares) == 1 else HALF
+            share = shares[0] if len(shares) == 1 else Fraction(1, 2)
             if 0 < share < 1 and len(shares) == (not isinstance(node, x.Median)):
                 down = any(each.args.get("desc") for each in node.find_all(x.Ordered))
                 return Number(Quantile, self.text.bare(node), 1 - share if down else share)

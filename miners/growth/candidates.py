@@ -31,11 +31,9 @@ from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Groups, 
 
 BINS = 10
 MAX_BINS = 4096
-GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
 
 
 MAX_LEVELS = 12  # unless the caller asks for more
-FURTHEST = -2.5  # levels: from here on down the first split is noise
 CutsByColumn = Mapping[str, Sequence[CutPoint] | int]
 """Of numeric columns: cut points, or a number of intervals of equal width."""
 T = TypeVar("T")
@@ -191,7 +189,8 @@ def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: E
     A very clear split is found with less than the rule demands. Where the rule is further off, the
     majority vote needs all of the budget to stand out of the noise itself.
     """
-    return levels_carried(schema, names, rows, epsilon) or int(_levels(schema, names, rows, epsilon) >= FURTHEST)
+    # From 2.5 levels too few on the first split is noise.
+    return levels_carried(schema, names, rows, epsilon) or int(_levels(schema, names, rows, epsilon) >= -2.5)
 
 
 def default_depth_note(depth: int) -> str:
@@ -210,7 +209,8 @@ def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon)
 def _candidates(schema: Schema, name: str) -> int:
     """Returns roughly how many different splits in two a column has."""
     if name in schema.numeric_columns:
-        return min(GOOD_CUTS, schema.numeric(name).cells - 1)
+        # One grid point in 20 is about as good a cut as the best.
+        return min(20, schema.numeric(name).cells - 1)
     return min(2 ** (schema.columns[name].codes - 1) - 1, MAX_GROUPINGS)
 
 

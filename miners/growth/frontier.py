@@ -62,9 +62,6 @@ def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within
     return np.asarray(rows * np.column_stack([1 - shares, shares]))
 
 
-FEW_PARTS = 4096  # that many may be asked of a small table too
-
-
 @dataclass
 class Level:
     """The nodes of one level that are still to be split.
@@ -431,7 +428,8 @@ def _worth_splitting(level: Level, strategy: TreeStrategy) -> np.ndarray:
     # 16 and 24 numbers. With room for 20, the node of size 2 is not split.
     order = np.argsort(-sizes, kind="stable")
     asked = np.cumsum(np.where(large[order], max_parts[order], 0)) * strategy.cells
-    large[order[asked > min(MAX_PARTS, max(FEW_PARTS, strategy.schema.max_rows))]] = False
+    # Of a small table, too, 4,096 parts may be asked.
+    large[order[asked > min(MAX_PARTS, max(4096, strategy.schema.max_rows))]] = False
     return large
 
 

@@ -27,7 +27,6 @@ from pinq.public.specs import Cuts, Spec, Values, bind
 
 HISTOGRAM = 32  # bins
 PLAIN = 7.0  # deviations above which a count is no noise: noise is once in 40,000, in one of 60 bins once in 650 fits
-COARSE = 1.0  # cells; the rounding of values that deviate by less is a twelfth of their variance and more
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,8 @@ class TargetRange:
                 f"epsilon is too small to find where `{self.target}` lies from {low} to {high}: predictions may be far "
                 "off; narrower bounds, or a larger `epsilon`, are needed.",
             )
-        if self.column.half_cell and deviation < COARSE:
+        # The rounding of values that deviate by less than a cell is a twelfth of their variance and more.
+        if self.column.half_cell and deviation < 1.0:
             return (
                 f"`{self.target}` is read in grid cells of {float(self.column.width):.6g}, about as wide as its values "
                 "spread: what is finer cannot be learned; the policy may declare a smaller `step`.",

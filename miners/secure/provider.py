@@ -25,10 +25,6 @@ from miners.secure.session.party import Outcome, run_party, run_simulation
 from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
 
-SECONDS_A_MB = 0.4  # of a party's processor, where numbers are compared (benchmarks.speed.sessions)
-SECONDS_A_SUM = 0.0003  # to draw the noise of a number and to add it up
-SECONDS_A_ROUND = 0.05  # to meet, and to write two lines of a ledger
-
 
 def estimate(session: Session) -> str:
     """Returns a sentence on bytes and seconds, of each party."""
@@ -66,7 +62,8 @@ def _of_sums(session: Session) -> str:
     numbers = sum(line.parts * (2 if line.verb == "noisy_sum" else tables) for line in plan.lines[:-1])
     numbers += plan.lines[-1].parts * (2 if plan.lines[-1].verb == "noisy_sum" else 1)
     sent = 2 * numbers * (len(session.parties) - 1) * (session.bits + 7) // 8
-    seconds = numbers * SECONDS_A_SUM + len(plan.lines) * SECONDS_A_ROUND
+    # 0.3 ms draw the noise of a number and add it up; 50 ms meet, and write two lines of a ledger.
+    seconds = numbers * 0.0003 + len(plan.lines) * 0.05
     return f"Each party sends at most {_bytes(sent)}, and takes at most about {seconds:.1f} s."
 
 
@@ -76,7 +73,8 @@ def _compared(bits: int) -> int:
 
 
 def _size(sent: float) -> str:
-    return f"{_bytes(sent)} and {sent / 1e6 * SECONDS_A_MB:.1f} s of processor"
+    # A party's processor, where numbers are compared (benchmarks.speed.sessions).
+    return f"{_bytes(sent)} and {sent / 1e6 * 0.4:.1f} s of processor"
 
 
 def _bytes(sent: float) -> str:

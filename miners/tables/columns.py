@@ -20,8 +20,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
 
-SUREST = 1 - 1e-9  # what holds for many numbers together is surer yet, and must differ from 1
-
 
 def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
     """Divides a loss by weights; together the shares are all of it.
@@ -42,7 +40,8 @@ def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
 
 def require_level(level: float) -> float:
     """Returns the level. Raises ``QueryError`` unless it is above 0 and clearly below 1."""
-    if not is_number(level, 0, SUREST) or level == 0:
+    # Confidence in many numbers together is higher yet, and must differ from 1.
+    if not is_number(level, 0, 1 - 1e-9) or level == 0:
         allowed = "between 0 and 1, 0 excluded and at most 0.999999999, for example 0.95"
         raise QueryError(f"is {level!r}", parameter="level", allowed=allowed)
     return level

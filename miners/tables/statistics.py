@@ -41,9 +41,7 @@ from pinq.public.scores import Balance
 from pinq.public.specs import AnyCut, Cuts, Groups, Values
 
 FAR, NEAR = 0.4, 0.25  # of its distance, how wide a bin is at the end of the grid and near the median
-EXACT_ROWS = 2000.0  # epsilon times rows above which bins are narrower than that
 NARROWEST = 0.2
-CLOSER = 30  # steps of a descent; its way shrinks by the share of rows whose bin has the point, at each
 EMPTY = 3.5  # standard deviations from 0, up to which the rows beyond a point count as none
 
 
@@ -64,7 +62,8 @@ def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
     Returns:
         The first cell of each bin, and ``cells``.
     """
-    shrink = max(NARROWEST, min(1.0, (EXACT_ROWS / exactness) ** 0.4))
+    # Above 2,000 rows times epsilon bins are narrower than that.
+    shrink = max(NARROWEST, min(1.0, (2000.0 / exactness) ** 0.4))
     edges = {middle}
     for length, sign in ((middle, -1), (cells - middle, 1)):
         distance = length
@@ -170,14 +169,14 @@ def _nearest(first: np.ndarray, last: np.ndarray, counts: np.ndarray) -> float:
     """Returns the point from which rows are least far, squared, if each is as near as its bin lets it."""
     weights = np.maximum(counts, 0) + 1e-9
     centre = float(np.average((first + last) / 2, weights=weights))
-    for _ in range(CLOSER):
+    # At each step its way shrinks by the share of rows whose bin has the point.
+    for _ in range(30):
         # Rows in bins 0-9 and 20-29: from 14.5 they are at 9 and 20 at best, whose mean is nearer.
         centre = float(np.average(np.clip(centre, first, last), weights=weights))
     return centre
 
 
 MIN_BINS, MAX_BINS = 8, 256
-CHOOSING = 10  # one part in so many of a variance's epsilon chooses where its bins are narrow
 
 
 @dataclass(frozen=True)
@@ -366,7 +365,8 @@ class Variance(NumericStatistic):
     @property
     def _losses(self) -> tuple[Epsilon, Epsilon]:
         """The costs of the choice of a median and of the counts."""
-        counting, choosing = divided(self.epsilon, [CHOOSING - 1, 1])
+        # A tenth of a variance's epsilon chooses where its bins are narrow.
+        counting, choosing = divided(self.epsilon, [9, 1])
         return choosing, counting
 
     def lines(self) -> tuple[PlanLine, ...]:

@@ -43,7 +43,6 @@ Picture = Literal["bars", "heat", "map", "boxes", "panels"]
 NUMBERS = ("value", "low", "high")
 SHOWN_ROWS = 200
 WRITTEN = 15  # columns of a map whose cells have their numbers
-MOST_NAMED = 8  # columns of a table that the log's name for it lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +221,7 @@ class TableFunction(Generic[P]):
     def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Table:
         """Asks, and returns the table."""
         act = f"tables.{self._draft.__name__}"
-        columns = first_of(columns_named(required_handle(handle).schema, (*args, *kwargs.values())), MOST_NAMED)
+        columns = first_of(columns_named(required_handle(handle).schema, (*args, *kwargs.values())), 8)
         handle = handle.named(f"{act} of {columns}" if columns else act).through(patient)
         draft = self._draft(handle, *args, **kwargs)
         if draft.total and not kwargs.get("reuse"):

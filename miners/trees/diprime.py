@@ -26,8 +26,6 @@ from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.scores import Balance
 
-REGRESSION_FEWER = 3.5
-
 
 class DiPriMeDefaults(NamedTuple):
     """The defaults of one variant.
@@ -165,7 +163,7 @@ class DiPriMe(ForestMiner):
         rows = problem.schema.max_rows / (trees if self.rows == "shards" else 1)
         epsilon = problem.epsilon // (trees if self.rows == "all" else 1)
         if problem.numeric:  # docs/defaults.md
-            return levels_carried(problem.schema, names, rows, epsilon, fewer=REGRESSION_FEWER)
+            return levels_carried(problem.schema, names, rows, epsilon, fewer=3.5)
         return default_levels(problem.schema, names, rows, epsilon)
 
     def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     )
 
 
-MOSTLY = 0.5  # of the attributes: more numeric ones make a table one for trees
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
 SCARCE_ROWS = 50  # for each attribute: with no more, points of all say more than the few that a tree asks
 CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
@@ -182,7 +181,8 @@ def _choice(facts: Facts) -> tuple[str, str]:
             f"at most {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
             "a tree can ask."
         )
-    if facts.numeric > MOSTLY * facts.attributes:
+    # Mostly numeric attributes make a table one for trees.
+    if facts.numeric > 0.5 * facts.attributes:
         return "DiffPC45", (
             "most attributes are numeric, for which a tree finds its own cut points; a scorecard has only cells of "
             "equal width and round numbers."

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-FIRST_LEAVES = 2  # splits above the third level, the first that may hold leaves
-
 Seed = int | Sequence[int]
 
 
@@ -85,7 +83,8 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
     nodes, parts = [Node()], [Part()]
     # The list grows while the loop walks through it, so parents come before their children.
     for index, part in enumerate(parts):
-        leaf = part.depth >= depth or (part.depth >= FIRST_LEAVES and random.random() < leaf_probability)
+        # The third level is the first that may hold leaves.
+        leaf = part.depth >= depth or (part.depth >= 2 and random.random() < leaf_probability)
         split = None if leaf else random_split(schema, names, part, random)
         if split is None:
             # Counts of one row, which has the leaf's class.
@@ -151,9 +150,7 @@ def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) ->
     return column.shown(values.astype(np.int64) if column.integer else values)
 
 
-RESOLUTION = 1.15  # ratio of neighbouring epsilons between which no other is tried
 ENDLESS = 10**6  # the epsilon of a simulated handle; made-up rows need no protection
-TEST_ROWS = 5_000  # of each run
 Advance = Callable[[str, int, int], None]
 Trial = Callable[[Learner, float], float]
 """Returns the accuracy of a copy of the miner that learned with an epsilon from the rows of one rule."""
@@ -361,7 +358,7 @@ def _trial(
     rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
     learned_from = made_up_rows(rule, rows, noise=noise, seed=[*seed, 1])
     handle = opened.enter_context(simulated(schema, data=learned_from, epsilon=ENDLESS))
-    fresh = made_up_rows(rule, TEST_ROWS, seed=[*seed, 2])
+    fresh = made_up_rows(rule, 5_000, seed=[*seed, 2])
 
     def score(miner: Learner, epsilon: float) -> float:
         with warnings.catch_warnings():
@@ -386,7 +383,7 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
     if tried[-1].mean >= goal and len(tried) > 1:
         # Halved on a logarithmic scale: between .1 and 1 lies .316, between .1 and .316 lies .178.
         below, above = tried[-2].epsilon, tried[-1].epsilon
-        while above / below > RESOLUTION:
+        while above / below > 1.15:  # no other epsilon is tried between closer ones
             middle = attempt(_figures(math.sqrt(below * above), 3))
             tried.append(middle)
             below, above = (below, middle.epsilon) if middle.mean >= goal else (middle.epsilon, above)

@@ -29,8 +29,6 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Dialect, Policy
 from pinq.public.schema import Column, unit_text
 
-NOTED_SHARE = 0.1  # from this share of rows on, what is lost of them is noted
-
 
 def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
     """Declarations that probably do not have the intended effect.
@@ -54,7 +52,8 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
     """Notes rows that are left out, clamped, or over their unit's bound, where they are many."""
 
     def many(count: int) -> bool:
-        return 0 < count >= NOTED_SHARE * counted.source_rows
+        # From a tenth of the rows on, a loss is noted.
+        return 0 < count >= 0.1 * counted.source_rows
 
     def share(count: int) -> str:
         return f"{count:,} rows ({100 * count / counted.source_rows:.0f} %)"

@@ -26,14 +26,12 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 
-MAX_PER_MINUTE = 10**6
 MAX_QUOTA = 10**15
 SHORT_VERBS = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}
-END_OF_DAY = time(23, 59, 59, 999_999)
 
 
 def parse_expiry(
-    expires: str | date | None, *, parameter: str = "expires", of_day: time = END_OF_DAY
+    expires: str | date | None, *, parameter: str = "expires", of_day: time = time(23, 59, 59, 999_999)
 ) -> datetime | None:
     """Reads the moment from which a grant no longer counts.
 
@@ -108,9 +106,7 @@ def make_terms(
         None if most is None else Epsilon.exactly(most, name="max_epsilon_per_query"),
         None if columns is None else tuple(dict.fromkeys(columns)),
         None if verbs is None else tuple(dict.fromkeys(_verbs(verbs))),
-        None
-        if queries_per_minute is None
-        else _whole(queries_per_minute, MAX_PER_MINUTE, parameter="queries_per_minute"),
+        None if queries_per_minute is None else _whole(queries_per_minute, 10**6, parameter="queries_per_minute"),
         None if work_per_minute is None else _whole(work_per_minute, MAX_QUOTA, parameter="work_per_minute"),
         None if stored_bytes is None else _whole(stored_bytes, MAX_QUOTA, parameter="stored_bytes"),
     )

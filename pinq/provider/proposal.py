@@ -231,8 +231,6 @@ CLOCKS = ("", " %H:%M", " %H:%M:%S")  # what may stand behind a date
 
 MAX_CATEGORIES = 1000
 MAX_TEXT = 200
-MAX_STEPS_OF_ONE = 2**17
-MAX_MINUTES = 2**24 - 2 * 366 * 1440  # of a range that, in whole years, has a grid of minutes
 
 
 def propose(
@@ -444,7 +442,8 @@ def _propose_dates(
                 break
     if count < seen.filled or first is None or last is None:
         return None
-    timed = timed and (last - first) <= MAX_MINUTES / 1440
+    # In whole years the range then still has a grid of minutes.
+    timed = timed and (last - first) <= (2**24 - 2 * 366 * 1440) / 1440
     years = [write_moment(day * DAY)[:4] for day in (first, last)]
     # Dates from 2019-03-05 to 2021-11-30: declared from 2019-01-01 to 2021-12-31.
     bounds = {"lower": f"{years[0]}-01-01", "upper": f"{years[1]}-12-31" + (" 23:59" if timed else "")}
@@ -548,7 +547,7 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
     if whole:
         declared["integer"] = True
         waiting += [] if re.fullmatch(_WHOLE, kind) else ["integer"]
-    if not whole or upper - lower > MAX_STEPS_OF_ONE:
+    if not whole or upper - lower > 2**17:
         declared["step"] = plain_number(round_up((upper - lower) / REAL_CELLS))
         waiting.append("step")
     return declared | {"nullable": nullable, "unreviewed": [*waiting, "nullable"]}

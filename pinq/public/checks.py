@@ -89,10 +89,6 @@ def text_of_any(value: object) -> str:
     return text_of(value)
 
 
-CLOSE = 0.65  # share of letters that a suggestion has in common with what was written
-MOST_COMPARED = 5000
-
-
 def closest(name: str, names: Iterable[object]) -> str:
     """Writes `` (did you mean 'x'?)`` where one of the names is close, else nothing.
 
@@ -101,8 +97,8 @@ def closest(name: str, names: Iterable[object]) -> str:
     folded = {str(known).casefold(): known for known in names}
     wanted = name.casefold()
     # Comparing letter by letter is slow, and a domain may have a million values.
-    compared = [wanted] if wanted in folded else list(islice(folded, MOST_COMPARED))
-    matches = difflib.get_close_matches(wanted, compared, n=1, cutoff=CLOSE)
+    compared = [wanted] if wanted in folded else list(islice(folded, 5000))
+    matches = difflib.get_close_matches(wanted, compared, n=1, cutoff=0.65)
     return f" (did you mean {folded[matches[0]]!r}?)" if matches else ""
 
 

@@ -120,9 +120,6 @@ class Declared(Shown, BaseModel):
         return type(self).model_validate(fields | named)
 
 
-MAX_FORMULA = 1000  # characters: what one row's value may cost is bounded
-
-
 class Lookup(Declared):
     """A public table in which each value is looked up: postcodes to regions."""
 
@@ -155,7 +152,7 @@ class DerivedFrom(Declared):
     formula: str | None = Field(
         default=None,
         exclude_if=unsaid,
-        max_length=MAX_FORMULA,
+        max_length=1000,  # the cost of one row's value is bounded
         description="SQL over one row of these columns; by default their one value",
     )
     lookup: Lookup | None = Field(
@@ -196,10 +193,6 @@ class DerivedFrom(Declared):
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1
 REAL_CELLS = 4096
-# Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles
-# can tell apart, where that is more) puts grid points into their own cell.
-CELL_TOLERANCE = 1e-9
-MAX_TOLERANCE = 1e-3
 
 Value = str | int | bool
 Number = int | float | str | Decimal
@@ -408,7 +401,7 @@ class Numeric(_Column):
                 f"the grid has {self.cells:,} cells, at most {MAX_CELLS:,} are possible; choose a larger step"
             )
         # Doubles near 10^12 are .0001 apart: a step of .001 could not tell their cells.
-        if self.tolerance > MAX_TOLERANCE:
+        if self.tolerance > 1e-3:
             raise ValueError(
                 f"a step of {float(self.width):g} is too fine for numbers as large as "
                 f"{max(abs(self.lower), abs(self.upper))}; choose a larger step"
@@ -452,7 +445,9 @@ class Numeric(_Column):
     @cached_property
     def tolerance(self) -> float:
         """By how much of a cell a number may lie below an edge and still count as on it."""
-        return max(CELL_TOLERANCE, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
+        # Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles
+        # can tell apart, where that is more) puts grid points into their own cell.
+        return max(1e-9, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
 
     @cached_property
     def origin(self) -> Fraction:

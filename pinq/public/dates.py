@@ -106,10 +106,6 @@ _Minute = Annotated[Decimal, _counted_in(MINUTE, "a time, 2024-02-29 08:30"), _w
 _Step = Annotated[FiniteDecimal, Field(gt=0)]
 
 
-# The first of January 1970.
-_THURSDAY = 3
-
-
 def _months_of(text: str) -> int:
     """The months from the year 0 to a date."""
     year, month = text.split("-")[:2]
@@ -188,7 +184,7 @@ class Date(Numeric):
         if self.width * self.microseconds > DAY:
             raise QueryError(f"a cell of `{name}` holds {self.width}{self.unit}, so it has no weekday.")
         days = (np.arange(self.cells) * int(self.width) + int(self.lower)) * self.microseconds // DAY
-        return (days + _THURSDAY) % 7
+        return (days + 3) % 7  # 1970 began on a Thursday
 
     def _label(self, cell: int) -> str:
         return self.text(self.number(cell))

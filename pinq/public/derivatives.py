@@ -164,7 +164,6 @@ class PairPacking:
 UNIT = 2**16  # of derivatives of a probability
 STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
 ODDS_BITS = 30
-TABLE_BYTES = 2**17  # of a table of all vectors
 AT_ONCE = 2**16  # numbers that are computed together: they fit into a core's cache
 
 
@@ -396,8 +395,7 @@ def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
     return sizes
 
 
-LARGEST_BOUND = 2**24
-LARGEST_RESIDUAL = (LARGEST_BOUND - 1) / (2 * POINTS)  # grid cells: the largest limit of ``Residuals``
+LARGEST_RESIDUAL = (2**24 - 1) / (2 * POINTS)  # grid cells: the largest limit of ``Residuals``
 MAX_WIDTH = 128
 
 
@@ -431,7 +429,7 @@ class RowFunction(Expression, Generic[V]):
         vectors: V | None = schema.kept.get(self.identity)
         if vectors is None:
             vectors = self.bind(schema)
-            schema.kept.put(self.identity, vectors, TABLE_BYTES + vectors.nbytes)
+            schema.kept.put(self.identity, vectors, 2**17 + vectors.nbytes)
         return vectors
 
     def check(self, schema: Schema) -> None:

@@ -18,9 +18,6 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-MAX_REPEATED = 100_000
-"""Values that references may add to those that stand in a text."""
-
 _MEANINGS = {  # what a scalar without quotes can be, and the characters that it starts with
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
@@ -111,7 +108,8 @@ def _refuse_expansions(root: yaml.Node) -> None:
             sizes[id(node)] = 1 + sum(map(size, _inside(node)))
         return sizes[id(node)]
 
-    if size(root) > len(sizes) + MAX_REPEATED:
+    # References may add 100,000 values to those that stand in the text.
+    if size(root) > len(sizes) + 100_000:
         raise yaml.composer.ComposerError(None, None, "its references say too much", root.start_mark)
 
 

@@ -25,8 +25,6 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Expression, Partition, Spec, Splitting, bind
 
 POINTS = 256  # to one logit, or to one grid cell of a numeric target
-MAX_POINTS = 2**40
-MAX_SCORE = 2**60  # 64 bits hold the difference of two scores
 MAX_TABLES = 4096
 MAX_AXES_OF_POINTS = 512
 MAX_NUMBERS = 2**21
@@ -169,7 +167,8 @@ class RowScores:
         """Binds scores to a schema. Raises ``QueryError`` if one does not fit, or they are too many."""
         if sum(len(points.specs) for points in scores) > MAX_TABLES:
             raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
-        if any(points.largest >= MAX_SCORE for points in scores):
+        # 64 bits hold the difference of two scores.
+        if any(points.largest >= 2**60 for points in scores):
             raise QueryError("the points add up to scores of 2^60 or more.")
         bound = [list(points.bind(schema)) for points in scores]
         partitions = {partition.key: partition for partition, _ in itertools.chain.from_iterable(bound)}
@@ -277,6 +276,6 @@ def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
         whole = tuple(int(operator.index(number)) for number in listed)
     except TypeError:
         raise QueryError("points must be whole numbers; 256 are one logit, or one grid cell of the target.") from None
-    if any(isinstance(number, bool) for number in listed) or any(abs(number) > MAX_POINTS for number in whole):
+    if any(isinstance(number, bool) for number in listed) or any(abs(number) > 2**40 for number in whole):
         raise QueryError(f"points must be whole numbers from -2^40 to 2^40, not {list(whole[:8])!r}.")
     return whole

@@ -53,7 +53,6 @@ _BETWEEN = "(?:[-./ ]|, ?)?"
 _FORM = re.compile(
     rf"%d{_BETWEEN}%[mb]{_BETWEEN}%Y|%[mb]{_BETWEEN}%d{_BETWEEN}%Y|%Y{_BETWEEN}%[mb]{_BETWEEN}%d", flags=re.ASCII
 )
-MOST_TITLES = 1000  # lines before a header
 
 
 class Dialect(Declared):
@@ -80,7 +79,7 @@ class Dialect(Declared):
     sheet: str | None = Field(
         default=None, min_length=1, max_length=31, description="of a workbook that has several, the one that is read"
     )
-    skip: int = Field(default=0, ge=0, le=MOST_TITLES, description="lines, or rows of a sheet, above the header")
+    skip: int = Field(default=0, ge=0, le=1000, description="lines, or rows of a sheet, above the header")
     header: Literal[True] | Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)] = Field(
         default=True,
         description="true: the first line names the columns; or their names, where the first line is a row",

@@ -40,7 +40,6 @@ UNIT = ENTRY**2  # of a product
 SHORTER = 2**10  # a row is shortened by so many steps
 MAX_ENTRIES = 256
 FAR = 1e100
-FINE_CODES = 2**16  # of a column with more, neighbouring codes that make one number share a place
 N = TypeVar("N", np.ndarray, np.int64)
 Pairs = Literal["all", "squares", "sums"]
 
@@ -294,7 +293,8 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
         return np.rint(np.clip((numbers - middle) / half, -1, 1) * size)
 
     codes, axis = np.arange(column.cells), Axis(name, column.codes, ())
-    if column.codes > FINE_CODES:
+    # Of a column with more codes, neighbouring ones that make one number share a place.
+    if column.codes > 2**16:
         # Entries rise with codes, by one at least where a place begins; there are 8,193 at most.
         edges = _first_codes(column, middle, half, size)
         thresholds = (*edges[1:], *([column.cells] if column.nullable else []))

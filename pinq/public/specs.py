@@ -597,7 +597,6 @@ def _number(value: object) -> float:
 
 
 MAX_GROUPINGS = 4096
-KEPT_VALUES = 512  # of no more values bipartitions are kept, 256 kB of them a column and seed
 
 
 def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
@@ -606,7 +605,8 @@ def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     Value i is in the first group where bit i is set, the lowest bit of an octet first. The last
     value is always in the second group, so that no bipartition appears twice.
     """
-    return _kept(column, seed, count) if count <= KEPT_VALUES else _bipartitions(column, seed, count)
+    # With 512 values, a column and seed take 256 kB.
+    return _kept(column, seed, count) if count <= 512 else _bipartitions(column, seed, count)
 
 
 @lru_cache(maxsize=64)

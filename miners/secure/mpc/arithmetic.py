@@ -64,8 +64,6 @@ from pinq.public.plugins import optional
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
 KEY = 16  # bytes of a key of common randomness
 MAX_BITS = 2048
-SPARE_BYTES = 16  # a random number is drawn so much longer than the prime
-WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # for public numbers that nobody chose to deceive
 Shares = np.ndarray
 """One party's shares, objects that are integers; any shape."""
 T = TypeVar("T")
@@ -116,7 +114,9 @@ def prime_of(bits: int) -> int:
     """Returns the first prime of so many bits that is 3 modulo 4, so that roots are powers."""
     # Miller-Rabin; where (n - 1) / 2 is odd a witness has one power to look at.
     candidates = count(2 ** (bits - 1) + 3, 4)
-    return next(n for n in candidates if all(pow(base, n // 2, n) in (1, n - 1) for base in WITNESSES if base < n))
+    # These bases are enough for public numbers that nobody chose to deceive.
+    bases = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+    return next(n for n in candidates if all(pow(base, n // 2, n) in (1, n - 1) for base in bases if base < n))
 
 
 @cache
@@ -144,7 +144,7 @@ class Sharing:
 
     def __init__(self, link: Link, bits: int) -> None:
         self.modulus, self._width = prime_of(bits), (bits + 7) // 8
-        self._long = self._width + SPARE_BYTES  # random bytes that make a number
+        self._long = self._width + 16  # random bytes that make a number
         self._link, self.party, self._everybody = link, link.party, range(link.parties)
         self.threshold = threshold_of(link.parties)
 

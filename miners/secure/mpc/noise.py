@@ -38,7 +38,6 @@ import numpy as np
 from pinq.errors import QueryError
 
 Below = Callable[[int], int]
-NEGLIGIBLE_BITS = 100
 MIN_EPSILON = Fraction(1, 100_000)
 BLOCK = 16  # successes that one draw decides
 BUFFER = 8192  # bytes that a stream makes at once
@@ -60,7 +59,7 @@ def noise_bound(epsilon: Fraction) -> int:
             "Ask for more epsilon, or for less depth or fewer steps. Nothing left any party."
         )
     # At epsilon 1 the bound is 71, and 2 exp(-71) = 2.9e-31 is below 2^-100 = 7.9e-31.
-    return math.ceil(Fraction(7 * (NEGLIGIBLE_BITS + 1), 10) / epsilon)  # ln 2 < 0.7
+    return math.ceil(Fraction(7 * 101, 10) / epsilon)  # ln 2 < 0.7
 
 
 def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Below, plays: int = 1) -> np.ndarray:

@@ -38,13 +38,8 @@ from pinq.errors import SessionError
 from pinq.secure_computation import Identity
 
 ARITHMETIC = 4  # changes with what parties send each other in a computation
-FAREWELL = 2.0  # seconds that a party with its result waits for the others to say that they have it
 STOP, WAIT, HELLO = -1, -2, -3  # labels of what is no message of an exchange
-MAX_HELLO = 2**24  # bytes, a session and what its rounds opened
-MAX_FRAME = 2**30  # bytes, the shares of as many records as a session may have
 BUFFER = 2**20  # bytes that wait to be read before the other end must
-AHEAD = 2  # messages that wait for a question before the other end must
-PLACE = 16  # bytes of a digest: parties compare them, and follow the protocol
 HEADER = struct.Struct("<iI")  # label and size
 AGAIN = "All parties may start again, with the same session"
 JOINING = "before the session was agreed; does it have this party's certificate, and this session?"
@@ -83,7 +78,8 @@ class Network(Link):
         self.sent = self._step = 0
         self._state = JOINING
         # What has arrived of each party, and what ended its connection.
-        self._arrived = {number: asyncio.Queue[tuple[int, bytes] | SessionError](AHEAD) for number in self.others}
+        # Two messages wait for a question before the other end must.
+        self._arrived = {number: asyncio.Queue[tuple[int, bytes] | SessionError](2) for number in self.others}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._talks = set[asyncio.Future[None] | None]()
@@ -187,7 +183,8 @@ class Network(Link):
         try:
             if number is not None:
                 self._greet(writer)
-            message = await frame(reader, MAX_HELLO)
+            # A session, and the numbers that its rounds opened.
+            message = await frame(reader, 2**24)
             claimed = Hello.model_validate_json(message[1]).party
             if claimed not in (self.others if number is None else [number]) or not self._is(claimed, writer):
                 return
@@ -196,7 +193,8 @@ class Network(Link):
             number, self._writers[claimed] = claimed, writer
             while True:
                 await self._arrived[number].put(message)
-                message = await frame(reader, MAX_FRAME)
+                # The shares of as many records as a session may have.
+                message = await frame(reader, 2**30)
         except (ValueError, RecursionError) as error:
             first = (str(error) or type(error).__name__).splitlines()[0]
             await self._lost(number, f"sent what is no message: {first}. Do all parties run the same version?")
@@ -331,7 +329,7 @@ class Network(Link):
 
     async def meet(self, number: int, place: str) -> None:
         """Waits until all parties are at the same place; see ``Company``."""
-        word = hashlib.sha256(place.encode()).digest()[:PLACE]
+        word = hashlib.sha256(place.encode()).digest()[:16]
         places = {self.party: word} | await self.exchange("meet", dict.fromkeys(self.others, word), self.others)
         (usual, _), *_ = Counter(places.values()).most_common()
         apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != usual)
@@ -344,7 +342,8 @@ class Network(Link):
     async def finish(self, progress: Callable[[str], None]) -> None:
         """Says that this party has its result, and who has not said so soon after."""
         label = self._say("done", dict.fromkeys(self.others, b""))
-        ends = [self._next_of(number, FAREWELL) for number in self.others]
+        # So many seconds a party with its result waits for the others to say that they have it.
+        ends = [self._next_of(number, 2.0) for number in self.others]
         heard = zip(self.others, await asyncio.gather(*ends, return_exceptions=True), strict=True)
         silent = [self.name(number) for number, end in heard if end != (label, b"")]
         if silent:

@@ -80,7 +80,6 @@ class Period:
 
 
 _SHOWN = Policy.going(Goes.LOGGED) - {"reviewed"}
-MAX_REASONS = 400  # characters of a line that say why values were reviewed
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,7 @@ def _of_nobody(line: AuditLine, record: Record, cap: Epsilon) -> AuditLine:
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             rule = CAP_RULES[record.cap_rule]
             reasons = "; ".join(f"{name}: {why}" for name, why in record.schema.get("reviewed", {}).items())
-            reviewed = f"; reviewed {reasons}"[:MAX_REASONS] if reasons else ""
+            reviewed = f"; reviewed {reasons}"[:400] if reasons else ""
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
             )
@@ -548,15 +547,12 @@ def _cell(value: object) -> str:
     return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-RECENT = 20  # lines of a table in a terminal
-
-
 def print_audit(audit: Audit, console: Console, *, single: bool = False) -> None:
     """Prints an audit as tables; with ``single`` each query separately."""
     _print_head(audit, console)
     _print_analysts(audit, console)
     for title, heads, lines, _ in audit.tables(single=single):
-        print_table(console, heads, [line.cells(heads) for line in lines], title, most=RECENT)
+        print_table(console, heads, [line.cells(heads) for line in lines], title, most=20)
 
 
 def _print_head(audit: Audit, console: Console) -> None:

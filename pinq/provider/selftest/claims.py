@@ -49,7 +49,6 @@ from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, Gr
 ANALYST, CELL, PERSON = "selftest", "copy of the selftest", "person of the selftest"
 LIMIT = 10**6
 MAX_CELLS = 20_000
-MAX_TABLE = 400_000  # rows of all copies together
 
 MADE_UP = Schema.model_validate(
     {
@@ -103,7 +102,8 @@ class Pair:
 
     def cells(self, draws: int) -> int:
         """The number of copies in a table, for a number of draws."""
-        return min(draws, MAX_CELLS, MAX_TABLE // self.max_rows)
+        # All copies together have 400,000 rows at most.
+        return min(draws, MAX_CELLS, 400_000 // self.max_rows)
 
 
 @dataclass(frozen=True)
