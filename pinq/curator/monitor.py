@@ -74,9 +74,6 @@ class KeyLocks:
         with self._guard:
             return self._locks.setdefault(key, threading.Lock())
 
-    def __len__(self) -> int:
-        return len(self._locks)
-
 
 _log = logging.getLogger("pinq.curator.monitor")
 

@@ -186,7 +186,7 @@ class ArrayEngine:
                 counts.add(request.divide(rows), check)
             return counts.condensed()
 
-        workers = max(1, min(len(blocks), thread_count(), TALLIES_BYTES // max(1, Counts(request).empty_bytes)))
+        workers = max(1, min(len(blocks), thread_count(), TALLIES_BYTES // max(1, request.empty_bytes)))
         counted = reduce(Counts.merged, side_by_side(count, range(workers)))
         if request.levels:
             keys = {block.part.key: number for number, block in enumerate(parts.blocks)}

@@ -51,10 +51,6 @@ class CountedCells:
         # Half as wide, twice as many cells fit into a cache.
         self._counts, self._rows = np.zeros((1, cells), dtype=np.uint32), 0
 
-    @property
-    def nbytes(self) -> int:
-        return 8 * self._counts.size  # as wide as they may become
-
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
         """Takes rows in.
 
@@ -90,10 +86,6 @@ class SummedCells:
         self._carries = cells <= CARRIED_CELLS
         self._words = np.zeros((self._packing.words, cells if self._carries else 0), dtype=np.int64)
         self._rows = 0
-
-    @property
-    def nbytes(self) -> int:
-        return self._sums.nbytes + self._words.nbytes
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
         assert words is not None  # rows that a measure is computed of
@@ -139,10 +131,6 @@ class MultipliedCells:
     def __init__(self, measure: RowMeasure, cells: int) -> None:
         self._pairs = cast(np.ndarray, measure.packing.pairs)
         self._sums = np.zeros((measure.width, cells), dtype=np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        return self._sums.nbytes
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
         assert words is not None  # rows that a measure is computed of
@@ -197,11 +185,6 @@ class Tally(ABC):
         """The table of each request that it is for."""
 
     @property
-    def empty_bytes(self) -> int:
-        """Bytes that it takes before any row comes."""
-        return 0
-
-    @property
     def most_condensed_bytes(self) -> float:
         """Bytes that it takes at most once it is condensed; infinite where they follow the rows."""
         return math.inf
@@ -248,10 +231,6 @@ class DenseTally(Tally):
     def condense(self) -> None:
         self._condensed = self._summed()
         self._cells = CountedCells(0)
-
-    @property
-    def empty_bytes(self) -> int:
-        return self._cells.nbytes
 
     @property
     def most_condensed_bytes(self) -> float:
@@ -494,6 +473,12 @@ class CountRequest:
         numbers = 1 if self.measure is None else self.measure.packing.words + sum(map(len, self.measure.cells))
         return max(1, NUMBERS_AT_ONCE // numbers)
 
+    @property
+    def empty_bytes(self) -> int:
+        """The bytes of all dense tables, and of the words that add up to them, before the first row."""
+        numbers = 1 if self.measure is None else self.measure.width + self.measure.packing.words
+        return 8 * numbers * self.parts * sum(_slots(axes) for axes, _ in self.joint)
+
     def shards(self) -> set[ShardSource]:
         """The shards that it reads, by the ``source`` of their axes."""
         return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
@@ -642,11 +627,6 @@ class Counts:
         for mine, theirs in zip(self.tallies, other.tallies, strict=True):
             mine.merge(theirs)
         return self
-
-    @property
-    def empty_bytes(self) -> int:
-        """The bytes of all tallies before the first row."""
-        return sum(tally.empty_bytes for tally in self.tallies)
 
     @property
     def most_condensed_bytes(self) -> float:

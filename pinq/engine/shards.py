@@ -54,14 +54,11 @@ class ShardColumns:
             sources: As ``Axis.source`` names them.
             check: Called before each block of rows of each key; what it raises ends the work.
         """
-        return {source: self._column(source, check) for source in sources}
-
-    def _column(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
-        shards: np.ndarray | None = self._kept.get(source)
-        if shards is None:
-            shards = self._made(source, check)
-            self._kept.put(source, shards, 0)  # as an entry, of which so many are kept
-        return shards
+        columns = {source: self._kept.get(source) for source in sources}
+        for source in [source for source, shards in columns.items() if shards is None]:
+            columns[source] = self._made(source, check)
+            self._kept.put(source, columns[source], 0)  # as an entry, of which so many are kept
+        return columns
 
     def _made(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
         """Makes a column, block by block."""

@@ -197,7 +197,7 @@ IN_MEMORY_BYTES = 2**25
 # By how much text may grow when it is unpacked.
 UNPACKED = 10
 Config = dict[str, str | bool | int | float | list[str]]
-_SAFE = {"preserve_insertion_order": "false"}
+_SAFE: Config = {"preserve_insertion_order": "false"}
 _MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
 
 
@@ -279,15 +279,6 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _settings(policy: Policy, scratch: str) -> Config:
-    """The settings of a connection that reads raw rows."""
-    config: Config = dict(_SAFE)
-    if policy.memory_limit:
-        config["memory_limit"] = policy.memory_limit
-    config["temp_directory"] = str(Path(scratch) / "spill")
-    return config
-
-
 @contextmanager
 def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that reads raw rows.
@@ -299,12 +290,10 @@ def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[du
         if _is_small(policy, data, files):
             yield stack.enter_context(small_database())
         else:
-            config = _settings(policy, stack.enter_context(_folder()))
+            folder = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
+            config = _SAFE | {"temp_directory": str(Path(stack.enter_context(folder)) / "spill")}
+            config |= {"memory_limit": policy.memory_limit} if policy.memory_limit else {}
             yield stack.enter_context(closing(duckdb.connect(config=config)))
-
-
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
 
 
 def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
@@ -484,7 +473,9 @@ def streamed(policy: Policy, *, whole: bool = False) -> Iterator[pa.RecordBatchR
     if rows is None:
         yield None
         return
-    connect, uri = _driver(rows), _uri(rows)
+    connect = _driver(rows)
+    if not (uri := os.environ.get(rows.uri_env)):
+        raise PolicyError(f"The environment variable {rows.uri_env} is not set; it must hold the URI of the database.")
     names = "*" if whole else ", ".join(quoted(name) for name in dict.fromkeys(declared_columns(policy)))
     try:
         connection = connect(uri)
@@ -506,12 +497,6 @@ def _driver(rows: AdbcRows) -> Any:
     except ImportError:
         package = rows.driver.replace("_", "-")
         raise PolicyError(f"The driver {rows.driver!r} is not installed: pip install {package}.") from None
-
-
-def _uri(rows: AdbcRows) -> str:
-    if not (uri := os.environ.get(rows.uri_env)):
-        raise PolicyError(f"The environment variable {rows.uri_env} is not set; it must hold the URI of the database.")
-    return uri
 
 
 # Standard SQL's and PostgreSQL's codes of what a policy can have wrong; none of them tells of rows.

@@ -75,22 +75,18 @@ def _analysts_routes(gate: Gate) -> list[Route]:
 
         return Route(f"/v{PROTOCOL}/{{dataset}}{path}", answer, methods=[method])
 
-    def described(http: Request) -> Work:
-        return partial(replies.describe, revision=revision_of(http.headers))
-
     def asked(work: Callable[..., str], http: Request) -> Work:
         return partial(work, schema=http.headers.get(SCHEMA_HEADER))
 
-    def listed(http: Request) -> Work:
-        start = http.query_params.get("start", "0")
-        return partial(replies.history, start=start, revision=revision_of(http.headers))
+    def paged(http: Request) -> Work:
+        return partial(replies.history, start=http.query_params.get("start", "0"), revision=revision_of(http.headers))
 
     return [
         route("/query", "query", partial(asked, replies.query), "POST"),
         route("/preview", "preview", partial(asked, replies.preview), "POST"),
         route("/budget", "show_budget", lambda _: replies.budget),
-        route("/history", "show_history", listed),
-        route("", "describe", described),
+        route("/history", "show_history", paged),
+        route("", "describe", lambda http: partial(replies.describe, revision=revision_of(http.headers))),
     ]
 
 

@@ -290,7 +290,7 @@ class Datasets:
         try:
             files = [(path, file) for path in self._paths for file in _files(path)]
         except PolicyError as error:
-            return self._note(Reloaded(failed=(str(error),)))
+            return Reloaded(failed=(str(error),))
         served, failed, drafts = dict[str, Dataset](), list[str](), list[Path]()
         places = dict[str, Path]()
         for path, file in files:
@@ -309,7 +309,7 @@ class Datasets:
                     continue
                 dataset = self.served[before]
             served[dataset.name], places[dataset.name] = dataset, file
-        return self._note(self._swap(served, places, tuple(drafts), tuple(failed)))
+        return self._swap(served, places, tuple(drafts), tuple(failed))
 
     def _renewed(self, policy: Policy, file: Path, files: Sequence[Path]) -> Dataset:
         """Opens a policy file's dataset, beside the one of this name that is served."""
@@ -340,10 +340,6 @@ class Datasets:
             removed=tuple(name for name in before if name not in served),
             failed=failed,
         )
-
-    def _note(self, reloaded: Reloaded) -> Reloaded:
-        self.failed = reloaded.failed
-        return reloaded
 
     @contextmanager
     def leased(self, name: str) -> Iterator[Dataset]:

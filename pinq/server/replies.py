@@ -181,9 +181,9 @@ def query(visit: Visit, body: bytes, schema: str | None) -> str:
         if _changed(visit, schema):
             visit.authorise()
             given = dataset.curator.given(grant.analyst, request, str(schema))
-            if given is not None:
-                return given.to_json()  # it was lost on its way; what was paid for outlives the policy
-        _require_schema(visit, schema)
+            if given is None:
+                raise QueryError(CHANGED)
+            return given.to_json()  # it was lost on its way; what was paid for outlives the policy
         return dataset.curator.ask(grant.analyst, request, visit.turn).to_json()
 
 
@@ -192,7 +192,8 @@ def preview(visit: Visit, body: bytes, schema: str | None) -> str:
     """Says what a question would cost."""
     dataset, grant = visit.opened
     request = _request(visit, body)
-    _require_schema(visit, schema)
+    if _changed(visit, schema):
+        raise QueryError(CHANGED)
     return WirePreview.of(dataset.curator.preview(grant.analyst, request, visit.turn)).model_dump_json()
 
 
@@ -220,8 +221,3 @@ def _id(body: bytes) -> str:
 def _changed(visit: Visit, schema: str | None) -> bool:
     """Whether the client knows another schema than the one that holds now."""
     return schema is not None and schema != visit.opened[0].curator.schema.digest
-
-
-def _require_schema(visit: Visit, schema: str | None) -> None:
-    if _changed(visit, schema):
-        raise QueryError(CHANGED)

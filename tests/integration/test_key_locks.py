@@ -38,9 +38,9 @@ def test_one_at_a_time_for_each_key() -> None:
         failed = [future.exception() is not None for future in [pool.submit(work, number) for number in range(600)]]
     assert sum(failed) == 200
     assert most == {"a": 1, "b": 1}
-    assert len(locks) == 0
+    assert len(locks._locks) == 0
     with locks.take("a"), locks.take("b"):
-        assert len(locks) == 2
+        assert len(locks._locks) == 2
 
 
 class Gated:
@@ -103,7 +103,7 @@ def test_a_request_that_comes_twice_is_computed_once(session: Any) -> None:
         other.result(WAIT)
     assert one == two
     assert engine.calls == 2
-    assert len(session._curator._working) == 0
+    assert len(session._curator._working._locks) == 0
     assert float(session.budget().spent) == 0.002
 
 
