@@ -43,6 +43,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -56,7 +57,7 @@ from pinq.public.epsilon import figures
 from pinq.public.parts import Part, PartSet
 from pinq.public.queries import Request
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import MAX_PARTS, Expression, Spec
+from pinq.public.specs import MAX_PARTS, Expression, Partition, Spec
 
 MAX_WORK = 600_000
 """Units that one request may need where the policy names no other limit: ten minutes of a core."""
@@ -92,18 +93,17 @@ def checking_work(request: Request, schema: Schema) -> int:
 
     An unknown column counts nothing: it is refused when its spec is bound.
     """
-    parts, candidates = request.parts, [item for listed in request.candidates for item in listed]
+    parts = request.parts
     nodes, asked = len(parts.nodes) + len(parts.asked), min(MAX_PARTS, max(0, math.prod(parts.shape)))
+    work = NODE * nodes + PART * (asked + len(request.which))
     inner = [spec for item in (request.column, request.score) if isinstance(item, Expression) for spec in item.inner()]
-    specs = (*parts.specs, *(request.by or ()), *candidates, *inner)
-    # A spec of two columns of 5 and 100,000 codes reads 5 + 10,000 of them.
-    codes = sum(
-        min(MAX_CODES, schema.columns[name].codes) for spec in specs for name in spec.columns() & schema.columns.keys()
-    )
-    # A spec of shards names no column, and is bound all the same.
-    axes = sum(max(1, len(spec.columns())) for spec in specs)
-    named = sum(spec.named() for spec in specs)
-    return units(NODE * nodes + PART * (asked + len(request.which)) + SPEC * axes + CODE * codes + NAMED * named)
+    for spec in (*parts.specs, *(request.by or ()), *chain(*request.candidates), *inner):
+        columns = spec.columns()
+        # A spec of shards names no column, and is bound all the same.
+        work += SPEC * max(1, len(columns)) + NAMED * spec.named()
+        # A spec of two columns of 5 and 100,000 codes reads 5 + 10,000 of them.
+        work += CODE * sum(min(MAX_CODES, schema.columns[name].codes) for name in columns & schema.columns.keys())
+    return units(work)
 
 
 def require_work(price: int, limit: int) -> None:
@@ -299,10 +299,10 @@ class PreparedQuery:
     @cached_property
     def _shardings(self) -> int:
         """Counts the different keys and counts of shards that are read, wherever they are named."""
-        axes = [axis for partition in self.parts.partitions for axis in partition.axes]
-        axes += [axis for table in self.tables for axis in table.axes]
-        axes += [] if self.measure is None else self.measure.inputs
-        return len({axis.source for axis in axes if axis.shard_key is not None})
+        tables = chain[Partition | TableRequest](self.parts.partitions, self.tables)
+        axes = [] if self.measure is None else self.measure.inputs
+        named = chain(axes, *(table.axes for table in tables))
+        return len({axis.source for axis in named if axis.shard_key is not None})
 
     @cached_property
     def step(self) -> int:

@@ -29,6 +29,7 @@ _LOG = logging.getLogger(__name__)
 BUSY_SECONDS = 30.0  # for others to end what they are at
 ROWS_AT_A_TIME = 500
 PAUSE_SECONDS = 0.001
+ENDED = "the transaction had ended before its commit"
 WHOLE = 0  # the place of a backup: no file has this number
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -241,7 +242,7 @@ class Database(ABC):
 
     def require_same(self) -> None:
         """``LedgerError`` in a process that was forked since the opening, or where it is no longer what was opened."""
-        if not self.is_own:
+        if os.getpid() != self._process:
             forked = "This ledger was opened in another process; connections do not survive a fork."
             raise LedgerError(f"{forked} Open it again here.")
         gone = self.gone()
@@ -347,7 +348,8 @@ class SQLite(Database):
         return self._driver.execute(statement).fetchall()
 
     def append(self, row: EventRow, answer: str | None) -> None:
-        self._require_begun()
+        if not self._driver.in_transaction:  # each row would be committed by itself
+            raise sqlite3.OperationalError(ENDED)
         self._driver.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         if answer is not None:
             self._driver.execute("INSERT INTO answers VALUES (?, ?)", (row.seq, answer))
@@ -358,12 +360,9 @@ class SQLite(Database):
         self.run(f"PRAGMA user_version = {time.time_ns() % 2**31}")
 
     def commit(self) -> None:
-        self._require_begun()
+        if not self._driver.in_transaction:
+            raise sqlite3.OperationalError(ENDED)
         self._driver.commit()
-
-    def _require_begun(self) -> None:
-        if not self._driver.in_transaction:  # each row would be committed by itself
-            raise sqlite3.OperationalError("the transaction had ended before its commit")
 
     def damage(self) -> str:
         if self.file is None:

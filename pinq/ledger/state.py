@@ -320,10 +320,9 @@ class LedgerState:
         grant.terms.require(verb, columns, epsilon)
         grant.require_pace()
         own, together = grant.costs.price(demand, epsilon), self.together
-        under_cap = f"under the cap over all analysts, which counts {together.counts}"
-        for scope, price, spent, limit, whose in (
-            ("analyst", own, grant.spent, grant.limit, f"for {grant.analyst!r}"),
-            ("cap", together.price(demand, epsilon, own), together.spent, together.cap, under_cap),
+        for scope, price, spent, limit in (
+            ("analyst", own, grant.spent, grant.limit),
+            ("cap", together.price(demand, epsilon, own), together.spent, together.cap),
         ):
             # Past a limit (the cap was lowered, or its rule changed) what costs nothing more is
             # refused too. Example: two analysts counted one half of the table each, under the
@@ -331,6 +330,8 @@ class LedgerState:
             # union, which is what all answers really cost, grow past the cap.
             if price > limit - spent:
                 left = max(ZERO, limit - spent)
+                under_cap = f"under the cap over all analysts, which counts {together.counts}"
+                whose = under_cap if scope == "cap" else f"for {grant.analyst!r}"
                 raise BudgetExceeded(
                     f"This would cost epsilon {price}; {left} of {limit} remains {whose}. "
                     "Ask for less, or ask the data provider to extend the grant.",
@@ -361,13 +362,16 @@ class LedgerState:
 
     def apply(self, event: Event) -> None:
         """Adds one event."""
-        # Read before the event changes it: a new token takes the place of the old one.
-        before = self.grant_of(event.analyst)
-        old = "" if before is None else before.token
-        grown = self.account(event.analyst).apply(event) if event.analyst else ZERO
+        grown, old = ZERO, ""
+        if event.analyst:
+            account = self.account(event.analyst)
+            # The old token is read before the event changes it.
+            old, grown = account.token, account.apply(event)
         match record := event.record:
             case Granted() | TokenSet():
-                self._hand_over(event.analyst, old, record.token)
+                self.holders.pop(old, None)
+                if record.token:
+                    self.holders[record.token] = event.analyst
             case Created():
                 self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
             case Declared():
@@ -376,12 +380,6 @@ class LedgerState:
                 self.together.charge(record.demand, record.epsilon, grown)
                 if record.question.question:
                     self.questions[event.analyst, record.question.question] = event.request
-
-    def _hand_over(self, analyst: str, old: str, new: str) -> None:
-        """Puts an analyst's new token in the place of the old one; both may be none."""
-        self.holders.pop(old, None)
-        if new:
-            self.holders[new] = analyst
 
     def account(self, analyst: str) -> Account:
         """The analyst's account, an empty one for who is new."""

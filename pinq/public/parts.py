@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -149,8 +150,8 @@ class PartSet:
     @cached_property
     def partitions(self) -> set[Partition]:
         """The partitions on the ways down to the parts, those at their ends too."""
-        splits = {part.partition for part in self.ancestors.values()} | {block.partition for block in self.blocks}
-        return {partition for partition in splits if partition is not None}
+        ends = chain[Part | Block](self.ancestors.values(), self.blocks)
+        return {end.partition for end in ends if end.partition is not None}
 
     def take(self, chosen: np.ndarray) -> PartSet:
         """Picks parts by flat positions; a block that is taken whole and in order stays whole."""

@@ -19,12 +19,12 @@ from __future__ import annotations
 import hashlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from html import escape
-from typing import Annotated, Any, ClassVar, Literal, cast, get_args
+from typing import Annotated, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -312,30 +312,6 @@ UNSAID = {
 }
 """The fields by which requests differ, each with the value that says nothing."""
 
-
-def question_of(verb: str, given: Mapping[str, Any]) -> Question:
-    """The question that a request asks.
-
-    Args:
-        verb: The verb of the request.
-        given: A value for each name in ``UNSAID``.
-
-    Raises:
-        QueryError: The request says something that the question does not read, or does not say what
-            it needs.
-    """
-    kind = _BY_VERB.get(verb) or _BY_SCORE.get(type(given["score"]), Choose)
-    if kind is Sum:
-        kind = _BY_SUMMAND.get(type(given["column"]), Sum)
-    reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    for name, nothing in UNSAID.items():
-        if name not in reads and given[name] != nothing:
-            raise QueryError(f"{kind.task}; it takes no `{name}`.")
-        if name in reads & {"column", "score"} and given[name] is None:
-            raise QueryError(f"{kind.task}; it needs a `{name}`.")
-    return kind(**{name: given[name] for name in reads})
-
-
 MAX_CANDIDATES = 100_000
 MAX_NODES = 2**16  # a tree with 2^15 leaves: each is a line of its charge; a million parts are asked through blocks
 MAX_SPECS = 2**16
@@ -507,7 +483,17 @@ class Request(_Frozen):
         Raises ``QueryError`` if a field is given that the question does not read, or one is missing
         that it needs.
         """
-        return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
+        kind = _BY_VERB.get(self.verb) or _BY_SCORE.get(type(self.score), Choose)
+        if kind is Sum:
+            kind = _BY_SUMMAND.get(type(self.column), Sum)
+        reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        for name, nothing in UNSAID.items():
+            given = getattr(self, name)
+            if name not in reads and given != nothing:
+                raise QueryError(f"{kind.task}; it takes no `{name}`.")
+            if name in reads & {"column", "score"} and given is None:
+                raise QueryError(f"{kind.task}; it needs a `{name}`.")
+        return kind(**{name: getattr(self, name) for name in reads})
 
     def columns(self) -> set[str]:
         """Every column that the request names: what a grant's terms are compared with."""
