@@ -5,9 +5,15 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from tests.checkout import ROOT
 
 ASSURANCE = bool(os.environ.get("PINQ_ASSURANCE"))
+thorough = pytest.mark.skipif(
+    not (ASSURANCE or os.environ.get("PINQ_PICTURES")),
+    reason="`make assurance` runs it; `make test` runs others like it",
+)
 TABLE = ROOT / "build" / "assurance.md"
 HEAD = "| what | how often | what became of it |\n|---|---|---|\n"
 

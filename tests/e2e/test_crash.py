@@ -23,7 +23,7 @@ from pinq.public.queries import Answer
 from tests.evidence import ASSURANCE, note
 from tests.postgresql import HERE, kind_of
 
-RUNS = 1000 if os.environ.get("PINQ_EXPLORE") else 600 if ASSURANCE else 50
+RUNS = 1000 if os.environ.get("PINQ_EXPLORE") else 600 if ASSURANCE else 25
 SEED = 20260101
 
 # A forking server: imports once, then for each line of its input forks a child that works until it is killed. The child opens the

@@ -25,7 +25,7 @@ from tests.postgresql import HERE, kind_of
 from tests.processes import PinqProcess
 from tests.servers import Server, publish, token_of, wait_until_up
 
-KILLS = 600 if ASSURANCE else 400 if os.environ.get("PINQ_EXPLORE") else 25
+KILLS = 600 if ASSURANCE else 400 if os.environ.get("PINQ_EXPLORE") else 12
 CLIENTS = 4
 SEED = 20261121
 

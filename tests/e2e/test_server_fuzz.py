@@ -31,7 +31,7 @@ from tests.asking import CATALOGUES
 from tests.evidence import ASSURANCE, note
 from tests.servers import COLUMNS, Server, people, publish, serving, token_of
 
-MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000 if ASSURANCE else 2_000
+MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000 if ASSURANCE else 1_000
 VARIANTS = 9
 FACTS = {"code", "message", "asked", "remaining", "scope", "retry_after", "parameter", "problem", "allowed"}
 # What only the rows, the engine or the machine know. None of it stands in a request.

@@ -17,6 +17,7 @@ from pinq_workbench.serving import Serving
 from tests.benches import Bench, bench, look_at, needs_browser
 from tests.browser import Browser, browsing
 from tests.checkout import ROOT
+from tests.evidence import thorough
 from tests.ports import free_port
 from tests.processes import run_pinq
 from tests.servers import token_of
@@ -147,6 +148,7 @@ def workbook(tmp_path: Path) -> Iterator[Path]:
     Serving(folder).stop()
 
 
+@thorough
 def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, browser: Browser) -> None:
     folder, port = workbook, free_port()
     copy(ROOT / "tests" / "offices" / "hospital.xlsx", folder / "visits.xlsx")
@@ -200,6 +202,7 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, brow
     assert not wrong, "\n".join(wrong)
 
 
+@thorough
 def test_strangers_need_few_clicks(place: Path, workbook: Path, browser: Browser) -> None:
     """The shortest way of each user over the same file; `docs/workbench.md` says how long they are."""
     folder, port = workbook, free_port()

@@ -35,7 +35,7 @@ from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 from pinq.public.scores import SCORES
 from tests.checkout import ROOT
-from tests.evidence import ASSURANCE
+from tests.evidence import ASSURANCE, thorough
 from tests.servers import publish as publish_people, token_of
 
 pytestmark = pytest.mark.slow
@@ -116,7 +116,7 @@ def test_rows_are_encoded_as_the_codes_that_were_meant(tmp_path: Path) -> None:
 
 def test_all_claims_can_be_asked(tmp_path: Path) -> None:
     """Each question, or a sample of them, is answered for each copy of its table, and both tables differ by what the claim says."""
-    for number, one in enumerate(CLAIMS if ASSURANCE else CLAIMS[:: len(CLAIMS) // 16]):  # each takes a second of files
+    for number, one in enumerate(CLAIMS if ASSURANCE else CLAIMS[:: len(CLAIMS) // 8]):  # each takes a second of files
         folder = tmp_path / str(number)
         folder.mkdir()
         worlds = publish(one.pair, one.schema, folder, 20)
@@ -125,7 +125,7 @@ def test_all_claims_can_be_asked(tmp_path: Path) -> None:
                 assert len(one.ask(handle.partition(world.partition), EPSILON)) == 20, one.name
 
 
-@pytest.mark.parametrize("name", ["noisy_count", "exp_mech, class_count"])
+@pytest.mark.parametrize("name", ["noisy_count", pytest.param("exp_mech, class_count", marks=thorough)])
 def test_a_claim_holds_and_half_the_noise_would_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is under the claim, near it, and above it once the mechanisms draw half the noise."""
     (tmp_path / "right").mkdir()

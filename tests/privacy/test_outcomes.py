@@ -40,8 +40,8 @@ from tests.evidence import ASSURANCE, note
 from tests.workers import codes_of, workers_over
 from tests.worlds import COLUMN_KINDS, KINDS, QUESTIONS, Case, World, cases_of
 
-WORLDS, CASES = 4_000 if ASSURANCE else 24, 25
-CHUNKS = 40 if ASSURANCE else 4
+WORLDS, CASES = 4_000 if ASSURANCE else 12, 25
+CHUNKS = 40 if ASSURANCE else 2
 MANY = 40
 ROUNDED = 1e-9
 SALT = b"salt"

@@ -28,7 +28,7 @@ from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups
 from pinq.public.wire import Description, HistoryPage
 
 # `make explore` crosses the wire with ten thousand schemas and requests.
-CROSSINGS = settings(max_examples=10_000 if os.environ.get("PINQ_EXPLORE") else 150)
+CROSSINGS = settings(max_examples=10_000 if os.environ.get("PINQ_EXPLORE") else 75)
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=12)
 NAMES = TEXT.filter(bool)
