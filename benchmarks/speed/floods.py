@@ -254,7 +254,7 @@ def write_lines(flood: Flood) -> None:
     """Makes a long history for the first attacker, in one transaction."""
     ledger = open_ledger(load_policy(flood.policy))
     whole = Demand.of(PartSet([Block(Part())]))
-    with ledger._log.transaction() as writing:
+    with ledger._held(), ledger.transaction() as writing:
         for number in range(LINES):
             asked = LoggedQuestion("noisy_count", about="noisy_count on the whole table", question=f"{number:032x}")
             writing.append(Charged(Epsilon(1), whole, asked), "attacker0", f"line{number}")

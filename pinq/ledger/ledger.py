@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from pinq.ledger.events import (
     Charged,
     Created,
     Declared,
-    Event,
     Extended,
     Granted,
     LoggedQuestion,
@@ -37,15 +36,15 @@ from pinq.ledger.events import (
     TokenSet,
     no_grant,
 )
-from pinq.ledger.log import Earlier, GivenAnswer, Log, LogLine, open_database
+from pinq.ledger.log import Earlier, Log, open_database
 from pinq.ledger.state import Account
 from pinq.public.epsilon import ZERO, Epsilon
 
 Found = tuple[Earlier | None, str | None]
 
 
-class Ledger:
-    """The record of one dataset.
+class Ledger(Log):
+    """The record of one dataset: a log of its events, and each act on it in one transaction.
 
     Args:
         url: A file, or a URL of SQLite or PostgreSQL.
@@ -68,81 +67,75 @@ class Ledger:
         read_only: bool = False,
         heads: Path | None = None,
     ) -> None:
-        self._database = open_database(url, create=create, read_only=read_only)
-        self._log = Log(self._database)
-        self._log.replay()  # outside the writers' lock: an opening of a long log keeps nobody waiting
-        self._log.check_head()  # before the first write, which would name another head
-        self._database.settle()
-        self._begin(dataset, read_only)
-        self.dataset = self._log.state.dataset
-        if heads is not None:
-            self._log.keep_head(heads)
-
-    def _begin(self, dataset: str | None, read_only: bool) -> None:
-        """Makes the first event of a new log; checks whose log it is."""
-        if self._log.seq == 0 and read_only:
-            raise LedgerError(f"There is no ledger {self._database.where}: it has no events.")
+        super().__init__(open_database(url, create=create, read_only=read_only))
+        self.replay()  # outside the writers' lock: an opening of a long log keeps nobody waiting
+        self.check_head()  # before the first write, which would name another head
+        self.database.settle()
+        if self.seq == 0 and read_only:
+            raise LedgerError(f"There is no ledger {self.where}: it has no events.")
 
         def beginning(log: Log) -> None:
             if log.seq == 0:
                 log.append(Created(1, dataset or "", secrets.token_hex(16)))
 
-        if self._log.seq == 0:
-            self._log.run(beginning, write=True)
-        if dataset is not None and self._log.state.dataset != dataset:
-            owner = self._log.state.dataset
+        if self.seq == 0:
+            self.run(beginning, write=True)
+        self.dataset = self.state.dataset
+        if dataset not in (None, self.dataset):
             raise LedgerError(
-                f"The ledger {self._database.where} belongs to the dataset {owner!r}, not to {dataset!r}. "
+                f"The ledger {self.where} belongs to the dataset {self.dataset!r}, not to {dataset!r}. "
                 "One table has one ledger, whatever the policies over it are called: "
-                f"use `dataset: {owner}`, or another ledger for other data."
+                f"use `dataset: {self.dataset}`, or another ledger for other data."
             )
+        if heads is not None:
+            self.keep_head(heads)
 
     # What the log says
 
     @property
     def url(self) -> str:
         """The place of the ledger."""
-        return self._database.url
+        return self.database.url
 
     @property
     def where(self) -> str:
         """A file's path, or a URL without its password."""
-        return self._database.where
+        return self.database.where
 
     @property
     def salt(self) -> bytes:
         """Keys the coins of the dataset's rows; made once with the ledger."""
-        return self._log.state.salt
+        return self.state.salt
 
     def accounts(self) -> dict[str, Account]:
         """Everybody whom the log names."""
-        return self._log.run(lambda log: dict(log.state.accounts))
+        return self.run(lambda log: dict(log.state.accounts))
 
     def grants(self) -> dict[str, Account]:
         """Every analyst that was ever granted anything."""
-        return self._log.run(lambda log: log.state.grants)
+        return self.run(lambda log: log.state.grants)
 
     def holder(self, token: str) -> Account | None:
         """The valid grant to which the token with this digest belongs."""
-        return self._log.run(lambda log: log.state.holder(token))
+        return self.run(lambda log: log.state.holder(token))
 
     def known_holder(self, token: str) -> Account | None:
         """The same when the log was last read; reads nothing."""
-        return self._log.state.holder(token)
+        return self.state.holder(token)
 
     def knows(self, token: str) -> bool:
         """Whether a grant had this token (its digest) when the log was last read; reads nothing."""
-        return token in self._log.state.holders
+        return token in self.state.holders
 
     def work_per_minute(self, analyst: str) -> int | None:
         """An analyst's quota of work when the log was last read; reads it where nothing is known of the analyst."""
         # After a commit that failed nothing is known until the log is read again: that is no quota without end.
-        grant = self._log.state.grant_of(analyst) or self._log.run(lambda log: log.state.grant_of(analyst))
+        grant = self.state.grant_of(analyst) or self.run(lambda log: log.state.grant_of(analyst))
         return None if grant is None else grant.terms.work_per_minute
 
     def together(self) -> Together:
         """The spending of all analysts, and the cap over them."""
-        return self._log.run(lambda log: log.state.together)
+        return self.run(lambda log: log.state.together)
 
     def joint(self) -> tuple[Epsilon, Epsilon]:
         """Spent by all together, as the cap counts it, and the cap."""
@@ -150,53 +143,34 @@ class Ledger:
 
     def grant_of(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``."""
-        return self._log.run(lambda log: log.state.valid(analyst))
-
-    def events(self) -> Iterator[Event]:
-        """The log, oldest first; each event's place in the chain is verified."""
-        return self._log.events()
-
-    def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[LogLine]:
-        """Some of an analyst's charges and refusals, oldest first; what it costs follows ``most``.
-
-        The first ``start`` are left out; what was line n is line n for ever.
-        """
-        return self._log.lines(analyst, start, most)
-
-    def lengths(self, analyst: str, start: int, most: int) -> list[int]:
-        """The number of characters of such lines in the log; arguments are those of ``lines``."""
-        return self._log.lengths(analyst, start, most)
+        return self.run(lambda log: log.state.valid(analyst))
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
-        return self._log.run(lambda log: log.charge_of(analyst, request))
-
-    def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
-        """An analyst's answers, by request id: all, or those of some thousands of ids."""
-        return self._log.answers(analyst, requests)
+        return self.run(lambda log: log.charge_of(analyst, request))
 
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events.
 
         ``LedgerError``: a damaged database, a broken chain, an id charged or answered twice.
         """
-        self._database.check()
-        self._log.replay()
-        self._log.check_answers()
-        self._log.check_head()
-        return self._log.seq
+        self.database.check()
+        self.replay()
+        self.check_answers()
+        self.check_head()
+        return self.seq
 
     def writable(self) -> None:
         """``LedgerError``, with the reason, where a charge could not be written now.
 
         It commits what means nothing, as a charge would be committed, and costs as much.
         """
-        self._log.run(lambda log: log.database.probe(), write=True)
+        self.run(lambda log: log.database.probe(), write=True)
 
     @property
     def failure(self) -> str:
         """Why the ledger last failed, in words; empty once something was committed since. Reads nothing."""
-        return self._database.failure
+        return self.database.failure
 
     # What changes it
 
@@ -236,8 +210,8 @@ class Ledger:
             if due is not None:
                 log.append(due, by=by)
 
-        if self._log.run(lambda log: log.state.due(policy, self.where, may_raise)) is not None:
-            self._log.run(declaring, write=True)
+        if self.run(lambda log: log.state.due(policy, self.where, may_raise)) is not None:
+            self.run(declaring, write=True)
 
     def foresee(self, cap: Epsilon, rule: CapRule) -> None:
         """Shows the log as it would stand once a policy with this cap is declared; logs nothing.
@@ -277,8 +251,8 @@ class Ledger:
                 )
             log.append(Granted(limit, expires, terms, token), analyst, by=by)
 
-        self._log.run(granting, write=True)
-        return self._log.state.grants[analyst]
+        self.run(granting, write=True)
+        return self.state.grants[analyst]
 
     def extend(
         self,
@@ -336,8 +310,8 @@ class Ledger:
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
         """
         asked = question.question if reuse else None
-        if self._log.state.charged_as(analyst, request, asked)[1]:
-            found = self._log.run(lambda log: self._found(log, analyst, request, asked, token))
+        if self.state.charged_as(analyst, request, asked)[1]:
+            found = self.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[0] is not None:
                 return found
         # Room for the answer is taken with the charge: a request that was charged can be answered.
@@ -359,9 +333,9 @@ class Ledger:
                 return (None, None), error  # Raised here, it would undo the event just written.
 
         try:
-            found, refusal = self._log.run(work, write=True)
+            found, refusal = self.run(work, write=True)
         except LedgerError:  # another process may have answered it before nothing could be written any more
-            found = self._log.run(lambda log: self._found(log, analyst, request, asked, token))
+            found = self.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[1] is None:
                 raise
             return found
@@ -382,11 +356,11 @@ class Ledger:
         Returns:
             The answer to send: the first one stays.
         """
-        return self._log.run(lambda log: log.answer(analyst, request, payload), write=True)
+        return self.run(lambda log: log.add_answer(analyst, request, payload), write=True)
 
     def log_session(self, analyst: str, request: str, question: LoggedQuestion, opens: Collection[str]) -> None:
         """Logs a computation among several parties: an exact one before, a charged one after it."""
-        self._log.run(lambda log: log.append(SessionLogged(question, tuple(opens)), analyst, request), write=True)
+        self.run(lambda log: log.append(SessionLogged(question, tuple(opens)), analyst, request), write=True)
 
     def authorise(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``, and the refusal is logged."""
@@ -394,12 +368,12 @@ class Ledger:
             return self.grant_of(analyst)
         except NotAuthorised as error:
             refused = Refused.of(error, LoggedQuestion(about="open"))
-            self._log.run(lambda log: log.append(refused, analyst), write=True)
+            self.run(lambda log: log.append(refused, analyst), write=True)
             raise
 
     def is_paid(self, analyst: str, request: str, question: str) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
-        charge, _ = self._log.run(lambda log: log.charge_of(analyst, request, question))
+        charge, _ = self.run(lambda log: log.charge_of(analyst, request, question))
         return charge is not None
 
     def price(
@@ -421,21 +395,21 @@ class Ledger:
             grant.terms.require(verb, columns, epsilon)
             return log.state.price(grant, demand, epsilon)
 
-        return self._log.run(pricing)
+        return self.run(pricing)
 
     def require(
         self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()
     ) -> None:
         """Raises what ``charge`` would refuse now; nothing is logged, and nothing spent."""
-        self._log.run(lambda log: log.state.require(log.state.valid(analyst), verb, columns, demand, epsilon))
+        self.run(lambda log: log.state.require(log.state.valid(analyst), verb, columns, demand, epsilon))
 
     def close(self) -> None:
         """Closes the connections; in a forked process, whose parent has them, nothing."""
-        if self._database.is_own:  # else a lock may be held by a thread that the fork has not got
-            self._log.close()
+        if self.database.is_own:  # else a lock may be held by a thread that the fork has not got
+            super().close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self._database.where}, dataset {self._log.state.dataset!r}, {self._log.seq} events)"
+        return f"Ledger({self.database.where}, dataset {self.state.dataset!r}, {self.seq} events)"
 
     # Steps
 
@@ -448,5 +422,5 @@ class Ledger:
                 raise LedgerError(no_grant(analyst, [name for name, grant in grants.items() if not grant.revoked]))
             log.append(record, analyst, by=by)
 
-        self._log.run(changing, write=True)
-        return self._log.state.grants[analyst]
+        self.run(changing, write=True)
+        return self.state.grants[analyst]

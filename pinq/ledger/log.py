@@ -276,9 +276,10 @@ class Log:
             for seq, at, body, payload in rows
         }
 
-    def lines(self, analyst: str, start: int, most: int) -> list[LogLine]:
-        """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone.
+    def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[LogLine]:
+        """Reads some of an analyst's charges and refusals, oldest first; ``LedgerError`` where one is gone.
 
+        The first ``start`` are left out; what was line n is line n for ever.
         The fold keeps each line's event and the total after it, so to read some lines costs what
         these lines cost, however many there are before them.
         """
@@ -328,9 +329,9 @@ class Log:
         """
         request, seq = self.state.charged_as(analyst, request, question)
         charge = Earlier(request, self._record_at(seq, Charged).question) if seq else None
-        return charge, self.answer_of(analyst, request)
+        return charge, self.text_of_answer(analyst, request)
 
-    def answer_of(self, analyst: str, request: str) -> str | None:
+    def text_of_answer(self, analyst: str, request: str) -> str | None:
         """Returns the answer of a request; None where there is none."""
         account = self.state.accounts.get(analyst)
         if account is None or request not in account.answers:
@@ -339,9 +340,9 @@ class Log:
         answered, texts = self._record_at(seq, Answered), [row[-1] for row in self.database.answers([seq])]
         return self._intact(seq, answered.payload, texts[0] if texts else None)
 
-    def answer(self, analyst: str, request: str, payload: str) -> str:
+    def add_answer(self, analyst: str, request: str, payload: str) -> str:
         """Adds the answer of a request that has none; returns the one that it has then."""
-        given = self.answer_of(analyst, request)
+        given = self.text_of_answer(analyst, request)
         if given is None:
             self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
         return payload if given is None else given

@@ -159,9 +159,9 @@ def test_a_cut_under_an_open_ledger_is_noticed(tmp_path: Path) -> None:
     ledger.grant("ana", ONE)
     for number in range(3):
         ledger.charge("ana", str(number), WHOLE, Epsilon(1))
-    with ledger._database.transaction(write=True):
-        ledger._database.run("DELETE FROM events WHERE seq > 4")
-        ledger._database.commit()
+    with ledger.database.transaction(write=True):
+        ledger.database.run("DELETE FROM events WHERE seq > 4")
+        ledger.database.commit()
     with pytest.raises(LedgerError, match="cut or rolled back"):
         ledger.charge("ana", "next", WHOLE, Epsilon(1))
 

@@ -79,7 +79,7 @@ def test_a_page_is_priced_by_what_it_holds(ledger: Ledger, monkeypatch: pytest.M
     """The price is known before an answer is read, and no line before the page is looked at."""
     monkeypatch.setattr("pinq.provider.local.units", lambda nanoseconds: nanoseconds)
     read: list[int] = []
-    monkeypatch.setattr(ledger._log, "event", noting(ledger._log.event, read, lambda row: row.seq))
+    monkeypatch.setattr(ledger, "event", noting(ledger.event, read, lambda row: row.seq))
 
     prices: list[tuple[int, int]] = []
     for start in (0, 8, 16):

@@ -271,7 +271,7 @@ def test_an_id_is_looked_up_in_the_fold(tmp_path: Path) -> None:
     ledger.charge("ana", "r", WHOLE, Epsilon(4))
     ledger.answer("ana", "r", "[1]")
     statements: list[str] = []
-    database: Any = ledger._database
+    database: Any = ledger.database
     database._driver.set_trace_callback(statements.append)
     assert ledger.answer_of("ana", "r")[1] == "[1]"
     assert not [text for text in statements if "analyst =" in text]
@@ -338,7 +338,7 @@ def test_a_transaction_that_breaks_off_leaves_the_connection_usable(tmp_path: Pa
     ledger = Ledger(tmp_path / "l", "d")
 
     def interrupted() -> None:
-        with ledger._log._held(), ledger._log.transaction() as writing:
+        with ledger._held(), ledger.transaction() as writing:
             writing.append(Declared("x", Epsilon(10), {}, "sum"))
             raise KeyboardInterrupt
 
@@ -355,7 +355,7 @@ def test_rows_that_nobody_fetched_keep_no_later_transaction_in_the_past(tmp_path
     here = Ledger(tmp_path / "l", "d")
     here.declare("x", Epsilon(10), {})
     there = Ledger(tmp_path / "l", "d")
-    with here._database.transaction(write=False, after=1) as broken:
+    with here.database.transaction(write=False, after=1) as broken:
         next(broken)
     there.grant("ana", Epsilon(5))
     assert here.grants()["ana"].limit == Epsilon(5)
@@ -371,7 +371,7 @@ def test_whoever_closes_waits_for_a_transaction(tmp_path: Path) -> None:
     """What is at work when another thread closes the ledger is committed first, not half undone."""
     ledger = Ledger(tmp_path / "l", "d")
     closer = threading.Thread(target=ledger.close)
-    with ledger._log._held(), ledger._log.transaction() as writing:
+    with ledger._held(), ledger.transaction() as writing:
         writing.append(Declared("x", Epsilon(10), {}, "sum"))
         closer.start()
         closer.join(0.05)
@@ -386,9 +386,9 @@ def test_a_transaction_that_ended_commits_nothing(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l", "d")
 
     def undone() -> None:
-        with ledger._log._held(), ledger._log.transaction() as writing:
+        with ledger._held(), ledger.transaction() as writing:
             writing.append(Declared("x", Epsilon(10), {}, "sum"))
-            ledger._database.rollback()
+            ledger.database.rollback()
 
     with pytest.raises(LedgerError, match="ended before"):
         undone()
@@ -405,14 +405,14 @@ def test_a_ledger_says_why_nothing_can_be_written(tmp_path: Path, caplog: pytest
     assert ledger.failure == ""
     why = "attempt to write a readonly database"
     with closing(sqlite3.connect(tmp_path / "l")) as raw:
-        ledger._database.run("PRAGMA query_only = ON")
+        ledger.database.run("PRAGMA query_only = ON")
         for _ in range(2):
             for use in (ledger.writable, lambda: ledger.charge("a", "r", WHOLE, Epsilon(4))):
                 with pytest.raises(LedgerError, match=why):
                     use()
         assert why in ledger.failure
         assert [record.message for record in caplog.records] == [ledger.failure]
-        ledger._database.run("PRAGMA query_only = OFF")
+        ledger.database.run("PRAGMA query_only = OFF")
         ledger.writable()
         assert ledger.failure == ""
         assert raw.execute("SELECT count(*) FROM events").fetchone() == (3,)

@@ -235,7 +235,7 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(policy: Path, file: Path, live:
 
 def test_a_ledger_that_cannot_be_written_gives_what_was_answered(live: Ledger, file: Path) -> None:
     """Also where another process answered it: an answer is looked up without writing, and a new question says why it is refused."""
-    database: Any = live._database
+    database: Any = live.database
     with closing(Ledger(file)) as other:
         other.charge("ana", "elsewhere", WHOLE, Epsilon.of("0.1"))
         other.answer("ana", "elsewhere", "[2]")

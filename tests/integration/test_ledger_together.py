@@ -53,9 +53,9 @@ def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[lis
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(acts)) as pool:
         patched.setattr(SQLite, "commit", counted)
-        with ledger._log._held(), ledger._log.transaction(write=False):
+        with ledger._held(), ledger.transaction(write=False):
             done = [pool.submit(outcome, act) for act in acts]
-            while len(ledger._log._jobs) < len(acts):
+            while len(ledger._jobs) < len(acts):
                 threading.Event().wait(0.001)
         results = [each.result() for each in done]
     return results, len(commits)
@@ -122,7 +122,7 @@ def test_whoever_is_interrupted_while_waiting_keeps_nobody_else(ledger: Ledger) 
 
     def interrupt(_: object) -> None:
         begun.set()
-        while not ledger._log._jobs:
+        while not ledger._jobs:
             time.sleep(0.001)
         time.sleep(0.05)
         signal.pthread_kill(main, signal.SIGINT)
@@ -130,7 +130,7 @@ def test_whoever_is_interrupted_while_waiting_keeps_nobody_else(ledger: Ledger) 
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with ThreadPoolExecutor(2) as pool:
-        slow = pool.submit(ledger._log.run, interrupt)
+        slow = pool.submit(ledger.run, interrupt)
         begun.wait()
         with pytest.raises(KeyboardInterrupt):
             ledger.charge("ana", "given-up", WHOLE, Epsilon(1))
@@ -147,7 +147,7 @@ def test_a_process_that_is_forked_in_the_middle_of_a_transaction_closes_without_
     inside, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with ledger._log._held(), ledger._log.transaction():
+        with ledger._held(), ledger.transaction():
             inside.set()
             over.wait()
 

@@ -92,7 +92,7 @@ def test_a_ledger_that_turned_read_only_says_so_and_gives_what_it_has(datasets: 
     """A new question is refused and an answered one is not; the reason is in readiness, log and metrics, until it can be written again."""
     log, ledger = RequestLog(tmp_path / "log"), datasets.served["people"].ledger
     token = token_of(tmp_path / "people.yaml")
-    database: Any = ledger._database
+    database: Any = ledger.database
     why = "attempt to write a readonly database"
 
     async def ask() -> None:

@@ -73,7 +73,7 @@ def test_previews_and_questions_draw_on_one_quota_of_work(in_memory: Callable[..
 def test_a_quota_of_work_outlives_a_commit_that_failed(in_memory: Callable[..., Any]) -> None:
     """Until the log is read again nothing is known of a grant, and that is no leave to pass its quota."""
     curator, analyst = _curator(in_memory, work_per_minute=4)
-    curator.ledger._log._reset()
+    curator.ledger._reset()
     assert curator.ledger.work_per_minute(analyst) == 4
 
 
