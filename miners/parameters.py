@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pinq.errors import QueryError
@@ -79,7 +78,9 @@ class Parameterised:
         known, inner = self.param_names(), defaultdict[str, dict[str, object]](dict)
         for name in params:
             outer, nested, _ = name.partition("__")
-            _require_known(type(self).__name__, outer, known)
+            if outer not in known:
+                problem = f"no parameter {outer!r}{closest(outer, known)}; it has {', '.join(known)}."
+                raise QueryError(f"{type(self).__name__} has {problem}")
             if nested and not _has_params(params.get(outer, getattr(self, outer))):
                 raise QueryError(f"{type(self).__name__} has no parameter {name!r}: {outer!r} has none of its own.")
         for name, value in params.items():
@@ -122,12 +123,6 @@ def cloned(estimator: P) -> P:
 
 def _has_params(value: object) -> bool:
     return hasattr(value, "get_params") and not inspect.isclass(value)
-
-
-def _require_known(owner: str, name: str, known: Iterable[str]) -> None:
-    """Raises ``QueryError`` where a class has no parameter of a name."""
-    if name not in known:
-        raise QueryError(f"{owner} has no parameter {name!r}{closest(name, known)}; it has {', '.join(known)}.")
 
 
 def _not_fitted_error() -> type[Exception]:

@@ -135,15 +135,12 @@ def _of_column(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet 
     """
     if name in schema.numeric_columns:
         points = _thresholds(schema, name, 10 if own is None else own)
-        too_coarse = not points and not is_listing(own)
-        return None if too_coarse else _of_numbers(schema, name, points)
+        if not points and not is_listing(own):
+            return None
+        base = Cuts(name, tuple(points))
+        bind(base, schema)
+        return SplitSet(base, tuple(Cuts(name, (point,)) for point in base.points), schema)
     return _of_values(schema, name, own)
-
-
-def _of_numbers(schema: Schema, name: str, points: Sequence[CutPoint]) -> SplitSet:
-    base = Cuts(name, tuple(points))
-    bind(base, schema)
-    return SplitSet(base, tuple(Cuts(name, (point,)) for point in base.points), schema)
 
 
 def _thresholds(schema: Schema, name: str, own: ColumnSplits) -> Sequence[CutPoint]:

@@ -120,23 +120,17 @@ def model_card(
         "privacy unit": unit,
         "neighbours": schema.adjacency,
     }
+    factor = math.exp(min(float(plan.total), 700))
+    left = plan.total - cost
+    less = f"; {loss_text(left)} less than planned: answers that were paid before, or not needed" if left > 0 else ""
     privacy = {
         "epsilon": f"{loss_text(plan.total)}, delta 0",
-        "meaning": f"{hidden} changes the probability of any model at most {_factor(plan.total)}-fold",
-        "charged by this fit": f"{loss_text(cost)}{_difference(plan.total - cost)}",
+        "meaning": f"{hidden} changes the probability of any model at most {factor:.3g}-fold",
+        "charged by this fit": f"{loss_text(cost)}{less}",
     }
     general = [limit.format(unit=unit) for limit in GENERAL]
     facts = {"Model": {"miner": miner, **model}, "Data": data, "Privacy": privacy}
     return ModelCard(plan.title, facts, plan, (*limits, *plan.warnings, *general))
-
-
-def _difference(left: Fraction) -> str:
-    return "" if left <= 0 else f"; {loss_text(left)} less than planned: answers that were paid before, or not needed"
-
-
-def _factor(epsilon: Fraction) -> str:
-    """Returns e to an epsilon to three figures."""
-    return f"{math.exp(min(float(epsilon), 700)):.3g}"
 
 
 def _plain(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -428,14 +428,12 @@ def _number(index: int, name: str, stored: object) -> float:
 
 def split_out(split: Split) -> dict[str, object]:
     """Returns a split as JSON has it: its kind first, its points or groups as lists."""
-    fields = asdict(split)
-    details = {name: _as_lists(value) for name, value in fields.items() if name not in ("kind", "column")}
+    details = {
+        name: [list(each) if isinstance(each, tuple) else each for each in values]
+        for name, values in asdict(split).items()
+        if name not in ("kind", "column")
+    }
     return {"kind": split.kind, "column": split.column, **details}
-
-
-def _as_lists(values: Iterable[object]) -> list[object]:
-    """Returns a tuple as a list, and the tuples in it as lists."""
-    return [list(value) if isinstance(value, tuple) else value for value in values]
 
 
 def split_in(what: str, stored: object) -> Split | None:

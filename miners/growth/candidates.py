@@ -370,14 +370,6 @@ class Criterion:
     whole: Callable[[np.ndarray], float] = lambda counts: 1.0
 
 
-def _max_uncertainty(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return rows - counts.max(axis=-1)
-
-
-def _gini_uncertainty(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return rows - np.square(counts).sum(axis=-1) / np.where(rows > 0, rows, 1)
-
-
 def _entropy_uncertainty(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     # The terms of Algorithm 1; a part that seems smaller than one of its classes has no entropy to
     # speak of.
@@ -396,8 +388,14 @@ _ENTROPY = (_entropy_uncertainty, _entropy)
 CRITERIA = {
     each.name: each
     for each in (
-        Criterion("max", MaxClass, 1, "rows", _max_uncertainty),
-        Criterion("gini", Gini, GINI_UNIT, "rows", _gini_uncertainty),
+        Criterion("max", MaxClass, 1, "rows", lambda counts, rows: rows - counts.max(axis=-1)),
+        Criterion(
+            "gini",
+            Gini,
+            GINI_UNIT,
+            "rows",
+            lambda counts, rows: rows - np.square(counts).sum(axis=-1) / np.where(rows > 0, rows, 1),
+        ),
         Criterion("info_gain", InfoGain, 2**ENTROPY_BITS, "bits", *_ENTROPY),
     )
 }

@@ -21,7 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, cast
 
 import numpy as np
@@ -35,12 +35,6 @@ from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
 from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Values, bind
-
-
-def ask_classes(parts: Parts, target: str, epsilon: Epsilon) -> np.ndarray:
-    """Returns the noisy histogram of a categorical target in each part, shape (parts, classes)."""
-    counts = parts.partition(Values(target)).noisy_count(epsilon=epsilon)
-    return np.asarray(counts).reshape(len(parts), -1)
 
 
 def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within: Ends = None) -> np.ndarray:
@@ -167,15 +161,12 @@ class StepQuestions(ABC):
 
     def choice_question(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuestion:
         """Returns the question for splits that the criterion judges."""
-        return StepQuestion(name, "exp_mech", asked, self.choice_noise, weight, times)
+        noise = partial(choice_noise_scale, self.schema, self.criterion, textbook=self.textbook, target=self.target)
+        return StepQuestion(name, "exp_mech", asked, noise, weight, times)
 
     def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         """Returns the standard deviation of a count's noise."""
         return noise_of(self.schema, epsilon), "rows"
-
-    def choice_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        """Returns the scale of the noise in a choice."""
-        return choice_noise_scale(self.schema, self.criterion, epsilon, textbook=self.textbook, target=self.target)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -218,11 +209,6 @@ class TreeStrategy(StepQuestions):
         levels, leaf = self.questions()
         return Recipe.by_weights(self.epsilon, levels, leaf, spends_rest=self.spends_rest)
 
-    @property
-    def stop_rows(self) -> int:
-        """The rows from which a tree's first node is worth splitting, where the recipe stops."""
-        return self.stop_rows_at(self.recipe.leaf_step(StepName.CLASSES).epsilon)
-
     def stop_rows_at(self, epsilon: Epsilon) -> int:
         """Returns as many rows as there is noise in all that describes two leaves at this loss."""
         # Two classes at epsilon .1: counts deviate by 14.1, so 2 * 2 * 14.1 rows, 57.
@@ -232,7 +218,8 @@ class TreeStrategy(StepQuestions):
         """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
         if self.problem.numeric:
             return ask_ends(parts, self.schema, self.target, epsilon, self.problem.within)
-        return ask_classes(parts, self.target, epsilon)
+        counts = parts.partition(Values(self.target)).noisy_count(epsilon=epsilon)
+        return np.asarray(counts).reshape(len(parts), -1)
 
     def without_split(self, level: int) -> Sequence[Step]:
         """Returns the steps of a node for which ``choose`` returns None."""
@@ -352,7 +339,8 @@ def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strat
     stop = strategy.recipe.leaf_step(StepName.STOP)
     bare = [level.only(np.array([not node.children for node in level.nodes])) for level in levels]
     parts = _union([level.parts for level in bare])
-    kept = parts.exp_mech(score=EnoughRows(strategy.stop_rows, above=depth), epsilon=stop.epsilon)
+    least = strategy.stop_rows_at(strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
+    kept = parts.exp_mech(score=EnoughRows(least, above=depth), epsilon=stop.epsilon)
     for node, splits in zip([node for level in bare for node in level.nodes], kept, strict=True):
         node.path_end = splits
     leaves: dict[Epsilon, list[Level]] = {}

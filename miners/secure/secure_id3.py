@@ -178,7 +178,11 @@ class SecureID3(TreeClassifier):
             QueryError: An argument is wrong, or the numbers would be too large for a field.
         """
         require_tables(tables)
-        _require_lookups(tables, lookups)
+        if lookups and len(lookups) != len(tables):
+            raise QueryError(
+                f"`lookups` has {len(lookups)} tables for {len(tables)} parties; "
+                "pass None for a party that looks up nothing."
+            )
         max_rows = None if self.rows is None else whole_number("rows", self.rows, 1, MAX_ROWS)
         session = self._session(
             schema,
@@ -234,13 +238,4 @@ class SecureID3(TreeClassifier):
                 "depth": self.depth,
                 "colluding": self.colluding,
             }
-        )
-
-
-def _require_lookups(tables: Sequence[Frame], lookups: Sequence[Frame | None]) -> None:
-    """Raises ``QueryError`` unless there are as many lookups as tables, or none."""
-    if lookups and len(lookups) != len(tables):
-        raise QueryError(
-            f"`lookups` has {len(lookups)} tables for {len(tables)} parties; "
-            "pass None for a party that looks up nothing."
         )

@@ -129,7 +129,8 @@ class DiPriMe(ForestMiner):
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> DiPriMeBest:
         require_word("variant", self.variant, tuple(VARIANTS))
         kind = VARIANTS[self.variant]
-        criterion = self._criterion(kind)
+        criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
+        default = kind.defaults.criterion if self._numeric_target else "gini"
         trees = kind.defaults.trees
         if self.n_estimators is not None:
             trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
@@ -141,18 +142,13 @@ class DiPriMe(ForestMiner):
             epsilon=problem.epsilon,
             trees=trees,
             depth=self._depth(kind, problem, names[:features], trees),
-            criterion=criterion,
+            criterion=require_criterion(default if self.criterion is None else self.criterion, criteria),
             names=names,
             features=features,
             split_share=share("rho", kind.defaults.share if self.rho is None else self.rho),
             stopping=self._stop_share(),
             random=self._generator(),
         )
-
-    def _criterion(self, kind: type[DiPriMeBest]) -> str:
-        criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
-        default = kind.defaults.criterion if self._numeric_target else "gini"
-        return require_criterion(default if self.criterion is None else self.criterion, criteria)
 
     def _depth(self, kind: type[DiPriMeBest], problem: Problem, names: Sequence[str], trees: int) -> int:
         """The levels: the given number, the paper's, or that of ``DiffPC45``; fewer for regression."""

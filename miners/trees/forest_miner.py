@@ -204,10 +204,6 @@ class RandomFew(ForestStrategy):
 
     splits: tuple[Values | Cuts, ...]
 
-    @cached_property
-    def _split_by(self) -> dict[str, Values | Cuts]:
-        return {split.column: split for split in self.splits}
-
     def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns one choice, among the attributes that a path of this length has left."""
         offered = min(self.features, len(self.names) - level)
@@ -220,7 +216,8 @@ class RandomFew(ForestStrategy):
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Chooses among a random few of the attributes that no node above has used up."""
         unused = [[name for name in self.names if name not in node.used] for node in level.nodes]
-        offered = [[self._split_by[name] for name in names] for names in self.drawn(unused)]
+        of_columns = {split.column: split for split in self.splits}
+        offered = [[of_columns[name] for name in names] for names in self.drawn(unused)]
         return self.ask_choices(level.parts, offered, self.recipe.step(StepName.SPLIT, level.number))
 
     def max_parts(self, node: OpenNode) -> int:

@@ -271,14 +271,12 @@ class GreedyStrategy(TreeStrategy):
         levels = 0
         while levels < MAX_LEVELS:
             deeper = replace(self, depth=levels + 1)
-            if deeper.recipe.depth <= levels or not deeper._splits_last_level(rows):
+            if deeper.recipe.depth <= levels:
+                break
+            if rows / deeper.typical_parts ** (deeper.recipe.depth - 1) < deeper.threshold(OpenNode()):
                 break
             levels += 1
         return levels
-
-    def _splits_last_level(self, rows: int) -> bool:
-        """Whether nodes of the last level are still split, where so many rows split evenly."""
-        return rows / self.typical_parts ** (self.recipe.depth - 1) >= self.threshold(OpenNode())
 
 
 class Published(GreedyStrategy):

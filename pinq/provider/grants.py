@@ -344,18 +344,6 @@ def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None =
         return Status(opened.dataset, together.cap, together.spent, together.remaining, together.rule, accounts)
 
 
-def _require_source(policy: Policy) -> None:
-    """Raises ``PolicyError`` where there is no source.
-
-    A misspelt one must not get a ledger: budgets would be kept beside nothing.
-    """
-    if (path := missing_path(policy)) is not None:
-        raise PolicyError(
-            f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the "
-            f"policy file."
-        )
-
-
 @contextmanager
 def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = None) -> Iterator[Ledger]:
     """Opens the ledger of a policy, and closes it at the end.
@@ -369,7 +357,12 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
     if declared_by is not None:
         policy.require_reviewed()
     if create:
-        _require_source(policy)
+        # A misspelt source must not get a ledger: budgets would be kept beside nothing.
+        if (path := missing_path(policy)) is not None:
+            raise PolicyError(
+                f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the "
+                f"policy file."
+            )
         require_readable(policy)
     if declared_by is None:
         ledger = guarding_ledger(policy)

@@ -66,16 +66,6 @@ def is_quantity(name: str) -> bool:
     return re.search(_QUANTITY, name.casefold()) is not None
 
 
-def is_identifier(name: str, seen: ColumnProfile) -> bool:
-    """Whether a column names rows or persons.
-
-    It does by its own name, unless its values are few and the name may mean regions.
-    """
-    return _is_named(name, seen) and (
-        re.search(_PERSON, name.casefold()) is not None or seen.distinct >= seen.filled / 100
-    )
-
-
 def may_be_unit(name: str, seen: ColumnProfile) -> bool:
     """Whether a column may name those who have several rows: by its name, or as many texts."""
     texts = seen.numbers < seen.filled or seen.zero_led > 0
@@ -469,7 +459,8 @@ def _propose_column(
     if moment and not few:
         advice = "derive a number or a date by a formula"
         raise _LeftOut(f"times of day are neither categories nor numbers here; {advice}")
-    if is_identifier(name, seen):
+    person = re.search(_PERSON, name.casefold()) is not None
+    if _is_named(name, seen) and (person or seen.distinct >= seen.filled / 100):
         raise _LeftOut(
             f"it seems to name rows or persons; where a person can have several rows, declare {unit_key(name)}"
         )

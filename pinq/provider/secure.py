@@ -56,7 +56,6 @@ from pinq.secure_computation import (
     Identity,
     Joining,
     SecureComputation,
-    SecureResult,
     SecureSession,
     Traffic,
     secure_computation,
@@ -140,7 +139,11 @@ def join(
     computation = secure_computation()
     agreed = computation.load_session(Path(session)) if isinstance(session, (str, os.PathLike)) else session
     loaded, number = load_policy(policy), agreed.number(party)
-    _require_agreement(agreed, agree)
+    if len(agree) < 16 or not agreed.digest.startswith(agree.lower()):
+        raise SessionError(
+            f"the session's hash is {agreed.digest}, and not {agree!r}. "
+            "Compare with the other parties which file is meant; give at least 16 digits."
+        )
     require_fit(agreed, number, loaded)
     _require_identity(computation, agreed, number, identity)
     joining = Joining(number, identity, wait, listen, progress)
@@ -155,7 +158,11 @@ def join(
         except PinqError as error:
             error.charged = booking.charged.exact
             raise
-    return _result(booking.run, agreed, learned, traffic)
+    tree, scorecard = (None if model is None else model.to_json() for model in (learned.tree, learned.scorecard))
+    # Rows are looked up in trees alone, whose target is categorical.
+    values = agreed.schema_.categorical(agreed.target).values if len(learned.looked_up) else ()
+    looked_up = tuple(values[number] for number in learned.looked_up)
+    return Result(booking.run, tree, scorecard, learned.depths, looked_up, traffic)
 
 
 def require_fit(session: SecureSession, party: int, policy: Policy) -> None:
@@ -182,15 +189,6 @@ def require_fit(session: SecureSession, party: int, policy: Policy) -> None:
     if problems:
         listed = "; ".join(problems)
         raise PolicyError(f"The policy of {policy.dataset!r} and the session do not fit: {listed}. {NOTHING_LEFT}")
-
-
-def _require_agreement(session: SecureSession, agree: str) -> None:
-    """Raises ``SessionError`` unless ``agree`` is the session's hash, or enough of it."""
-    if len(agree) < 16 or not session.digest.startswith(agree.lower()):
-        raise SessionError(
-            f"the session's hash is {session.digest}, and not {agree!r}. "
-            "Compare with the other parties which file is meant; give at least 16 digits."
-        )
 
 
 def _require_identity(
@@ -229,14 +227,6 @@ def _lookup_codes(
     if len(codes) > allowed:
         raise QueryError(f"{len(codes)} rows are to be looked up; the session allows this party {allowed}.")
     return codes
-
-
-def _result(run: str, session: SecureSession, learned: SecureResult, traffic: Traffic) -> Result:
-    """Makes a result: models as JSON, classes as their declared values."""
-    tree, scorecard = (None if model is None else model.to_json() for model in (learned.tree, learned.scorecard))
-    # Rows are looked up in trees alone, whose target is categorical.
-    values = session.schema_.categorical(session.target).values if len(learned.looked_up) else ()
-    return Result(run, tree, scorecard, learned.depths, tuple(values[number] for number in learned.looked_up), traffic)
 
 
 class _Booking:

@@ -330,22 +330,16 @@ class Policy(Public):
     @model_validator(mode="after")
     def _consistent(self) -> Policy:
         self.schema_.column(next(iter(self.columns)))
-        if self.bounded_unit is not None and self.bounded_unit.column in self.columns:
-            raise ValueError(
-                f"the privacy unit {self.bounded_unit.column!r} names people; it cannot be a column that analysts see"
-            )
-        renamed = [name for name, column in self.columns.items() if self._is_unit(column)]
-        if renamed:
+        unit = "" if self.bounded_unit is None else self.bounded_unit.column
+        if unit in self.columns:
+            raise ValueError(f"the privacy unit {unit!r} names people; it cannot be a column that analysts see")
+        plain = {name: own for name, own in self.columns.items() if own.formula is None and own.lookup is None}
+        if renamed := [name for name, column in plain.items() if unit and column.sources == (unit,)]:
             raise ValueError(
                 f"`from` of {renamed[0]!r} is the privacy unit, which names people; it cannot be a column that "
                 "analysts see"
             )
         return self
-
-    def _is_unit(self, column: Column) -> bool:
-        """Whether a column is the privacy unit under another name."""
-        is_plain = column.formula is None and column.lookup is None
-        return self.bounded_unit is not None and is_plain and column.sources == (self.bounded_unit.column,)
 
     @model_validator(mode="after")
     def _only_text_has_a_dialect(self) -> Policy:
