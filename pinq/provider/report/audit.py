@@ -14,14 +14,14 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pinq.errors import LedgerError, QueryError, printable
-from pinq.ledger.composition import CAP_RULES, CapRule, Together
+from pinq.ledger.composition import CAP_RULES, Together
 from pinq.ledger.events import (
     FREE,
     NOTHING,
@@ -176,12 +176,15 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
         cap: The cap before it.
     """
     question = event.record.question if isinstance(event.record, (Charged, Refused)) else NOTHING
+    account = state.accounts.get(event.analyst)
     line = AuditLine(
         event.seq,
         event.at,
         event.kind,
         event.analyst,
+        spent=account.spent if account else None,
         joint=state.together.spent,
+        limit=account.limit if account and account.granted else None,
         cap=state.together.cap,
         request=event.request,
         hash=event.hash,
@@ -190,19 +193,14 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
         act=question.act,
         run=question.run,
     )
-    if not event.analyst:
-        return _of_nobody(line, event.record, cap)
-    account = state.accounts[event.analyst]
-    limit = account.limit if account.granted else None
-    line = replace(line, about=_about(event.record, account), spent=account.spent, limit=limit)
-    return _of_analyst(line, event.record, account.spent - spent)
+    return replace(line, **_facts(event.record, line, spent, cap))
 
 
-def _of_nobody(line: AuditLine, record: Record, cap: Epsilon) -> AuditLine:
-    """Adds the facts of an event that concerns no single analyst."""
+def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dict[str, Any]:
+    """Returns the fields of a line that follow from the kind of its event; see ``line_of``."""
     match record:
         case Created():
-            return replace(line, about=f"ledger of {record.dataset}")
+            return {"about": f"ledger of {record.dataset}"}
         case Declared():
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             rule = CAP_RULES[record.cap_rule]
@@ -211,53 +209,34 @@ def _of_nobody(line: AuditLine, record: Record, cap: Epsilon) -> AuditLine:
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
             )
-            return replace(line, about=f"{change}, which counts {rule}, schema {record.digest[:8]}{keys}{reviewed}")
+            return {"about": f"{change}, which counts {rule}, schema {record.digest[:8]}{keys}{reviewed}"}
         case SessionLogged():
-            return replace(line, about=record.question.about, outcome="exact, no epsilon")
-    return line
-
-
-def _of_analyst(line: AuditLine, record: Record, cost: Epsilon) -> AuditLine:
-    """Adds what became of an analyst's request, or when a grant expires."""
-    match record:
+            return {"about": record.question.about, "outcome": "" if line.analyst else "exact, no epsilon"}
         case Charged():
-            return replace(line, epsilon=record.epsilon, cost=cost, outcome="charged, not answered")
+            cost, outcome = (line.spent or ZERO) - spent, "charged, not answered"
+            return {"about": record.question.about, "outcome": outcome, "epsilon": record.epsilon, "cost": cost}
         case Refused():
-            outcome = f"refused ({record.reason})"
-            return replace(line, outcome=outcome, asked=record.asked, remaining=record.remaining, scope=record.scope)
-        case Granted(expires=datetime() as expires) | Extended(expires=datetime() as expires):
-            return replace(line, expires=expires.isoformat())
-    return line
-
-
-def _about(record: Record, account: Account) -> str:
-    """Describes the change of an event for its analyst, or its query."""
-    match record:
+            facts = {"about": record.question.about, "outcome": f"refused ({record.reason})", "scope": record.scope}
+            return {**facts, "asked": record.asked, "remaining": record.remaining}
         case Granted():
-            return ", ".join(_granted(record))
+            terms = [str(record.terms)] if record.terms != FREE else []
+            return _until(record.expires, f"epsilon {record.limit}", *terms)
         case Extended():
-            more = [f"epsilon +{record.more}, now {account.limit}"] if record.more else []
-            return ", ".join([*more, *_until(record.expires)])
+            more = [f"epsilon +{record.more}, now {line.limit}"] if record.more else []
+            return _until(record.expires, *more)
         case TermsSet():
-            return str(record.terms)
+            return {"about": str(record.terms)}
         case TokenSet():
-            return "another token; the old one ended"
+            return {"about": "another token; the old one ended"}
         case Revoked():
-            return f"{account.spent} of {account.limit} was spent"
-        case Charged() | Refused() | SessionLogged():
-            return record.question.about
-    return ""
+            return {"about": f"{line.spent} of {line.limit} was spent"}
+    return {}
 
 
-def _granted(record: Granted) -> Iterator[str]:
-    yield f"epsilon {record.limit}"
-    if record.terms != FREE:
-        yield str(record.terms)
-    yield from _until(record.expires)
-
-
-def _until(expires: datetime | None) -> list[str]:
-    return [] if expires is None else [f"until {when(expires)}"]
+def _until(expires: datetime | None, *granted: str) -> dict[str, Any]:
+    if expires is None:
+        return {"about": ", ".join(granted)}
+    return {"about": ", ".join([*granted, f"until {when(expires)}"]), "expires": expires.isoformat()}
 
 
 # How a line is shown below each head; `` >`` after a name means numbers, `` ~`` texts, which may wrap.
@@ -314,13 +293,8 @@ class Audit:
 
     @property
     def joint(self) -> Epsilon:
-        """The spending of all analysts together, as ``cap_rule`` counts it."""
+        """The spending of all analysts together, as the cap's rule counts it."""
         return self.together.spent
-
-    @property
-    def cap_rule(self) -> CapRule:
-        """The rule of the cap."""
-        return self.together.rule
 
     @property
     def exhaustion(self) -> list[AuditLine]:
@@ -398,7 +372,7 @@ class Audit:
             "ledger": self.ledger,
             "chain": {"verified": True, "events": self.events, "head": self.head},
             "cap": float(self.cap),
-            "cap_rule": self.cap_rule,
+            "cap_rule": self.together.rule,
             "spent": float(self.joint),
             "remaining": float(self.together.remaining),
             "analysts": [_account(account) for account in self.accounts.values()],
@@ -476,44 +450,23 @@ def _expected(text: str) -> tuple[int, str]:
 
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:
-    """Replays a log from its first event."""
-    replayed = _Replay(dataset)
-    replayed.add(events)
-    return replayed.audit
-
-
-class _Replay:
-    """An audit, event by event.
-
-    Attributes:
-        audit: What the events so far say.
-    """
-
-    def __init__(self, dataset: str) -> None:
-        self._state = LedgerState()
-        self._waiting: dict[tuple[str, str], int] = {}  # for charges without an answer so far, their line's position
-        self.audit = Audit(dataset, self._state.together, self._state.accounts)
-
-    def add(self, events: Iterable[Event]) -> None:
-        """Adds the next events: each is applied, and then its line says where the budgets stand."""
-        report = self.audit
-        for event in events:
-            account, cap = self._state.accounts.get(event.analyst), report.cap
-            spent = account.spent if account is not None else ZERO
-            self._state.apply(event)
-            report.events, report.head = event.seq, event.hash
-            report.lines.append(line_of(event, self._state, spent, cap))
-            self._note_answer(event)
-
-    def _note_answer(self, event: Event) -> None:
-        """Lets a charge's line say that it was answered, once its answer came."""
+    """Replays a log from its first event: each is applied, and then its line says where the budgets stand."""
+    state, waiting = LedgerState(), dict[tuple[str, str], int]()  # the lines of charges without an answer so far
+    report = Audit(dataset, state.together, state.accounts)
+    for event in events:
+        account, cap = state.accounts.get(event.analyst), report.cap
+        spent = account.spent if account is not None else ZERO
+        state.apply(event)
+        report.events, report.head = event.seq, event.hash
+        report.lines.append(line_of(event, state, spent, cap))
         match event.record:
             case Charged():
-                self._waiting[event.analyst, event.request] = len(self.audit.lines) - 1
+                waiting[event.analyst, event.request] = len(report.lines) - 1
             case Answered() | SessionLogged():
-                position = self._waiting.pop((event.analyst, event.request), None)
+                position = waiting.pop((event.analyst, event.request), None)
                 if position is not None:
-                    self.audit.lines[position] = replace(self.audit.lines[position], outcome="answered")
+                    report.lines[position] = replace(report.lines[position], outcome="answered")
+    return report
 
 
 def _account(account: Account) -> dict[str, object]:
