@@ -3,8 +3,7 @@
 
 The samplers of the product ask the operating system and cannot be seeded. In a process that tests, the random bits that
 they ask for come from a generator that the name of a test seeds (or the name of a fixture that several tests share, so
-that their order does not matter); OpenDP's noisy max is replaced by one of the same law. Scales, sensitivities and all
-that is done with noise stay the product's.
+that their order does not matter). Samplers, scales, sensitivities and all that is done with noise stay the product's.
 
 Tests of the noise itself draw from the product's samplers, as do all processes that a test starts; they say how often a
 right sampler fails them: tests/laws.py.
@@ -17,10 +16,9 @@ import os
 import random
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -67,20 +65,6 @@ class Coins:
             self._numbers, self._words = before
             _forget_rehearsals()
 
-    def make_noisy_max(self, domain: Any, metric: Any, measure: Any, scale: float) -> Callable[[list[int]], int]:
-        """Permute-and-flip: the largest of scores with exponential noise."""
-        real = _real["make_noisy_max"](domain, metric, measure, scale=scale)
-
-        def choose(scores: list[int]) -> int:
-            if not self.seeded:
-                return real(scores)
-            assert self._numbers is not None
-            best = max(scores)
-            exact = np.array([float(score - best) for score in scores])
-            return int(np.argmax(exact + scale * self._numbers.standard_exponential(len(scores))))
-
-        return choose
-
     def urandom(self, size: int) -> bytes:
         return self._numbers.bytes(size) if self._numbers is not None and self.seeded else os.urandom(size)
 
@@ -95,7 +79,6 @@ class Coins:
 
 
 COINS = Coins()
-_real: dict[str, Callable[..., Any]] = {}
 
 
 def _forget_rehearsals() -> None:
@@ -106,11 +89,6 @@ def _forget_rehearsals() -> None:
 
 def take_over() -> None:
     """Puts the samplers in their places, as far as these are imported."""
-    if (measurements := sys.modules.get("opendp.measurements")) is not None and not _real:
-        _real["make_noisy_max"] = measurements.make_noisy_max
-        vars(measurements)["make_noisy_max"] = COINS.make_noisy_max
-        if (mechanisms := sys.modules.get("pinq.curator.mechanisms")) is not None:
-            mechanisms._noisy_max.cache_clear()
     for name in ASK_THE_SYSTEM:
         if (module := sys.modules.get(name)) is not None and module.secrets is secrets:
             drawn = SimpleNamespace(randbits=COINS.randbits, randbelow=COINS.randbelow, token_hex=COINS.token_hex)

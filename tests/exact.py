@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reaches OpenDP's samplers, outcomes that they are told to give, and the exact laws of these outcomes.
+"""What reaches the samplers, outcomes that they are told to give, and the exact laws of these outcomes.
 
-No test that uses this draws anything. The samplers of a process are replaced where they are made, with the domain, metric, measure
-and scale that the product's code gives them; each records the exact numbers that it is called with, and answers as a script says. The
+No test that uses this draws anything. The samplers of a process are replaced where they are made, with the scale that the product's
+code gives them; each records the exact numbers that it is called with, and answers as a script says. The
 law of an answer is then computed from what was recorded: discrete Laplace noise, permute-and-flip and the exponential mechanism
-are powers of t = exp(-1 / scale) (tests/polynomials.py). That OpenDP samples by these laws is tests/contract/test_every_mechanism.py.
+are powers of t = exp(-1 / scale) (tests/polynomials.py). That the samplers follow these laws is tests/contract/test_every_mechanism.py.
 """
 
 from __future__ import annotations
@@ -16,15 +16,10 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import opendp.domains as dp_domains
-import opendp.measures as dp_measures
-import opendp.metrics as dp_metrics
 import pytest
 
-from pinq.curator import mechanisms
 from pinq.curator.mechanisms import Weighted
 from tests.polynomials import NOTHING, ONE, Polynomial, nowhere_negative, power
 
@@ -33,7 +28,6 @@ Chance = tuple[Polynomial, Polynomial]
 Law = dict[Hashable, Chance]
 Interval = tuple[Fraction, Fraction]
 """Two rational numbers between which a real one lies."""
-INTEGERS = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class Call:
 
 @dataclass
 class Samplers:
-    """The noise, OpenDP's noisy max and the weighted choice, scripted.
+    """The noise, permute-and-flip and the weighted choice, scripted.
 
     Attributes:
         noisy: The released numbers of a call, from how many there are.
@@ -71,23 +65,10 @@ class Samplers:
     member: Callable[[int], int] = lambda members: 0
     calls: list[Call] = field(default_factory=list)
 
-    def make_laplace(self, scale: float) -> Callable[[np.ndarray], list[int]]:
-        def add_noise(numbers: np.ndarray) -> list[int]:
-            self.calls.append(Call(tuple(numbers.tolist()), Fraction(scale)))
-            return self.noisy(len(numbers))
-
-        return add_noise
-
-    def make_noisy_max(self, domain: Any, metric: Any, measure: Any, scale: float) -> Callable[[list[int]], int]:
-        # The measure says which noise: that of permute-and-flip, not of the exponential mechanism.
-        assert (domain, metric) == (INTEGERS, dp_metrics.linf_distance(T="i64", monotonic=True))
-        assert measure == dp_measures.max_divergence()
-
-        def choose(scores: list[int]) -> int:
-            self.calls.append(Call(tuple(scores), Fraction(scale)))
-            return self.winner(len(scores))
-
-        return choose
+    def flip(self, law: ScriptedLaw, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        lists = np.split(scores, np.cumsum(lengths)[:-1])
+        self.calls += [Call(tuple(own.tolist()), law.scale) for own in lists]
+        return np.array([self.winner(len(own)) for own in lists])
 
     def choose_weighted(self, candidates: Weighted, span: int, epsilon: Fraction) -> tuple[int, int]:
         self.calls.append(Call(tuple(candidates.scores.tolist()), span / epsilon, candidates))
@@ -95,18 +76,28 @@ class Samplers:
         return run, self.member(int(candidates.members[run]))
 
 
+@dataclass(frozen=True)
+class ScriptedLaw:
+    """The noise of one scale, scripted."""
+
+    samplers: Samplers
+    scale: Fraction
+
+    def added(self, numbers: np.ndarray) -> list[int]:
+        self.samplers.calls.append(Call(tuple(numbers.tolist()), self.scale))
+        return self.samplers.noisy(len(numbers))
+
+
 @contextmanager
 def scripted() -> Iterator[Samplers]:
     """Puts scripted samplers in the place of all samplers; nothing is rehearsed with them."""
     samplers = Samplers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pinq.curator.mechanisms._laplace", samplers.make_laplace)
-        patch.setattr("opendp.measurements.make_noisy_max", samplers.make_noisy_max)
+        patch.setattr("pinq.curator.mechanisms._laplace", lambda scale: ScriptedLaw(samplers, Fraction(scale)))
+        patch.setattr("pinq.curator.mechanisms._flip", samplers.flip)
         patch.setattr("pinq.curator.candidates.selection.choose_weighted", samplers.choose_weighted)
         patch.setattr("pinq.curator.monitor.Rehearsals.require", lambda *_: None)
-        mechanisms._noisy_max.cache_clear()
         yield samplers
-    mechanisms._noisy_max.cache_clear()
 
 
 # Laws

@@ -4,30 +4,24 @@
 Pure: the only inputs are numbers, the only randomness is the operating system's.
 
 Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each
-draw asks the operating system (``os.urandom`` for noise, OpenDP for noisy max, ``secrets`` for the
-weighted choice), so a forked process does not repeat its parent.
+draw asks the operating system (``os.urandom`` and ``secrets``), so a forked process does not repeat
+its parent.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-import opendp.domains as dp_domains
-import opendp.measurements as dp_measurements
-import opendp.measures as dp_measures
-import opendp.metrics as dp_metrics
-from opendp.mod import enable_features
 
 from pinq.curator.noise import DiscreteLaplace, exponential
 from pinq.errors import InternalError
-
-enable_features("contrib")
 
 MOST_BITS = 10**4  # of a uniform number: none comes as close to a boundary
 AT_ONCE = 2**14  # draws, which take a few milliseconds, or weights that are computed together
@@ -63,44 +57,58 @@ def laplace(
     values = np.asarray(exact, dtype=np.int64)
     if sensitivity == 0 or values.size == 0:
         return values.copy()
-    noisy, add_noise = values.flatten(), _laplace(scale_of(sensitivity, epsilon))
+    noisy, law = values.flatten(), _laplace(scale_of(sensitivity, epsilon))
     for start in range(0, noisy.size, AT_ONCE):
         if check is not None:
             check()
         drawn = slice(start, start + AT_ONCE)
-        noisy[drawn] = add_noise(noisy[drawn])
+        noisy[drawn] = law.added(noisy[drawn])
     return noisy.reshape(values.shape)
 
 
 def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
-    """Chooses a candidate by permute-and-flip.
+    """Chooses one candidate as ``choose_each`` does; ``scores`` has the shape (candidates,)."""
+    return int(choose_each(np.asarray(scores, dtype=np.int64), [len(scores)], span, epsilon)[0])
+
+
+def choose_each(scores: np.ndarray, lengths: Sequence[int], span: int, epsilon: Fraction) -> np.ndarray:
+    """Chooses a candidate from each of several lists by permute-and-flip.
 
     Args:
-        scores: Integers below 2^62 in size, shape (candidates,); higher is better.
-        span: Largest change of the difference of two scores when one row comes or goes.
-        epsilon: Privacy loss of the release for one row.
+        scores: Integers below 2^62 in size, those of one list behind those of another; higher is better.
+        lengths: Candidates of each list, at least 1.
+        span: Largest change of the difference of two scores of a list when one row comes or goes.
+        epsilon: Privacy loss of each choice for one row.
 
     Returns:
-        The position of the choice.
+        The position of each choice in its list, shape (lists,).
 
     Privacy:
-        Adjacency: add or remove one row. Claim: epsilon-DP.
+        Adjacency: add or remove one row. Claim: epsilon-DP, for each list.
         Why: permute-and-flip is noisy max with exponential noise of rate eta = epsilon / span and
         ignores a common shift, so let every score fall by 0 .. span; with the other noises fixed
         the bar for the winner moves by at most span, and P[noise > t + span] = exp(-epsilon)
         P[noise > t] (privacy.md 3.1). Never worse than the exponential mechanism in expectation.
-        Exact: in fractions by OpenDP; the scale is rounded up. Held by:
-        tests/privacy/test_mechanisms.py.
+        Exact: a candidate that is k behind the best is accepted with probability exp(-eta k), that
+        of a geometric number being k or more (``noise.py``). The first one accepted in a random order
+        is any of those accepted, each as likely as another. The scale is rounded up.
+        Held by: tests/privacy/test_mechanisms.py, tests/privacy/test_noise_by_digits.py.
 
     References:
         McKenna & Sheldon 2020, "Permute-and-Flip"; Ding et al. 2021 (equivalence).
     """
-    values = np.asarray(scores, dtype=np.int64)
-    if values.size == 1:
-        return 0
-    # monotonic=True: `span` already is the width of the changes, so OpenDP's own factor 2 must not
-    # come on top.
-    return int(_noisy_max(scale_of(span, epsilon))(values.tolist()))
+    return _flip(_laplace(scale_of(span, epsilon)), scores, np.asarray(lengths))
+
+
+def _flip(law: DiscreteLaplace, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    # Lists of 7 4 and 9 9 5 are 0 3 and 0 0 4 behind. Numbers 2 1 and 0 8 3 accept the first of one and
+    # the first two of the other: positions 0, 2 and 3, which begin at 0 and 1 for the two lists.
+    starts = np.cumsum(lengths) - lengths
+    behind = np.maximum.reduceat(scores, starts).repeat(lengths) - scores
+    accepted = np.flatnonzero(law.geometric(len(scores)) >= behind)
+    ends = [*np.searchsorted(accepted, starts), len(accepted)]
+    drawn = [first + secrets.randbelow(int(end - first)) for first, end in itertools.pairwise(ends)]
+    return accepted[drawn] - starts
 
 
 @dataclass(frozen=True)
@@ -233,12 +241,5 @@ def scale_of(sensitivity: int, epsilon: Fraction) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _laplace(scale: float) -> Callable[[np.ndarray], np.ndarray]:
-    return DiscreteLaplace(Fraction(scale)).added
-
-
-@lru_cache(maxsize=1024)
-def _noisy_max(scale: float) -> Callable[[list[int]], int]:
-    domain = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
-    metric = dp_metrics.linf_distance(T="i64", monotonic=True)
-    return dp_measurements.make_noisy_max(domain, metric, dp_measures.max_divergence(), scale=scale)
+def _laplace(scale: float) -> DiscreteLaplace:
+    return DiscreteLaplace(Fraction(scale))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discrete Laplace noise for many numbers at once, exact to the last bit.
+"""Discrete Laplace noise for many numbers at once, exact to the last bit; choices need its geometric numbers.
 
 ``DiscreteLaplace`` draws K with P[K = k] = (1 - r) / (1 + r) * r**|k|, where r = exp(-1 / scale):
 
@@ -62,11 +62,16 @@ class DiscreteLaplace:
 
     def draw(self, numbers: int) -> np.ndarray:
         """Draws independent noise, shape (numbers,), in 64 bits or Python's whole numbers."""
-        geometric = np.zeros(2 * numbers, dtype=np.int64)
-        for digit, value in zip(self._digits, self._values, strict=True):
-            words = np.frombuffer(os.urandom(2 * numbers * WORD // 8), dtype=np.uint64)
-            geometric = geometric + digit.of(words) * value
+        geometric = self.geometric(2 * numbers)
         return geometric[:numbers] - geometric[numbers:]
+
+    def geometric(self, numbers: int) -> np.ndarray:
+        """Draws independent geometric numbers, P[G >= k] = r**k, shape (numbers,), as ``draw`` does."""
+        drawn = np.zeros(numbers, dtype=np.int64)
+        for digit, value in zip(self._digits, self._values, strict=True):
+            words = np.frombuffer(os.urandom(numbers * WORD // 8), dtype=np.uint64)
+            drawn = drawn + digit.of(words) * value
+        return drawn
 
 
 class Digit:

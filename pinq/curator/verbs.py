@@ -418,7 +418,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
         6. For s >= 0, g(s) <= eta q / (2 - q) with q = exp(-eta s), and q <= 2^-k at s = k d.
         7. Together a path loses at most eta (1 + 1 + 1/3 + 1/7 + ...) < PATH_LOSS eta = epsilon.
 
-        Exact: integers, fractions, OpenDP's sampler; its scale is rounded up. Held by:
+        Exact: integers, fractions, exact draws; their scale is rounded up. Held by:
         tests/privacy/test_stopping.py.
 
     References:

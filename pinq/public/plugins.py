@@ -64,7 +64,7 @@ def room_of_miners(room: str) -> ModuleType:
 
 
 EXTRAS = {
-    "provider": ("duckdb", "opendp", "yaml", "pyarrow", "scipy"),
+    "provider": ("duckdb", "yaml", "pyarrow", "scipy"),
     "server": ("uvicorn", "prometheus_client", "starlette"),
     "secure": ("gmpy2",),
     "spark": ("pyspark",),

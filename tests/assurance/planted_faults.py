@@ -115,8 +115,8 @@ FAULTS = (
     Fault(
         "all numbers of an array get the same noise",
         "pinq/curator/mechanisms.py",
-        "noisy[drawn] = add_noise(noisy[drawn])",
-        "noisy[drawn] = noisy[drawn] + add_noise(noisy[:1] * 0)",
+        "noisy[drawn] = law.added(noisy[drawn])",
+        "noisy[drawn] = noisy[drawn] + law.added(noisy[:1] * 0)",
         (LAWS,),
     ),
     Fault(
@@ -153,6 +153,20 @@ FAULTS = (
         "return noisy.reshape(values.shape)",
         "return np.where(values == 0, 0, noisy.reshape(values.shape))",
         (LAWS,),
+    ),
+    Fault(
+        "lists of one call are compared with the best of all of them",
+        "pinq/curator/mechanisms.py",
+        "behind = np.maximum.reduceat(scores, starts).repeat(lengths) - scores",
+        "behind = np.maximum.reduceat(scores, starts).max() - scores",
+        (LAWS,),
+    ),
+    Fault(
+        "of the candidates that permute-and-flip accepts the first one is chosen",
+        "pinq/curator/mechanisms.py",
+        "drawn = [first + secrets.randbelow(int(end - first)) for",
+        "drawn = [first for",
+        (MECHANISMS, LAWS),
     ),
     Fault(
         "the weighted choice forgets the mass of candidates",

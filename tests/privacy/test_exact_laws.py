@@ -2,7 +2,7 @@
 """The law of every answer on all small tables and all their neighbours, in rational numbers, no draw made: p <= e^epsilon q, always.
 
 Each table of at most three rows of a small domain is a cell of one column, so one request asks all of them: through policy, encoding,
-engine and curator, down to the call of OpenDP. From what reaches it (exact numbers and scale) follow the laws of the answers, as
+engine and curator, down to the call of a sampler. From what reaches it (exact numbers and scale) follow the laws of the answers, as
 polynomials in t = exp(-1 / scale); that they are close enough on each pair of neighbours is then shown for every t from 0 to 1.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The law of ``EnoughRows`` as it is coded, over every way its tests can end, in rational numbers: p <= e^epsilon q, no draw made.
 
-``splits_kept`` runs once for each outcome of each of its tests, with OpenDP's sampler replaced where it is made. What a path can
+``splits_kept`` runs once for each outcome of each of its tests, with the sampler replaced where it is made. What a path can
 lose is no whole power of t = exp(-1 / scale), so exponentials are enclosed between two rational numbers, 10^-60 apart.
 """
 

@@ -41,7 +41,7 @@ def test_a_name_repeats_its_draws_and_another_does_not() -> None:
 
 
 def test_a_test_of_noise_is_not_seeded() -> None:
-    """Its draws are OpenDP's and the operating system's."""
+    """Its draws are the operating system's."""
     assert seed_of(OF_NOISE[0] + "test_mechanisms.py::test") is None
     with COINS.apart(None):
         assert not COINS.seeded

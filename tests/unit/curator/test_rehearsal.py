@@ -99,7 +99,7 @@ def test_a_look_up_that_fails_where_a_row_comes_is_refused(
     ("fault", "question"),
     [
         ("pinq.public.scores.MaxClass.of", "choose"),
-        ("pinq.curator.mechanisms._noisy_max", "vote"),
+        ("pinq.curator.mechanisms._flip", "vote"),
         ("pinq.curator.mechanisms._laplace", "average"),
         ("pinq.curator.verbs.splits_kept", "stop"),
     ],
