@@ -631,7 +631,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
     Draw i is the hash of column, seed and i, a number of which the lowest ``count - 1`` bits count.
     """
     start, length = f"{column}\x00{seed}\x00".encode(), (count + 7) // 8
-    masks, drawn = np.zeros((0, length), dtype=np.uint8), 0
+    masks, drawn = dict[bytes, None](), 0
     while len(masks) < MAX_GROUPINGS:
         more = 64 + (MAX_GROUPINGS - len(masks)) * 9 // 8  # some are 0, or there already
         hashes = b"".join(
@@ -640,12 +640,12 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
         new = np.frombuffer(hashes, dtype=np.uint8).reshape(-1, length)[:, ::-1].copy()
         # Of 10 values 9 bits count: all of the first octet, the lowest of the second.
         new[:, -1] &= 2 ** ((count - 1) % 8) - 1
-        every = np.concatenate([masks, new[new.any(axis=1)]])
         # Draws 5, 3, 5, 9: the third is there already; those kept stay in the order drawn, so that
         # more draws change none.
-        _, first = np.unique(every, axis=0, return_index=True)
-        masks, drawn = every[np.sort(first)], drawn + more
-    return masks[:MAX_GROUPINGS]
+        masks.update(dict.fromkeys(map(bytes, new[new.any(axis=1)])))
+        drawn += more
+    first = b"".join(itertools.islice(masks, MAX_GROUPINGS))
+    return np.frombuffer(first, dtype=np.uint8).reshape(-1, length)
 
 
 MAX_SEED = 2**64
