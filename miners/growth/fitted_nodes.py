@@ -28,6 +28,9 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.specs import Partition
 
+BEST_OF_MANY = 16
+"""The largest of 3,000 squares of a normal number is so many times the mean, 2 ln 3,000."""
+
 
 @dataclass(eq=False)
 class OpenNode:
@@ -159,7 +162,12 @@ def _extra(rows: float, errors: float, certainty: float) -> float:
 
 
 def worth_keeping(
-    children: Children, cells: np.ndarray, certainty: float, *, shares: np.ndarray | None = None
+    children: Children,
+    cells: np.ndarray,
+    certainty: float,
+    *,
+    shares: np.ndarray | None = None,
+    noise: float = math.inf,
 ) -> np.ndarray:
     """Finds the nodes that keep their split, shape (nodes,).
 
@@ -169,7 +177,7 @@ def worth_keeping(
     of the same class. Where ``shares`` are given, a split is also kept if the leaves below it lie
     further from the node, sum of N |q - p|^2 over leaves of N rows and shares q, than chance alone
     would put them: rows that all have the node's shares p, dealt out among m leaves, are (m - 1) (1
-    - |p|^2) apart on average.
+    - |p|^2) apart on average, and further where the split was chosen for lying far.
 
     Subtrees are not raised in their parent's place, as C4.5 may do: how the rows of the other
     branches would fare there nobody has asked.
@@ -180,6 +188,7 @@ def worth_keeping(
         certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
             0.25 is usual.
         shares: What each node predicts, shape (nodes, classes); None to prune for the class alone.
+        noise: The standard deviation of a leaf's noise, in rows.
     """
     table = np.maximum(cells, 0.0)
     rows = table.sum(axis=1)
@@ -192,7 +201,7 @@ def worth_keeping(
             below = float(errors[list(children[node])].sum())
             under = [leaf for child in children[node] for leaf in leaves[child]]
             keeps[node] = below < errors[node] or (
-                shares is not None and _told_apart(rows[under], shares[under], shares[node])
+                shares is not None and _told_apart(rows[under], shares[under], shares[node], noise)
             )
             # A node that loses its split is one leaf to the nodes above it.
             leaves[node] = under if keeps[node] else leaves[node]
@@ -200,12 +209,16 @@ def worth_keeping(
     return keeps
 
 
-def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray) -> bool:
-    """Whether leaves have shares further from their node's than chance would put them."""
+def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray, noise: float) -> bool:
+    """Whether leaves have shares further from their node's than chance, and choice, would put them."""
     # 90 rows with shares (.9, .1) and 10 with (.6, .4) below (.87, .13): 90 * .0018 + 10 * .1458 =
     # 1.62, far more than chance's 1 - .87^2 - .13^2 = .23.
     distance = float(rows @ np.square(leaves - node).sum(axis=1))
-    return distance > (len(rows) - 1) * max(0.0, 1 - float(node @ node))
+    chance = max(0.0, 1 - float(node @ node))
+    # A choice weighs splits by exp(distance / 2 noise), about: squares of a normal number, so weighed, are
+    # 1 / (1 - chance / noise) times as large, up to the largest of all.
+    chosen = BEST_OF_MANY if noise < BEST_OF_MANY / (BEST_OF_MANY - 1) * chance else 1 / (1 - chance / noise)
+    return distance > (len(rows) - 1) * chance * chosen
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:
@@ -251,7 +264,7 @@ def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray,
         return np.array([bool(below) for below in children])
     shares = class_shares(children, counts, deviations)
     rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
-    return worth_keeping(children, rows * shares, certainty, shares=shares)
+    return worth_keeping(children, rows * shares, certainty, shares=shares, noise=float(np.median(deviations)))
 
 
 def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:
