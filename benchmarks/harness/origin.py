@@ -2,8 +2,10 @@
 """Where results come from: which commit measured them, with which versions; ``python -m benchmarks.harness.origin``.
 
 Each cell of a store has the key of its origin, and each folder of results a file ``origins.csv``: a line for
-each experiment and origin, with the number of cells. The command lists the experiments whose code has moved
-since: how many commits, and how many lines of the packages and of the experiment they changed.
+each experiment and origin, with the number of cells. The commit is the newest one of the main line below the
+tree that measured, since a branch's own commits get other names when they land; a plus sign follows where the
+tree's code differed from it. The command lists the experiments whose code has moved since: how many commits, and
+how many lines of the packages and of the experiment they changed.
 """
 
 from __future__ import annotations
@@ -38,9 +40,13 @@ def origin() -> str:
 
 
 def commit_of() -> str:
-    """Returns the commit of this tree; a plus sign follows where the code differs from it."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE, "benchmarks/papers")
-    return _git("rev-parse", "HEAD")[:12] + (CHANGED if changed else "")
+    """Returns the newest commit of the main line below this tree; a plus sign follows where the code differs from it.
+
+    Where there is no main line, it is the tree's own commit.
+    """
+    commit = _git("merge-base", "HEAD", "main") or _git("rev-parse", "HEAD")
+    changed = commit and _git("diff", "--name-only", commit, "--", *CODE, "benchmarks/papers")
+    return commit[:12] + (CHANGED if changed else "")
 
 
 def write_origins(cells: pd.DataFrame, folder: Path, keys: Sequence[str] = ()) -> None:

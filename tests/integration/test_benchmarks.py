@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -395,6 +397,21 @@ def test_results_say_which_code_made_them(tmp_path: Path) -> None:
         "fig3,ba9876543210+; Python 3,1",
     ]
     assert [line[:2] for line in moved(tmp_path / "results")] == [["diprime", "ba9876543210+"]]
+
+
+def test_results_name_commits_of_this_history() -> None:
+    """Not those of a branch, which get other names when they land."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists() or _said(git, "rev-parse", "--is-shallow-repository") == "true":
+        pytest.skip("there is no history here")
+    tables = [pd.read_csv(path) for path in RESULTS.glob(f"*/{ORIGINS}")]
+    commits = {origin.split(";")[0].strip("≤ +") for table in tables for origin in table["origin"]}
+    for commit in sorted(commits):
+        assert _said(git, "merge-base", commit, "HEAD").startswith(commit), commit
+
+
+def _said(*words: str) -> str:
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def test_a_store_of_other_columns_is_left_alone(tmp_path: Path) -> None:
