@@ -124,11 +124,43 @@ class JunctionTree:
         """The position of the smallest clique that holds some columns; None where none does."""
         if columns not in self._homes:
             holding = [place for place, clique in enumerate(self.cliques) if {*columns} <= {*clique}]
-            self._homes[columns] = min(holding, key=self._cells, default=None)
+            self._homes[columns] = min(holding, key=lambda place: self._cells(self.cliques[place]), default=None)
         return self._homes[columns]
 
-    def _cells(self, place: int) -> int:
-        return math.prod(self.sizes[column] for column in self.cliques[place])
+    def _cells(self, columns: Iterable[int]) -> int:
+        return math.prod(self.sizes[column] for column in {*columns})
+
+    def growth(self) -> dict[Columns, int]:
+        """How many cells more, at most, a tree needs that has a further pair in one clique; 0 if this tree has it."""
+        more: dict[Columns, int] = {}
+        for column in range(len(self.sizes)):
+            for other, cells in self._growth(column):
+                pair = min(column, other), max(column, other)
+                more[pair] = min(cells, more.get(pair, cells))
+        return more
+
+    def _growth(self, column: int) -> Iterator[tuple[int, int]]:
+        """The cells of further cliques that lead from a column to each other one.
+
+        Let a be in the first of the cliques ab, bc, cd, de. Then abc and acd lead from it to d, and ade to e.
+        """
+        home = self.home((column,))
+        assert home is not None
+        walk: list[tuple[int, int, int, Columns]] = [(home, home, 0, ())]
+        while walk:
+            place, before, cells, shared = walk.pop()
+            inside = column in self.cliques[place]
+            for other in {*self.cliques[place]} - {column}:
+                yield other, 0 if inside else cells + self._cells((column, other, *shared))
+            for after in self.near[place]:
+                parting = self.separator(max(place, after))  # of two neighbours the later is the child
+                further = cells + self._cells((column, *shared, *parting))
+                if inside:
+                    further = 0
+                elif not shared:  # no table connects these parts of the tree: a clique of the pair alone will do
+                    further, parting = 0, ()
+                if after != before:
+                    walk.append((after, place, further, parting))
 
     def calibrated(self, potentials: Mapping[Columns, np.ndarray]) -> tuple[list[np.ndarray], float]:
         """The marginal of each clique under a sum of log potentials, and the log of their normaliser."""

@@ -375,6 +375,7 @@ LEAST_ROUNDS = 2 / 3
 FEW_ROUNDS = 4 / 3
 MAX_CELLS = 20_000  # of a pair that may be bought
 OFFERED = 50_000  # cells of all pairs among which a round chooses: less than a megabyte of a request
+EACH = 100  # cells that take the time which a further pair takes: of a hundred columns a round offers some 400 pairs
 TREE_CELLS = 300_000  # of the junction tree: what a fit may take in memory and time
 EXPECTED = 16  # parts of a row, in which a model's expectations are sent
 WIDTHS = 12  # cells of a numeric column about which nobody said anything
@@ -686,7 +687,7 @@ class Synthesizer(Kept):
         return purchase
 
     def _warnings(self, work: Purchase, rows: int | None) -> tuple[str, ...]:
-        noise, cells = work.deviation(work.single), max(work.sizes)
+        noise, cells = work.usual, max(work.sizes)
         expected = work.schema.max_rows if rows is None else rows
         if noise * cells <= expected:
             return ()
@@ -763,25 +764,22 @@ class _Fitting:
 
     def _offered(self, model: GraphicalModel, price: Epsilon, left: Epsilon) -> list[Columns]:
         """The pairs that keep the junction tree small, those of uncovered columns first; if none, all that it holds."""
-        room, known = self.purchase.room(left), [columns for columns in model.potentials if len(columns) > 1]
+        room = self.purchase.room(left) - sum(table.size for table in model.tables)
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
-        held = {pair for pair in self.purchase.pairs if model.tree.home(pair) is not None}
-        bare = self.purchase.uncovered(known)
+        growth = model.tree.growth()
+        held = [pair for pair in self.purchase.pairs if not growth[pair]]
+        bare = self.purchase.uncovered([columns for columns in model.potentials if len(columns) > 1])
         for pairs in ([pair for pair in self.purchase.pairs if bare & {*pair}], self.purchase.pairs):
-            fitting = [
-                pair
-                for pair in self._drawn(pairs)
-                if pair not in dear and (pair in held or tree_cells(model.sizes, [*known, pair]) <= room)
-            ]
+            fitting = [pair for pair in pairs if pair not in dear and (not growth[pair] or growth[pair] <= room)]
             if fitting:
-                return fitting
-        return self._drawn(sorted(held))
+                return self._drawn(fitting)
+        return self._drawn(held)
 
     def _drawn(self, pairs: Sequence[Columns]) -> list[Columns]:
         """Some pairs by public coins, where the tables of all are too much for a request."""
         order = self.random.permutation(len(pairs))
-        cells = np.cumsum([self.purchase.cells(pairs[number]) for number in order])
+        cells = np.cumsum([EACH + self.purchase.cells(pairs[number]) for number in order])
         return [pairs[number] for number in sorted(order[: np.count_nonzero(cells <= OFFERED)])]
 
     def _chosen(self, model: GraphicalModel, offered: Sequence[Columns], epsilon: Epsilon, noise: float) -> Columns:

@@ -12,7 +12,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.synthesizer import CHECKED, OFFERED, Purchase, SyntheticTable, _Fitting
+from miners.synthesizer.synthesizer import CHECKED, EACH, OFFERED, Purchase, SyntheticTable, _Fitting
 from pinq import Cuts, Misfit, QueryError, Values
 from pinq.public.epsilon import Epsilon
 
@@ -176,7 +176,7 @@ def test_of_very_many_pairs_a_round_offers_some() -> None:
     without: Any = None  # what is drawn follows from public coins alone
     fitting = _Fitting(purchase, without, np.random.default_rng(0))
     drawn = [fitting._drawn(purchase.pairs) for _ in range(100)]
-    assert {len(pairs) for pairs in drawn} == {OFFERED // 100**2}
+    assert {len(pairs) for pairs in drawn} == {OFFERED // (EACH + 100**2)}
     assert set().union(*drawn) == set(purchase.pairs)
     assert fitting._drawn(purchase.pairs[:3]) == purchase.pairs[:3]
 
