@@ -12,13 +12,13 @@ import pinq
 from miners import Synthesizer
 from tests.servers import publish, serving, token_of
 
-COLUMNS, ROUNDS = 100, 3
+COLUMNS, ROUNDS = 100, 1
 
 
 def test_a_synthesizer_learns_a_hundred_columns_through_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With few rounds, each of which chooses among as many pairs as a request holds."""
+    """With one round, which chooses among as many pairs as a request holds."""
     monkeypatch.setattr("miners.synthesizer.synthesizer.ROUNDS", 0.0)
     monkeypatch.setattr("miners.synthesizer.synthesizer.LEAST_ROUNDS", ROUNDS / COLUMNS)
     values = ["a", "b", "c", "d"]
