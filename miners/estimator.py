@@ -23,7 +23,7 @@ from miners.fitted.route import Frame, encode, encode_values
 from miners.fitted.tree import Forest, Tree
 from miners.parameters import HasParams, Parameterised
 from pinq.errors import QueryError, unspent
-from pinq.public.checks import closest, is_whole
+from pinq.public.checks import closest, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike, Exact
 from pinq.public.schema import Schema, Value
 
@@ -472,13 +472,6 @@ def schema_of(handle: object) -> Schema | None:
     """Returns the schema of a handle; None of what is no handle."""
     schema = getattr(handle, "schema", None)
     return schema if isinstance(schema, Schema) and callable(getattr(handle, "parts", None)) else None
-
-
-def whole_number(name: str, value: object, low: int, high: int) -> int:
-    """A parameter that must be a whole number in a range, else ``QueryError``."""
-    if not is_whole(value, low, high):
-        raise QueryError(f"is {value!r}", parameter=name, allowed=f"a whole number from {low} to {high}")
-    return int(value)
 
 
 def require_word(name: str, value: object, words: Sequence[str | None]) -> None:

@@ -33,11 +33,11 @@ import pandas as pd
 from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, remember_fit, rows_text, spread
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
-from miners.estimator import Learned, public_schema, require_word, whole_number
+from miners.estimator import Learned, public_schema, require_word
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
-from pinq.public.checks import closest, is_listing, text_of
+from pinq.public.checks import closest, is_listing, text_of, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.plugins import optional
 from pinq.public.schema import Schema

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 from warnings import catch_warnings, simplefilter
 
 from miners.budget.plan import FitWarning, Plan, loss_text, many, remember_fit, require_budget, warn_before_fit
-from miners.estimator import Miner, Model, public_schema, whole_number
+from miners.estimator import Miner, Model, public_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
-from pinq.public.checks import Shown
+from pinq.public.checks import Shown, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 

@@ -52,7 +52,7 @@ from miners.budget.plan import (
     many,
     spread,
 )
-from miners.estimator import TreeClassifier, require_varied, require_word, whole_number
+from miners.estimator import TreeClassifier, require_varied, require_word
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
 from miners.federated.growing import (
     Answer,
@@ -91,6 +91,7 @@ from miners.growth.frontier import Problem, SplitCandidate
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.errors import QueryError
+from pinq.public.checks import whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind

@@ -44,7 +44,7 @@ from miners.fitted.plot import MAX_LINES, plot
 from miners.fitted.route import Frame, Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text
 from pinq.errors import QueryError
-from pinq.public.checks import is_whole, text_of
+from pinq.public.checks import text_of, whole_number
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Cuts, Groups, Values, bind, two_ends
 
@@ -778,11 +778,7 @@ class Forest:
 
     def tree(self, number: int) -> Tree:
         """Returns one of its trees. Raises ``QueryError`` if there is no tree of this number."""
-        if not is_whole(number, 0, len(self.trees) - 1):
-            raise QueryError(
-                f"is {number!r}", parameter="tree", allowed=f"a whole number from 0 to {len(self.trees) - 1}"
-            )
-        return self.trees[number]
+        return self.trees[whole_number("tree", number, 0, len(self.trees) - 1)]
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes``.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from miners.budget.plan import Plan, many
-from miners.estimator import whole_number
 from miners.fitted.theme import BLUE, INK, panels
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
 from pinq.errors import QueryError
+from pinq.public.checks import whole_number
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:

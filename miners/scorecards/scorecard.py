@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale, many, rows_text
-from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require_varied, whole_number
+from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names
 from miners.scorecards import view
 from miners.scorecards.card import Card, Estimate
 from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, SumsAnswer, choice_score, objective_of
 from miners.scorecards.shares import MAX_STEPS, TABLES, CardStep, Shares
 from pinq.errors import QueryError
+from pinq.public.checks import whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import Spec, bind

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from miners.budget.plan import Plan
-from miners.estimator import TreeClassifier, whole_number
+from miners.estimator import TreeClassifier
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
 from miners.fitted.tree import Tree
@@ -23,7 +23,7 @@ from miners.secure.mpc.arithmetic import field_bits
 from miners.secure.session.party import Outcome, run_simulation
 from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
-from pinq.public.checks import Shown
+from pinq.public.checks import Shown, whole_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 

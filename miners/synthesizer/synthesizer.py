@@ -42,7 +42,7 @@ from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured
 from miners.tables.columns import Condition
 from miners.tables.table import Table
 from pinq.errors import QueryError, unspent
-from pinq.public.checks import is_whole
+from pinq.public.checks import is_whole, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import Misfit
@@ -118,9 +118,7 @@ class SyntheticTable:
         Returns:
             A frame with the columns of ``columns``; missing values are None or NaN.
         """
-        rows = self.rows if rows is None else rows
-        if not is_whole(rows, 0, MAX_ROWS):
-            raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {MAX_ROWS:,}")
+        rows = whole_number("rows", self.rows if rows is None else rows, 0, MAX_ROWS)
         random = np.random.default_rng(random_state)
         codes = self.model.sampled(rows, random)[random.permutation(rows)]
         values = {spec.column: self._values(spec, codes[:, number], random) for number, spec in enumerate(self.specs)}

@@ -15,7 +15,7 @@ import numpy as np
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
-from pinq.public.checks import is_listing, is_number, is_whole
+from pinq.public.checks import is_listing, is_number, whole_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
@@ -51,13 +51,6 @@ def require_parts(parts: int) -> None:
     """Raises ``QueryError`` if a query would have too many parts, before it is sent."""
     if parts > MAX_PARTS:
         raise QueryError(f"this makes {parts:,} parts; at most {MAX_PARTS:,} are possible.")
-
-
-def require_count(value: object, name: str, least: int, most: int, what: str = "") -> int:
-    """Returns a whole number within bounds. ``QueryError`` for anything else."""
-    if not is_whole(value, least, most):
-        raise QueryError(f"is {value!r}", parameter=name, allowed=f"a whole number from {least} to {most:,}{what}")
-    return int(value)
 
 
 def required_handle(handle: object) -> PrivateQueryable:
@@ -189,7 +182,7 @@ def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:
         QueryError: Not a numeric column, or no whole number of bins from 2.
     """
     numeric = schema.numeric(column)
-    bins = require_count(bins, "bins", 2, MAX_BINS)
+    bins = whole_number("bins", bins, 2, MAX_BINS)
     if numeric.cells < 2:
         raise QueryError(f"`{column}` has a single grid cell, so it cannot be cut.")
     # Rounded up: of ten cells in four, 10/4, 20/4 and 30/4 become 3, 5 and 8.

@@ -26,7 +26,6 @@ from miners.tables.columns import (
     even_cuts,
     half_width,
     is_categorical,
-    require_count,
     require_level,
     scale_of,
     specs_by,
@@ -35,7 +34,7 @@ from miners.tables.columns import (
 from miners.tables.table import Draft, Picture, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
-from pinq.public.checks import is_listing
+from pinq.public.checks import is_listing, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Spec, Values
@@ -416,7 +415,7 @@ def top_k(
     """
     (spec,) = specs_of(handle.schema, [column])
     parts: Parts = handle.partition(spec)
-    k = require_count(k, "k", 1, len(parts), ", the values")
+    k = whole_number("k", k, 1, len(parts))
     each = 1 - (1 - require_level(level)) / len(parts)
     title = f"the {k} most frequent values of {', '.join(sorted(spec.columns()))}"
     counts = CountQuestion(parts, Epsilon.of(epsilon), each, bool(reuse))

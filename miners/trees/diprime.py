@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import ClassVar, NamedTuple, cast
 
 from miners.budget.plan import Step, StepName, StepQuestion, many
-from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word, whole_number
+from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import (
     REGRESSION_CRITERIA,
@@ -23,6 +23,7 @@ from miners.growth.fitted_nodes import OpenNode, released_nodes
 from miners.growth.frontier import Level, Problem
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
+from pinq.public.checks import whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.scores import Balance
 

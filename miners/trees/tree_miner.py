@@ -43,7 +43,7 @@ from miners.budget.plan import (
     rows_text,
     spread,
 )
-from miners.estimator import HandleMiner, TreeClassifier, require_varied, require_word, whole_number
+from miners.estimator import HandleMiner, TreeClassifier, require_varied, require_word
 from miners.fitted.node import ENDS, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
@@ -59,6 +59,7 @@ from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, grow, 
 from miners.growth.target_range import PLAIN, TargetRange
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
+from pinq.public.checks import whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind

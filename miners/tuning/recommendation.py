@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from miners.estimator import whole_number
 from miners.growth.candidates import attribute_names
 from miners.linear.discriminant import LinearDiscriminant
 from miners.linear.regression import LinearRegression
@@ -24,6 +23,7 @@ from miners.synthesizer.synthesizer import Synthesizer
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeRegressor
 from pinq.errors import QueryError
+from pinq.public.checks import whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.budget.plan import FitWarning
-from miners.estimator import Learner, whole_number
+from miners.estimator import Learner
 from miners.fitted.node import Node
 from miners.fitted.theme import COLOURS, PALE, pyplot
 from miners.fitted.tree import Tree
@@ -40,7 +40,7 @@ from miners.growth.candidates import attribute_names, random_split
 from miners.parameters import cloned
 from miners.tuning.public_rows import simulated
 from pinq.errors import QueryError
-from pinq.public.checks import is_number
+from pinq.public.checks import is_number, whole_number
 from pinq.public.parts import Part
 from pinq.public.plugins import optional
 from pinq.public.schema import Numeric, Schema

@@ -31,7 +31,7 @@ from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Session, Through, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
-from pinq.public.checks import is_whole
+from pinq.public.checks import is_whole, whole_number
 from pinq.public.columns import CutPoint
 from pinq.public.derivatives import RowFunction
 from pinq.public.epsilon import Epsilon, EpsilonLike
@@ -473,8 +473,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         """
         from pinq.analyst.frames import History
 
-        if not is_whole(start, 0, MOST_LINES):
-            raise QueryError(f"is {start!r}", parameter="start", allowed=f"a whole number from 0 to {MOST_LINES:,}")
+        start = whole_number("start", start, 0, MOST_LINES)
         return History.of((line, self._answered(line)) for line in self._session.history(start))
 
     def _answered(self, asked: Asked) -> object:

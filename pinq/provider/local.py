@@ -32,7 +32,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import LogLine
 from pinq.provider.claim import claims, ledger_url, masked
 from pinq.provider.policy_file import load_policy
-from pinq.public.checks import first_of, is_whole
+from pinq.public.checks import first_of, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.policy import Policy
 from pinq.public.queries import Act, Answer, Asked, Budget, Preview, Request
@@ -386,8 +386,7 @@ def simulate(
     """
     if not isinstance(schema, Schema):
         schema = load_policy(schema).schema_
-    if not is_whole(rows, 0, MAX_ROWS):
-        raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {MAX_ROWS:,}")
+    rows = whole_number("rows", rows, 0, MAX_ROWS)
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, budget, {})
@@ -396,7 +395,7 @@ def simulate(
     # the schema says.
     given = {name: column.as_given for name, column in schema.columns.items()}
     policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=given, folder=Path())
-    table = made_up(schema, int(rows), seed) if data is None else data
+    table = made_up(schema, rows, seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(_Simulated("simulated", "simulated", Curator(schema, ledger, engine)))
 

@@ -48,6 +48,13 @@ def is_number(value: object, low: float, high: float) -> TypeGuard[float]:
     return is_real and bool(low <= value <= high)  # type: ignore[operator]
 
 
+def whole_number(parameter: str, value: object, low: int, high: int) -> int:
+    """A parameter that must be a whole number in a range, else ``QueryError``."""
+    if not is_whole(value, low, high):
+        raise QueryError(f"is {value!r}", parameter=parameter, allowed=f"a whole number from {low} to {high:,}")
+    return int(value)
+
+
 def is_listing(value: object) -> TypeIs[Iterable[object]]:
     """Whether a value lists others; text, whose letters Python would list, does not."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes))

@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from pinq.errors import QueryError
-from pinq.public.checks import Shown, TupleOf, closest, is_whole, require_kind, text_of
+from pinq.public.checks import Shown, TupleOf, closest, is_whole, require_kind, text_of, whole_number
 from pinq.public.columns import CutPoint, Value
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Schema
@@ -521,12 +521,8 @@ class Shards(Factor):
     kind: Literal["shards"] = field(default="shards", repr=False)
 
     def __post_init__(self) -> None:
-        for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
-            value = getattr(self, name)
-            if not is_whole(value, low, high):
-                allowed = f"a whole number from {low} to {high}"
-                raise QueryError(f"`{name}` of Shards is {value!r}; it must be {allowed}.")
-            object.__setattr__(self, name, int(value))
+        object.__setattr__(self, "count", whole_number("count", self.count, 1, 65535))
+        object.__setattr__(self, "key", whole_number("key", self.key, 0, 2**63 - 1))
 
     def columns(self) -> set[str]:
         """None, because shards use no column."""
@@ -794,10 +790,7 @@ class AnyCross(OfSpecs):
         columns = [spec.column for spec in self.specs]
         if len(set(columns)) != len(columns):
             raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}.")
-        if not is_whole(self.size, 1, len(columns)):
-            allowed = f"a whole number from 1 to {len(columns)}, its specs"
-            raise QueryError(f"of AnyCross is {self.size!r}", parameter="size", allowed=allowed)
-        object.__setattr__(self, "size", int(self.size))
+        object.__setattr__(self, "size", whole_number("size", self.size, 1, len(columns)))
         if len(self) > MAX_MEMBERS:
             raise QueryError(
                 f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; "

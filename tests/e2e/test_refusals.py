@@ -153,7 +153,7 @@ MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
         "is a family of candidates; let exp_mech choose a member first",
     ),
     "too many parts": (lambda h: h.partition(Values("age"), Shards(60_000)), "at most 1,048,576 are possible"),
-    "no shards": (lambda h: h.shards(0), "must be a whole number from 1 to 65535"),
+    "no shards": (lambda h: h.shards(0), "must be a whole number from 1 to 65,535"),
     "a table too large": (
         lambda h: h.exp_mech(
             [(Shards(60_000, key), Values("job")) for key in range(200)], score=Gini("income"), epsilon=0.1

@@ -23,8 +23,10 @@ NO_OPTIONS = {
     "cap",
     "by",
     "column",
+    "count",
     "constant",
     "fixed",
+    "key",
     "limit",
     "names",
     "pairs",
@@ -56,6 +58,9 @@ def _named_parameters() -> Iterator[str]:
 
 def _constants(call: ast.Call, file: Path) -> Iterator[str]:
     reader = ast.unparse(call.func).rpartition(".")[2]
+    if reader == "whole_number":
+        assert isinstance(call.args[0], ast.Constant), f"{file}: a parameter must be named by a constant"
+        yield str(call.args[0].value)
     for keyword in call.keywords:
         if keyword.arg in ("parameter", "remedy") or (keyword.arg == "name" and reader in READERS):
             if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):

@@ -106,7 +106,7 @@ def test_the_miner_is_left_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"rows": 5001}, "`rows` is 5001; it must be a whole number from 1 to 5000"),
+        ({"rows": 5001}, "`rows` is 5001; it must be a whole number from 1 to 5,000"),
         ({"rows": 0}, "`rows` is 0"),
         ({"accuracy": 1}, "`accuracy` is 1; it must be above 0 and below 1"),
         ({"accuracy": "high"}, "`accuracy` is 'high'"),
