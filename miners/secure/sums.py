@@ -487,7 +487,18 @@ class SecureFederation(Shown, CountSource):
         for addition in additions:
             # All are charged before a row is looked at, so a question that cannot be paid leaves no
             # trace.
-            self._charge(addition)
+            price, remaining = (
+                self._odometer.price(addition.parts, addition.epsilon),
+                self._limit - self._odometer.spent,
+            )
+            if price > remaining:
+                raise BudgetExceeded(
+                    f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
+                    asked=price.exact,
+                    remaining=remaining.exact,
+                    scope="analyst",
+                )
+            self._odometer.charge(addition.parts, addition.epsilon)
         asked = JointSum(additions, self.budget.spent - before)
         sums = asked.cut(self._add_up(asked, self._rows))
         self.rounds += 1
@@ -507,18 +518,6 @@ class SecureFederation(Shown, CountSource):
         addition = Addition(parts, question.sums, self.schema, question.epsilon[ALL])
         noise_bound(addition.loss)  # what would need too much noise is refused before it costs
         return addition
-
-    def _charge(self, asked: Addition) -> None:
-        """Charges a question. Raises ``BudgetExceeded`` if too little remains."""
-        price, remaining = self._odometer.price(asked.parts, asked.epsilon), self._limit - self._odometer.spent
-        if price > remaining:
-            raise BudgetExceeded(
-                f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
-                asked=price.exact,
-                remaining=remaining.exact,
-                scope="analyst",
-            )
-        self._odometer.charge(asked.parts, asked.epsilon)
 
     def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
         """Prices a query of counts of the whole table."""

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 SESSIONS = 50 if ASSURANCE else 1
 TIMEOUT = 3  # seconds, of the session
 ATTEMPTS = 12
+SLOW = f"was silent for {TIMEOUT} s"
 PATIENCE = 600  # seconds, of a hang: a party at the lowest priority beside others took most of a minute
 KINDS: dict[str, dict[str, Any]] = {
     "sid3p": {"protocol": "sid3p", "depth": 2},
@@ -71,10 +72,12 @@ def test_a_session_survives_its_parties(tmp_path: Path, kind: str) -> None:
             assert max(spent(parties)) <= Epsilon.of(3)
             if statuses == [0, 0, 0]:
                 break
-        for _ in range(ATTEMPTS):  # unharmed; a machine with other work may still be slower than the timeout
+        for _ in range(ATTEMPTS):  # unharmed: one that ends without a model has to say that the machine was slow
             if statuses != [0, 0, 0]:
                 running = [parties.join(party, *PAYING) for party in range(3)]
-                statuses = [status for status, _ in ended(running, PATIENCE)]
+                said = ended(running, PATIENCE)
+                statuses = [status for status, _ in said]
+                assert statuses == [0, 0, 0] or any(SLOW in text for _, text in said), said
         assert statuses == [0, 0, 0]
         assert spent(parties) == [Epsilon.of(3)] * 3
         assert len(learned(parties)) == 1

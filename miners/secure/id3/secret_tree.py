@@ -50,7 +50,14 @@ async def grow_secret(
             # Children of nodes 0 and 1 by three values are numbered 0 to 5; where 1 and 5 go on,
             # `parents` is 0 1 and `branches` 1 2.
             parents, branches = np.divmod(splitting, most)
-            inside = await arithmetic.product(_chosen_values(branches), chosen[parents], values)
+            # The rows that have a value of each node's secret attribute, shape (nodes, rows).
+            inside = await arithmetic.product(
+                lambda chosen, values, branches=branches: np.stack(
+                    [unit @ values[:, value] for unit, value in zip(chosen, branches, strict=True)]
+                ),
+                chosen[parents],
+                values,
+            )
             masks = await arithmetic.product(lambda t, s: t * s, masks[parents], inside)
         unused = unused[splitting]
         members = await members_of_classes(arithmetic, masks, records.labels)
@@ -193,13 +200,6 @@ def _padded(task: Task, table: Shares) -> Shares:
     for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
         padded[:, attribute, :size] = table[:, start : start + size]
     return padded
-
-
-def _chosen_values(branches: np.ndarray) -> Callable[[Shares, Shares], Shares]:
-    """Finds which rows have a value of each node's secret attribute; shape (nodes, rows)."""
-    return lambda chosen, values: np.stack(
-        [unit @ values[:, value] for unit, value in zip(chosen, branches, strict=True)]
-    )
 
 
 def _halves(task: Task) -> tuple[range, range]:

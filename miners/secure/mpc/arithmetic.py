@@ -465,8 +465,10 @@ class Arithmetic(Sharing):
             within = np.arange(len(over)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
             first = np.flatnonzero((within % 2 == 0) & (within + 1 < np.repeat(sizes, sizes)))
             stays = np.delete(np.arange(len(over)), first + 1)
-            added = await self.product(_added, over[first], over[first + 1], under[first], under[first + 1])
-            over[first], under[first] = added
+            over[first], under[first] = await self.product(
+                lambda n1, n2, d1, d2: np.stack([n1 * d2 + n2 * d1, d1 * d2]),
+                *(over[first], over[first + 1], under[first], under[first + 1]),
+            )
             over, under, sizes = over[stays], under[stays], (sizes + 1) // 2
         return over, under
 
@@ -494,7 +496,10 @@ class Arithmetic(Sharing):
             return np.ones((lists, 1), dtype=object), elements[:, 0]
         waits = length % 2
         first, second = elements[:, waits::2], elements[:, waits + 1 :: 2]
-        lead = first - second if elements.ndim == 2 else await self.product(_cross, first, second)
+        if elements.ndim == 2:
+            lead = first - second
+        else:  # n1 d2 - n2 d1
+            lead = await self.product(lambda x, y: x[..., 0] * y[..., 1] - y[..., 0] * x[..., 1], first, second)
         # A tie is no negative difference, so the first of equals stays.
         second_won = await self.is_negative(lead % self.modulus, bits)
         winners = await self.product(_winners, first, second, second_won)
@@ -504,17 +509,6 @@ class Arithmetic(Sharing):
         of_second = second_won if length == 2 else await self.product(lambda u, c: u * c, marks, second_won)
         met = np.stack([(marks - of_second) % self.modulus, of_second], axis=2).reshape(lists, -1)
         return np.concatenate([units[:, :waits], met], axis=1), largest
-
-
-def _added(n1: Shares, n2: Shares, d1: Shares, d2: Shares) -> Shares:
-    """Returns the sums of pairs of fractions: the numerators, then the denominators."""
-    return np.stack([n1 * d2 + n2 * d1, d1 * d2])
-
-
-def _cross(first: Shares, second: Shares) -> Shares:
-    """Returns n1 d2 - n2 d1 of pairs of fractions."""
-    cross: Shares = first[..., 0] * second[..., 1] - second[..., 0] * first[..., 1]
-    return cross
 
 
 def _winners(first: Shares, second: Shares, second_won: Shares) -> Shares:

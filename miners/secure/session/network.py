@@ -152,7 +152,7 @@ class Network(Link):
                 await asyncio.sleep(0.1)
 
     def _context(self, *, server: bool, peer: int | None = None) -> ssl.SSLContext | None:
-        """Trusts only the certificates that the session names; ``_is`` checks again whose."""
+        """Trusts only the certificates that the session names; ``_talk`` checks again whose."""
         if self._identity is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
@@ -186,7 +186,10 @@ class Network(Link):
             # A session, and the numbers that its rounds opened.
             message = await frame(reader, 2**24)
             claimed = Hello.model_validate_json(message[1]).party
-            if claimed not in (self.others if number is None else [number]) or not self._is(claimed, writer):
+            tls = writer.get_extra_info("ssl_object")  # without it, on one machine, a party is who it says it is
+            if claimed not in (self.others if number is None else [number]) or claimed in self._writers:
+                return
+            if tls and tls.getpeercert(binary_form=True) != self.session.parties[claimed].certificate_der:
                 return
             if number is None:
                 self._greet(writer)
@@ -209,12 +212,6 @@ class Network(Link):
     def _greet(self, writer: asyncio.StreamWriter) -> None:
         hello = self._hello.model_dump_json().encode()
         writer.write(HEADER.pack(HELLO, len(hello)) + hello)
-
-    def _is(self, claimed: int, writer: asyncio.StreamWriter) -> bool:
-        """Returns whether the other end is this party, which is not here yet."""
-        tls = writer.get_extra_info("ssl_object")  # without it, on one machine, a party is who it says it is
-        own = tls is None or tls.getpeercert(binary_form=True) == self.session.parties[claimed].certificate_der
-        return own and claimed not in self._writers
 
     async def _lost(self, number: int | None, why: str) -> None:
         if number is not None:
