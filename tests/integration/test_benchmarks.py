@@ -487,6 +487,8 @@ DILCA_MEASURES = {
     "5": ("accuracy",),
     "6": ("right",),
     "7": ("f", "f_adjusted", "pearson", "pearson_diagonal"),
+    "8": ("l1",),
+    "10-11": ("pearson", "l1"),
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.harness.datasets import why_missing
@@ -19,6 +20,7 @@ from benchmarks.papers.dilca import peer
 from benchmarks.papers.dilca.data import BINS, NAMES, load, synthetic
 from benchmarks.papers.dilca.oracle import Oracle, f_score, object_distances, pearson
 from benchmarks.papers.dilca.runs import WHO, Setting, chance, synthetic_context
+from benchmarks.papers.dilca.significance import beyond_chance, trends
 
 CITY, CAR, SEX, INCOME, WEALTH = range(5)
 # Four people in each of the cities A, B, C. Income is 0 in A, 1 in B, and 0, 1, 2, 2 in C. Wealth is income, but for one person of B who has 2.
@@ -181,3 +183,32 @@ def test_the_contexts_of_tables_7_and_8_come() -> None:
     }
     for (target, method), context in printed.items():
         assert {names[other] for other in exact.context(method, names.index(target), 3)} == context
+
+
+def test_attributes_beyond_chance_and_trends_are_found() -> None:
+    """Ten runs of two attributes: one far better than chance and better with epsilon, one that is chance; by hand."""
+    random = np.random.default_rng(1)
+    rows = [
+        ("cmc", method, "ours", epsilon, run, f"{measure}{kind}", attribute, value)
+        for method, gain in (("mean_su", 0.0), ("max_relevance", 0.05), ("max_dependency", 0.1))
+        for epsilon in (0.5, 1.0, 2.0)
+        for run in range(10)
+        for measure in ("f", "pearson")
+        for attribute, kind, value in (
+            ("a", "", 0.6 + 0.1 * epsilon + gain + 0.01 * random.random()),
+            ("a", " by chance", 0.3 * random.random()),
+            ("b", "", random.random()),
+            ("b", " by chance", 1 + random.random()),
+        )
+    ]
+    cells = pd.DataFrame(rows, columns=["dataset", "method", "who", "epsilon", "run", "kind", "attribute", "value"])
+    table = beyond_chance(cells)
+    assert set(table["beyond"]) == {0.5}
+    assert set(table["attributes"]) == {2}
+    assert table["p"].min() > 0.99
+    found = trends(cells[cells["attribute"] == "a"].assign(dataset=cells["run"].astype(str)))
+    assert found.loc[found["test"] == "Page", "p"].max() < 1e-4
+    friedman = found[found["test"] == "Friedman"]
+    assert friedman["statistic"].item() == pytest.approx(2 * 30)  # 30 blocks of three that all are ranked alike
+    nemenyi = found[found["test"] == "Nemenyi"].set_index("of")["statistic"]
+    assert nemenyi["max_dependency - mean_su"] == pytest.approx(2)

@@ -23,21 +23,27 @@ def test_learners_are_measured_on_few_rows() -> None:
         ("fig2-adult", 1.0, ["turns", "DiffPC45 (all rows in one place)"]),
         ("fig1-adult", 0.5, ["turns, decay"]),
         ("secure-adult", 8.0, ["secure"]),
+        ("fig6-adult-0.01", 8.0, ["turns"]),
     ):
-        accuracies = replace(by_key[key], fraction=0.01).measure(x, 0, learners)
-        assert list(accuracies) == learners
-        assert all(0.2 < accuracy < 1 for values in accuracies.values() for accuracy in values.values())
+        measured = replace(by_key[key], fraction=0.01).measure(x, 0, learners)
+        assert list(measured) == learners
+        shares = [
+            value for values in measured.values() for what, value in values.items() if what in ("accuracy", "train")
+        ]
+        assert len(shares) == len(learners)
+        assert all(0.2 < share < 1 for share in shares)
 
 
 def test_a_picture_is_drawn_of_each_figure(tmp_path: Path) -> None:
     made = figures(["adult"])
     cells = pd.DataFrame(
         [
-            Cell(key, name, x, run, "accuracy", 0.8)
+            Cell(key, name, x, run, what, 0.8)
             for key, figure in made.items()
             for name in figure.learners
             for x in figure.xs
             for run in range(2)
+            for what in (("train", "depth", "nodes") if key.startswith(("fig5", "fig6")) else ("accuracy",))
         ]
     )
     written = write(list(made.values()), cells, tmp_path)
@@ -47,6 +53,10 @@ def test_a_picture_is_drawn_of_each_figure(tmp_path: Path) -> None:
         "fig1-adult-8.png",
         "fig2-adult.png",
         "fig3-adult.png",
+    }
+    assert {path.name for path in tmp_path.glob("fig[56]*.png")} == {
+        *(f"fig5-adult-{what}.png" for what in ("train", "depth", "nodes")),
+        *(f"fig6-adult-{size}-train.png" for size in ("0.01", "0.05", "0.25")),
     }
     assert {name for name in written if name.endswith("csv")} == {f"{key}.csv" for key in made}
     table = pd.read_csv(tmp_path / "fig2-adult.csv")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 2 to 7 and Table 6 of Battaglia, Celano & Pensa 2021 (DP-DILCA).
+"""Figures 2 to 11 and Tables 3 to 6 of Battaglia, Celano & Pensa 2021 (DP-DILCA).
 
 ``make reproduce-dilca`` measures our miner and the published mechanism in one run. Every measurement
 goes into build/dilca/cells.csv at once; run it again and it goes on where it was. Means and pictures

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiments: figures 2 to 7 by the miner and by the published mechanism, and Table 6's times."""
+"""The experiments: figures 2 to 8, 10 and 11 by the miner and by the published mechanism, and Table 6's times."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ MEASURED_BY: Mapping[str, Callable[[Setting, int], dict[str, float]]] = {
     "5": runs.neighbours,
     "6": runs.synthetic_context,
     "7": runs.contexts_and_distances,
+    "8": runs.each_attribute,
+    "10-11": runs.objects,
 }
 
 
@@ -151,10 +153,17 @@ def _sizes(name: str) -> Iterator[Comparison]:
         yield Comparison(key, "7", name, _learners([method], BOTH), xs=xs, k=None, epsilon=epsilon)
 
 
+def _assessments(name: str) -> Iterator[Comparison]:
+    """Yields figures 8, 10 and 11 of one table."""
+    for figure in ("8", "10-11"):
+        yield Comparison(f"figure-{figure}-{name}", figure, name, _learners(METHODS, BOTH))
+
+
 EXPERIMENTS: tuple[Experiment, ...] = (
     *(panel for name in NAMES for panel in _contexts(name)),
     *(panel for name in NAMES for panel in _uses(name)),
     *_synthetic(),
     *(panel for name in ("adult", "mushroom", "cmc") for panel in _sizes(name)),
+    *(panel for name in NAMES for panel in _assessments(name)),
     *(Times(name) for name in NAMES),
 )

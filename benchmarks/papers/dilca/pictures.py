@@ -28,6 +28,9 @@ MEASURES = (
     ("2-3", "figure-3", "pearson", "Correlation with the distances without privacy"),
     ("4", "figure-4", "ari", "Adjusted Rand index of Ward's clustering"),
     ("5", "figure-5", "accuracy", "Accuracy of 5-NN"),
+    ("8", "figure-8", "l1", "Mean difference to the distances without privacy"),
+    ("10-11", "figure-10", "pearson", "Records: correlation with the distances without privacy"),
+    ("10-11", "figure-11", "l1", "Records: mean difference to the distances without privacy"),
 )
 Panel = tuple[str, pd.DataFrame]
 

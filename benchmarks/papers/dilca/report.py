@@ -14,6 +14,7 @@ import pandas as pd
 from benchmarks.harness.measure import Experiment
 from benchmarks.papers.dilca.experiments import Comparison, Times
 from benchmarks.papers.dilca.pictures import draw
+from benchmarks.papers.dilca.significance import write_tests
 
 __all__ = ["COLUMNS", "TIMES", "write"]
 
@@ -34,7 +35,9 @@ TIMES = (
 
 def write(experiments: Sequence[Experiment], cells: pd.DataFrame, folder: Path) -> None:
     """Writes everything that there are cells for."""
-    table = _table([experiment for experiment in experiments if isinstance(experiment, Comparison)], cells)
+    comparisons = [experiment for experiment in experiments if isinstance(experiment, Comparison)]
+    write_tests(_settings([experiment for experiment in comparisons if experiment.figure == "8"], cells), folder)
+    table = _table(comparisons, cells[~cells["measure"].str.contains(" of ", regex=False)])
     for figure, rows in table.groupby("figure"):
         rows[list(COLUMNS)].to_csv(folder / f"figure-{figure}.csv", index=False, lineterminator="\n")
     draw(table, folder)
@@ -55,6 +58,16 @@ def _table(experiments: Sequence[Comparison], cells: pd.DataFrame) -> pd.DataFra
         numbers = (len(values), round(float(np.mean(values)), 4), round(float(np.std(values)), 4))
         rows.append((experiment.figure, *experiment.setting(str(learner), float(str(x))), measure, *numbers))
     return pd.DataFrame(rows, columns=["figure", *COLUMNS]).sort_values(["figure", *SETTING, "what"])
+
+
+def _settings(experiments: Sequence[Comparison], cells: pd.DataFrame) -> pd.DataFrame:
+    """Returns the cells of some experiments, with the columns of their settings."""
+    by_key = {experiment.key: experiment for experiment in experiments}
+    own = cells[cells["figure"].isin(list(by_key))]
+    kinds = own[["figure", "algorithm", "x"]].drop_duplicates()
+    settings = [by_key[str(key)].setting(str(learner), float(x)) for key, learner, x in kinds.to_numpy().tolist()]
+    columns = pd.DataFrame(settings, columns=list(SETTING), index=kinds.index)
+    return own.merge(kinds.join(columns), on=["figure", "algorithm", "x"])
 
 
 def _times(experiments: Sequence[Times], cells: pd.DataFrame) -> list[list[str]]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
@@ -20,7 +20,17 @@ from benchmarks.papers.dilca.oracle import Oracle, f_score, object_distances, pe
 from benchmarks.papers.dilca.unlimited import unlimited_handle
 from miners import DPDilca
 
-__all__ = ["WHO", "Setting", "chance", "clustering", "contexts_and_distances", "neighbours", "synthetic_context"]
+__all__ = [
+    "WHO",
+    "Setting",
+    "chance",
+    "clustering",
+    "contexts_and_distances",
+    "each_attribute",
+    "neighbours",
+    "objects",
+    "synthetic_context",
+]
 
 # "ours" has the paper's adjacency, so that an epsilon means the same on both sides; "ours, add-remove"
 # has the one that this project recommends.
@@ -28,7 +38,7 @@ WHO = {"ours": "substitute", "ours, add-remove": "add-remove", "published": None
 CONTEXT_SHARE = 0.3  # the share of epsilon that chooses the context
 FOLDS = 4
 NEIGHBOURS = 5
-MAX_CLUSTERED, MAX_NEIGHBOUR_ROWS = 1000, 1500
+MAX_CLUSTERED, MAX_NEIGHBOUR_ROWS, MAX_COMPARED = 1000, 1500, 300
 Context = tuple[int, ...]
 Answer = tuple[Context, np.ndarray]
 
@@ -113,20 +123,68 @@ def contexts_and_distances(setting: Setting, run: int) -> dict[str, float]:
     Returns:
         Means over the attributes; of correlations, over those with more than two values.
     """
-    data = dataset(setting.dataset)
-    answer = _answers(setting, run)
     scores, adjusted, upper, full = [], [], [], []
-    for target in range(len(data.attributes)):
-        exact_context, exact_distances = exact(setting.dataset, setting.method, target, setting.k)
-        context, distances = answer(target)
-        scores.append(f_score(exact_context, context))
-        expected = chance(setting.method, len(data.attributes) - 1, len(exact_context))
-        adjusted.append((scores[-1] - expected) / (1 - expected) if expected < 1 else 1.0)
-        if data.sizes[target] > 2:
-            upper.append(pearson(exact_distances, distances))
-            full.append(pearson(exact_distances, distances, diagonal=True))
+    for one in _compared(setting, run):
+        scores.append(one.f)
+        expected = chance(setting.method, one.others, len(one.exact[0]))
+        adjusted.append((one.f - expected) / (1 - expected) if expected < 1 else 1.0)
+        if len(one.exact[1]) > 2:
+            upper.append(one.pearson(one.found[1]))
+            full.append(one.pearson(one.found[1], diagonal=True))
     values = {"f": scores, "f_adjusted": adjusted, "pearson": upper, "pearson_diagonal": full}
     return {measure: float(np.mean(of_targets)) for measure, of_targets in values.items()}
+
+
+class Compared(NamedTuple):
+    """What was found for one target, beside what there is without privacy."""
+
+    name: str
+    others: int
+    exact: Answer
+    found: Answer
+
+    @property
+    def f(self) -> float:
+        """The F-score of the context."""
+        return f_score(self.exact[0], self.found[0])
+
+    def pearson(self, distances: np.ndarray, *, diagonal: bool = False) -> float:
+        """Returns the correlation of some distances with the exact ones."""
+        return pearson(self.exact[1], distances, diagonal=diagonal)
+
+
+def _compared(setting: Setting, run: int) -> Iterator[Compared]:
+    data, answer = dataset(setting.dataset), _answers(setting, run)
+    for target, name in enumerate(data.attributes):
+        truth = exact(setting.dataset, setting.method, target, setting.k)
+        yield Compared(name, len(data.attributes) - 1, truth, answer(target))
+
+
+def each_attribute(setting: Setting, run: int) -> dict[str, float]:
+    """Returns what figures 8 and 9 and tables 3 to 5 follow from: numbers of each attribute, and what chance gives.
+
+    ``l1`` is the mean over the attributes of the mean difference of two distances.
+    """
+    values, gaps, random = {}, [], setting.seed(run, 9)
+    for one in _compared(setting, run):
+        gaps.append(float(np.abs(one.found[1] - one.exact[1]).mean()))
+        values[f"f of {one.name}"] = one.f
+        values[f"f by chance of {one.name}"] = f_score(one.exact[0], _random_context(setting, one.others, random))
+        if len(one.exact[1]) > 2:
+            drawn = np.triu(random.random(one.exact[1].shape), 1)
+            values[f"pearson of {one.name}"] = one.pearson(one.found[1])
+            values[f"pearson by chance of {one.name}"] = one.pearson(drawn + drawn.T)
+    return {"l1": float(np.mean(gaps)), **values}
+
+
+def _random_context(setting: Setting, others: int, random: np.random.Generator) -> Sequence[int]:
+    """Returns a context that is drawn evenly: of the right size for the max methods, else any that is not empty."""
+    if setting.method in ("max_relevance", "max_dependency"):
+        return random.choice(others, setting.k, replace=False).tolist()
+    while True:
+        drawn = np.flatnonzero(random.integers(0, 2, others))
+        if len(drawn):
+            return drawn.tolist()
 
 
 def _answers(setting: Setting, run: int) -> Callable[[int], Answer]:
@@ -170,6 +228,20 @@ def clustering(setting: Setting, run: int) -> dict[str, float]:
     tree = linkage(squareform(distances, checks=False), method="ward")
     clusters = fcluster(tree, data.classes.nunique(), criterion="maxclust")
     return {"ari": float(adjusted_rand_score(data.classes.iloc[rows], clusters))}
+
+
+def objects(setting: Setting, run: int) -> dict[str, float]:
+    """Compares the distances between records with those without privacy, on ``MAX_COMPARED`` rows of the table."""
+    codes = codes_of(setting.dataset)[:, np.sort(_shuffled(setting.dataset)[:MAX_COMPARED])]
+    found = object_distances(_all_distances(setting, run, None), codes, codes)
+    truth = _exact_objects(setting.dataset, setting.method, setting.k)
+    return {"pearson": pearson(truth, found), "l1": float(np.abs(truth - found).mean())}
+
+
+@cache
+def _exact_objects(name: str, method: Method, k: int) -> np.ndarray:
+    codes = codes_of(name)[:, np.sort(_shuffled(name)[:MAX_COMPARED])]
+    return object_distances(_all_distances(Setting(name, method, "exact", 0.0, k), 0, None), codes, codes)
 
 
 def neighbours(setting: Setting, run: int) -> dict[str, float]:

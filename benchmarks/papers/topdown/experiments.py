@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from benchmarks.harness.datasets import load
 from benchmarks.harness.learners import Learner, Rows, private
-from benchmarks.harness.measure import Experiment, accuracies
+from benchmarks.harness.measure import Experiment
 from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import DiffPC45, Federation
 from miners.secure import SecureFederation
@@ -46,16 +46,16 @@ class Figure(Experiment):
     title: str
     data: str
     xs: Sequence[float]
-    learners: Mapping[str, Learner]
+    learners: Mapping[str, Callable[[Rows, float], float | dict[str, float]]]
     runs: int = 10
     xlabel: str = "alpha, at each holder"
     fraction: float = 1.0
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Returns test accuracies of some learners on one training set, cut anew for each run."""
+        """Returns test accuracies, or what else is measured of learners, on one training set, cut anew for each run."""
         schema, target, train, test = _split(self.data, run, self.fraction)
         owner = np.random.default_rng([run, HOLDERS]).integers(0, HOLDERS, len(train))
-        values = {}
+        values: dict[str, float | dict[str, float]] = {}
         for name in learners:
             pooled = name.endswith(POOLED)
             tables = [train] if pooled else [train[owner == holder] for holder in range(HOLDERS)]
@@ -65,7 +65,7 @@ class Figure(Experiment):
                 if pooled and isinstance(federation, Federation):
                     handle = federation.handle(federation.holders[0])
                 values[name] = self.learners[name](Rows(own, target, handle, train, test), x)
-        return accuracies(values)
+        return {name: value if isinstance(value, dict) else {"accuracy": value} for name, value in values.items()}
 
 
 def _federation(name: str, own: Schema, tables: Sequence[pd.DataFrame]) -> Federation | SecureFederation:
@@ -93,6 +93,8 @@ def _on(name: str) -> Iterator[Figure]:
             xlabel="leaf_fraction",
         )
     yield Figure(f"fig2-{name}", f"test accuracy, {HOLDERS} holders", name, ALPHAS, _strategies())
+    title = f"training accuracy, depth and nodes, {HOLDERS} holders"
+    yield Figure(f"fig5-{name}", title, name, ALPHAS[::4], _shapes(_strategies()))
     single = {"no noise" + POOLED: _paper("single")}
     yield Figure(f"exact-{name}", "hardly any noise", name, (EXACT,), single, runs=2)
 
@@ -104,6 +106,23 @@ def _on_first(name: str) -> Iterator[Figure]:
     for size in SIZES:
         title = f"test accuracy, {100 * size:g} % of the rows"
         yield Figure(f"fig3-{name}-{size:g}", title, name, ALPHAS[::2], _two_strategies(), fraction=size)
+        title, learners = f"training accuracy, {100 * size:g} % of the rows", _shapes(_two_strategies())
+        yield Figure(f"fig6-{name}-{size:g}", title, name, ALPHAS[::4], learners, fraction=size)
+
+
+def _shapes(learners: Mapping[str, Learner]) -> dict[str, Callable[[Rows, float], dict[str, float]]]:
+    return {name: partial(_shape, cast("partial[float]", learner)) for name, learner in learners.items()}
+
+
+def _shape(learner: partial[float], rows: Rows, epsilon: float) -> dict[str, float]:
+    """Returns the training accuracy, the depth and the number of nodes of a miner's tree."""
+    miner, params = learner.args
+    model = miner(epsilon=epsilon, **params).fit(rows.handle, rows.target)
+    return {
+        "train": float(model.score(rows.train)),
+        "depth": float(max(model.tree_.depths)),
+        "nodes": float(len(model.tree_.nodes)),
+    }
 
 
 def _paper(strategy: str, **params: object) -> Learner:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from benchmarks.harness.pictures import Look, error_bars, log_axis, look_of, picture
-from benchmarks.harness.tables import measured_or_published, number_of_runs
+from benchmarks.harness.tables import measured_or_published, number_of_runs, summary
 from benchmarks.papers.topdown.experiments import Figure
 
 __all__ = ["write"]
@@ -22,6 +22,8 @@ STYLES: dict[str, Look] = {
     "SingleMachine": {"color": "#f28e2b", "marker": "s", "linestyle": "--"},
     "DiffPC45": {"color": "#555555", "marker": "x", "linestyle": "--"},
 }
+SHAPED = ("fig5", "fig6")
+SHAPED_BY = {"train": ("training accuracy (%)", 100), "depth": ("levels of splits", 1), "nodes": ("nodes", 1)}
 SHADES = (0.7, 0.45, 0.25)  # of Figure 3's lines, from the most rows down
 
 
@@ -38,13 +40,16 @@ def write(figures: Sequence[Figure], cells: pd.DataFrame, folder: Path) -> list[
     folder.mkdir(parents=True, exist_ok=True)
     by_key = {figure.key: figure for figure in figures}
     tables = {}
+    files = [_shapes(folder, figure, cells[cells["figure"] == figure.key]) for figure in figures]
     for figure in figures:
         path = folder / f"{figure.key}.csv"
+        if figure.key.startswith(SHAPED):
+            continue
         table = measured_or_published(cells[cells["figure"] == figure.key], list(figure.learners), path)
         if not table.empty:
             tables[figure.key] = table
             table.to_csv(path, index=False, float_format="%.5g")
-    files = [f"{key}.csv" for key in tables]
+    files = [*filter(None, files), *(f"{key}.csv" for key in tables)]
     for key, table in tables.items():
         if key.startswith("fig1"):
             files.append(_picture(folder / f"{key}.png", by_key[key], [Series("", 1.0, table)]))
@@ -52,6 +57,21 @@ def write(figures: Sequence[Figure], cells: pd.DataFrame, folder: Path) -> list[
             files.append(_figure2(folder / f"{key}.png", by_key[key], tables))
             files += _figure3(folder, by_key, tables, by_key[key])
     return files
+
+
+def _shapes(folder: Path, figure: Figure, cells: pd.DataFrame) -> str:
+    """Writes and draws what figures 5 and 6 tell of trees, where it was measured; returns the table's name."""
+    if not figure.key.startswith(SHAPED) or cells.empty:
+        return ""
+    own = [summary(cells[cells["measure"] == what], list(figure.learners)).assign(what=what) for what in SHAPED_BY]
+    pd.concat(own)[["algorithm", "x", "what", "n", "mean", "sd", "se"]].to_csv(
+        folder / f"{figure.key}.csv", index=False, float_format="%.5g"
+    )
+    for table, (what, (label, scale)) in zip(own, SHAPED_BY.items(), strict=True):
+        if what == "train" or figure.key.startswith("fig5"):
+            path = folder / f"{figure.key}-{what}.png"
+            _picture(path, figure, [Series("", 1.0, table)], log=True, ylabel=label, scale=scale)
+    return f"{figure.key}.csv"
 
 
 def _figure2(path: Path, figure: Figure, tables: dict[str, pd.DataFrame]) -> str:
@@ -82,18 +102,20 @@ def _picture(
     title: str = "",
     without_noise: float | None = None,
     log: bool = False,
+    ylabel: str = "test accuracy (%)",
+    scale: int = 100,
 ) -> str:
     """Draws one picture; returns its name."""
     with picture(
         path,
         title=title or f"Figure {figure.key[3]}, {figure.data}: {figure.title}",
         xlabel=figure.xlabel,
-        ylabel="test accuracy (%)",
+        ylabel=ylabel,
         legend=_legend(pd.concat([table["n"] for _, _, table in series])),
     ) as axes:
         for suffix, alpha, table in series:
             for name, rows in table.groupby("algorithm", sort=False):
-                error_bars(axes, rows, _look(str(name), alpha), label=f"{name}{suffix}", scale=100)
+                error_bars(axes, rows, _look(str(name), alpha), label=f"{name}{suffix}", scale=scale)
         if without_noise is not None:
             label = "SingleMachine, hardly any noise"
             axes.axhline(100 * without_noise, color="#f28e2b", linestyle=":", linewidth=1, label=label)
