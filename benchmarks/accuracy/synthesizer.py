@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How near synthetic rows of Adult come to the private ones: their tables, and models trained on them.
 
-``python -m benchmarks.accuracy.synthesizer --runs 10`` prints the table and writes it, each run and a picture to
+``python -m benchmarks.accuracy.synthesizer --runs 10`` prints the table and writes it, with each run, to
 benchmarks/results/synthesizer. Rows are compared in the cells of policies/adult.yaml; models are trained on
 synthetic rows and tested on UCI's 16,281 test rows.
 """
@@ -118,7 +118,7 @@ def measured(adult: Adult, runs: int) -> Iterator[dict[str, object]]:
     """Yields the lines of all runs."""
     yield adult.line("private rows", None, adult.train)
     random = np.random.default_rng(0)
-    for epsilon, run in itertools.product(EPSILONS, range(runs)):
+    for run, epsilon in itertools.product(range(runs), EPSILONS):
         with pinq.simulate(adult.schema, data=adult.rows, epsilon=epsilon) as handle:
             start = time.process_time()
             synthesizer = Synthesizer(epsilon=epsilon, random_state=run).fit(handle)
@@ -207,11 +207,19 @@ def main() -> None:
         gains = pd.DataFrame(with_history(Adult(), asked.runs))
         print(gains.groupby(["epsilon", "history"], sort=False).mean().round(3).to_string())
         return
-    lines = pd.DataFrame(measured(Adult(), asked.runs))
-    table = lines.groupby(["rows", "epsilon"], dropna=False, sort=False).mean(numeric_only=True).round(3)
-    shown = table.reset_index().astype(object).where(lambda frame: frame.notna(), "")
+    lines: list[dict[str, object]] = []
+    for line in measured(Adult(), asked.runs):
+        lines.append(line)
+        published(pd.DataFrame(lines))
+    print((RESULTS / "README.md").read_text(encoding="utf-8"))
+
+
+def published(lines: pd.DataFrame) -> None:
+    """Writes each run, and the page with their means."""
+    groups = lines.groupby(["rows", "epsilon"], dropna=False, sort=False)
+    table = groups.mean(numeric_only=True).round(3).assign(runs=groups.size()).reset_index()
+    shown = table.astype(object).where(lambda frame: frame.notna(), "")
     text = markdown(list(shown.columns), shown.itertuples(index=False))
-    print(text)
     RESULTS.mkdir(parents=True, exist_ok=True)
     lines.to_csv(RESULTS / "runs.csv", index=False)
     (RESULTS / "README.md").write_text(f"# Synthetic rows of Adult\n\n{__doc__}\n\n{text}\n", encoding="utf-8")
