@@ -195,7 +195,7 @@ def aim(case: Case, loss: Loss) -> np.ndarray:
         spent += part
         room = sum(case.sizes) + TREE_CELLS * spent / loss.total
         known = [each for each in model.potentials if len(each) > 1]
-        held = {each for each in own if model.tree.home(each) is not None}
+        held = {each for each in own if model.tree.home(each) >= 0}
         able = np.array([each in held or tree_cells(case.sizes, [*known, each]) <= room for each in own])
         _, size = loss.noise(0.9 * part)
         allowed = size * np.array([case.exact[each].size for each in own])

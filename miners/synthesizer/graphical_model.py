@@ -114,17 +114,18 @@ class JunctionTree:
             left.remove(clique)
             self.cliques.append(clique)
             self.parents.append(parent)
-        self.near: list[list[int]] = [[] for _ in self.cliques]
-        for child, parent in [*enumerate(self.parents)][1:]:
-            self.near[child].append(parent)
-            self.near[parent].append(child)
-        self._homes: dict[Columns, int | None] = {}
+        places = range(len(self.cliques))
+        self.near = [
+            [other for other in places if self.parents[other] == place or self.parents[place] == other]
+            for place in places
+        ]
+        self._homes: dict[Columns, int] = {}
 
-    def home(self, columns: Columns) -> int | None:
-        """The position of the smallest clique that holds some columns; None where none does."""
+    def home(self, columns: Columns) -> int:
+        """The position of the smallest clique that holds some columns; -1 where none does."""
         if columns not in self._homes:
             holding = [place for place, clique in enumerate(self.cliques) if {*columns} <= {*clique}]
-            self._homes[columns] = min(holding, key=lambda place: self._cells(self.cliques[place]), default=None)
+            self._homes[columns] = min(holding, key=lambda place: self._cells(self.cliques[place]), default=-1)
         return self._homes[columns]
 
     def _cells(self, columns: Iterable[int]) -> int:
@@ -145,7 +146,6 @@ class JunctionTree:
         Let a be in the first of the cliques ab, bc, cd, de. Then abc and acd lead from it to d, and ade to e.
         """
         home = self.home((column,))
-        assert home is not None
         walk: list[tuple[int, int, int, Columns]] = [(home, home, 0, ())]
         while walk:
             place, before, cells, shared = walk.pop()
@@ -167,7 +167,6 @@ class JunctionTree:
         logs = [np.zeros([self.sizes[column] for column in clique]) for clique in self.cliques]
         for columns, potential in potentials.items():
             place = self.home(columns)
-            assert place is not None
             logs[place] += self._spread(potential, columns, place)
         normaliser = 0.0
         tables: list[np.ndarray] = []
@@ -192,7 +191,6 @@ class JunctionTree:
     def marginal(self, tables: Sequence[np.ndarray], columns: Columns) -> np.ndarray:
         """The marginal of columns that stand in one clique, an axis for each."""
         place = self.home(columns)
-        assert place is not None
         return _summed(tables[place], self.cliques[place], columns)
 
     def separator(self, place: int) -> Columns:
@@ -209,7 +207,6 @@ class JunctionTree:
         the column's shares given those columns that part the clique from the cliques before.
         """
         home, missing = self.home((column,)), set(others)
-        assert home is not None
         walk: list[tuple[int, int, Columns, np.ndarray]] = [(home, home, (column,), np.eye(self.sizes[column]))]
         while walk and missing:
             place, before, given, shares = walk.pop()
@@ -288,7 +285,7 @@ class GraphicalModel:
 
     def marginal(self, columns: Columns) -> np.ndarray:
         """The share of rows in each cell of some columns, an axis for each in increasing order."""
-        if self.tree.home(columns) is not None:
+        if self.tree.home(columns) >= 0:
             return self.tree.marginal(self.tables, columns)
         tree = JunctionTree(self.sizes, [*self.potentials, columns])
         return tree.marginal(tree.calibrated(self.potentials)[0], columns)
@@ -312,8 +309,6 @@ class GraphicalModel:
         which leaves less sampling noise than rows drawn one by one.
         """
         codes = np.zeros((rows, len(self.sizes)), dtype=np.int64)
-        if not rows:
-            return codes
         for place, clique in enumerate(self.tree.cliques):
             known = self.tree.separator(place)
             new = tuple(column for column in clique if column not in known)
@@ -323,9 +318,8 @@ class GraphicalModel:
             cells = np.zeros(rows, dtype=np.int64)  # of the joint table of the known columns
             for column in known:
                 cells = cells * self.sizes[column] + codes[:, column]
-            numbers = _rounded_draw(shares, cells, random)
-            for column in reversed(new):
-                numbers, codes[:, column] = np.divmod(numbers, self.sizes[column])
+            drawn = np.unravel_index(_rounded_draw(shares, cells, random), [self.sizes[column] for column in new])
+            codes[:, new] = np.column_stack(drawn)
         return codes
 
 

@@ -122,10 +122,9 @@ class SyntheticTable:
         random = np.random.default_rng(random_state)
         codes = self.model.sampled(rows, random)[random.permutation(rows)]
         values = {spec.column: self._values(spec, codes[:, number], random) for number, spec in enumerate(self.specs)}
-        names = [name for name, column in self.schema.columns.items() if name in values or column.codes == 1]
-        for name in set(names) - set(values):  # a column of one value
-            values[name] = self._values(Values(name), np.zeros(rows, dtype=np.int64), random)
-        return pd.DataFrame({name: values[name] for name in names})
+        lone = [name for name, column in self.schema.columns.items() if column.codes == 1]  # columns of one value
+        values |= {name: self._values(Values(name), np.zeros(rows, dtype=np.int64), random) for name in lone}
+        return pd.DataFrame({name: values[name] for name in self.schema.columns if name in values})
 
     def table(self, *columns: str) -> Table:
         """Estimates the rows in each cell of some columns; free.
@@ -139,7 +138,9 @@ class SyntheticTable:
         turned = [chosen.index(self.columns.index(column)) for column in columns]
         frame = self._labelled(columns)
         frame["value"] = expected.transpose(turned).ravel()
-        measured, scale, notes = self._measured(chosen), math.nan, (self._inferred(len(columns)),)
+        own = [bought for bought in self.bought if bought.columns == chosen]
+        measured = min(own, key=lambda bought: bought.deviation, default=None)  # the most exact
+        scale, notes = math.nan, (self._inferred(len(columns)),)
         frame["low"] = frame["high"] = math.nan
         if measured is not None:
             counts = measured.counts.reshape(expected.shape).transpose(turned).ravel()
@@ -243,7 +244,8 @@ class SyntheticTable:
             )
         try:
             schema = Schema.model_validate(stored["schema"])
-            specs = tuple(_cells_in(cells) for cells in stored["cells"])
+            specs = tuple(split_in("a column of the stored model", cells) for cells in stored["cells"])
+            assert all(isinstance(spec, Values | Cuts) for spec in specs), "a column has no cells"
             sizes = tuple(bind(spec, schema).size for spec in specs)
             potentials = {
                 tuple(columns): np.array(table, dtype=np.float64).reshape([sizes[number] for number in columns])
@@ -283,11 +285,6 @@ class SyntheticTable:
         cells = [*itertools.product(*labels)]
         named = {column: [cell[axis] for cell in cells] for axis, column in enumerate(columns)}
         return pd.DataFrame(named, dtype=object)
-
-    def _measured(self, columns: Columns) -> Bought | None:
-        """The most exact table that was bought of just these columns."""
-        own = [bought for bought in self.bought if bought.columns == columns]
-        return min(own, key=lambda bought: bought.deviation, default=None)
 
     def _inferred(self, columns: int) -> str:
         if columns > 2:
@@ -352,14 +349,6 @@ class SyntheticTable:
         return np.concatenate([weights, np.zeros(len(labels) - len(weights))])
 
 
-def _cells_in(stored: object) -> Values | Cuts:
-    """Reads the cells of a column."""
-    spec = split_in("a column of the stored model", stored)
-    if not isinstance(spec, Values | Cuts):
-        raise QueryError("a column of the stored model has no cells.")
-    return spec
-
-
 SINGLES, CHECKS, CHOICES = 3, 5, 10  # percent: tables of one column, the model's own error; and of a round, its choice
 CHECKED = 4  # pairs whose tables tell how far the model is off
 # Rounds for each column are this times the cube root of rows times epsilon: on Adult 12 in all were best at .1, and 26
@@ -388,14 +377,14 @@ class Purchase:
         schema: The public schema.
         specs: The cells of each column.
         total: The cost of all queries.
-        target: The number of the column whose tables weigh more, if one does.
+        target: The column whose tables weigh more, if one does.
         known: Tables that the log had before.
     """
 
     schema: Schema
     specs: tuple[Values | Cuts, ...]
     total: Epsilon
-    target: int | None
+    target: str | None
     known: tuple[Bought, ...] = ()
 
     @cached_property
@@ -543,7 +532,7 @@ class Purchase:
 
     def weight(self, pair: Columns) -> int:
         """The weight of a pair's misfit, in percent."""
-        return 100 if self.target is None or self.target in pair else 50
+        return 100 if self.target in {None, *(self.specs[column].column for column in pair)} else 50
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -679,7 +668,7 @@ class Synthesizer(Kept):
             allowed = "None or a whole number from 0"
             raise QueryError(f"is {self.random_state!r}", parameter="random_state", allowed=allowed)
         specs = attribute_cells(schema, None, names, self.cuts, Grid(WIDTHS))
-        purchase = Purchase(schema, tuple(specs), total, None if target is None else names.index(target))
+        purchase = Purchase(schema, tuple(specs), total, target)
         if not purchase.single or (purchase.pairs and not purchase.round):
             raise QueryError(f"is {total}, too little for {many(len(specs), 'column')}", parameter="epsilon")
         return purchase
@@ -749,15 +738,13 @@ class _Fitting:
             model = self._round(model, share, left)
             left -= share
         error = self._checked_error(model) if purchase.checks else None
-        target = None if purchase.target is None else purchase.specs[purchase.target].column
         last = self._model(model)
-        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, target)
+        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, purchase.target)
 
     def _round(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> GraphicalModel:
         """Buys the table that fits worst; returns the next model."""
         choice, price = _divided(share)
-        noise = self.purchase.deviation(price) / math.sqrt(2)  # the mean size of Laplace noise
-        self._buy(self._chosen(model, self._offered(model, price, left), choice, noise), price)
+        self._buy(self._chosen(model, self._offered(model, price, left), choice, price), price)
         return self._model(model)
 
     def _offered(self, model: GraphicalModel, price: Epsilon, left: Epsilon) -> list[Columns]:
@@ -780,14 +767,14 @@ class _Fitting:
         cells = np.cumsum([EACH + self.purchase.cells(pairs[number]) for number in order])
         return [pairs[number] for number in sorted(order[: np.count_nonzero(cells <= OFFERED)])]
 
-    def _chosen(self, model: GraphicalModel, offered: Sequence[Columns], epsilon: Epsilon, noise: float) -> Columns:
+    def _chosen(self, model: GraphicalModel, offered: Sequence[Columns], epsilon: Epsilon, price: Epsilon) -> Columns:
         """The pair whose table the model misses most, by ``exp_mech``."""
         specs, expected = [self.purchase.spec(pair) for pair in offered], model.pairs(offered)
         tables = [np.rint(expected[pair].ravel() * (EXPECTED * model.rows)).astype(np.int64) for pair in offered]
         score = Misfit(
             tuple(specs),
             tuple(tuple(table.tolist()) for table in tables),
-            round(EXPECTED * noise),
+            round(EXPECTED * self.purchase.deviation(price) / math.sqrt(2)),  # the mean size of Laplace noise
             tuple(map(self.purchase.weight, offered)),
         )
         chosen = self.handle.exp_mech(specs, score=score, epsilon=epsilon)
