@@ -61,7 +61,7 @@ class NaiveBayes(_Classifier):
         scale = count_scale(handle.schema, shares[0])
         totals = np.maximum(np.mean([table.sum(axis=0) for table in tables], axis=0), scale)
         self._start = np.log(totals / totals.sum())
-        self._points = [each.points for each in log_shares(tables, totals, scale=scale, damping=1.0)]
+        self._points = [each.points for each in log_shares(tables, totals, scale)]
         return self
 
     def _table(self, handle: PrivateQueryable, spec: Values | Cuts, epsilon: Epsilon) -> np.ndarray:

@@ -36,6 +36,7 @@ from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Cuts, bind
 
 FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
+ANY_SHARE = 1 / 12  # variance of a share that may be anything from 0 to 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +95,8 @@ def from_share(step: Estimate, share: float, most: float) -> Estimate:
     return Estimate(points, step.deviations * variance / (known * (1 - known)), step.weights)
 
 
-def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, damping: float) -> list[Estimate]:
-    """Returns points from tables of classes, as naive Bayes has them, damped.
+def log_shares(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
+    """Returns points from tables of classes, as naive Bayes has them.
 
     Tables of the same rows have the same class totals. Each is moved to those, for else the errors
     of many tables' totals would add up to a class of their own. Fewer rows than noise can tell from
@@ -105,7 +106,6 @@ def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, da
         tables: Noisy counts, each of shape (cells, classes).
         totals: The best estimate of the rows of each class, shape (classes,).
         scale: The scale of the noise in a count.
-        damping: What points are multiplied with, for attributes repeat each other.
     """
     estimates = []
     for table in tables:
@@ -114,8 +114,8 @@ def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, da
         # Of two classes with 100 rows each, a cell has 30 and 10: ln .3 and ln .1, of which the
         # mean is taken off, +.55 and -.55.
         logs = np.log(counts / counts.sum(axis=0))
-        deviations = damping * np.sqrt(1 / counts + 2 * (scale / counts) ** 2)
-        points = damping * (logs - logs.mean(axis=1, keepdims=True))
+        deviations = np.sqrt(1 / counts + 2 * (scale / counts) ** 2)
+        points = logs - logs.mean(axis=1, keepdims=True)
         estimates.append(Estimate(points, deviations, np.maximum(moved, 0.0).sum(axis=1)))
     return estimates
 
@@ -126,31 +126,38 @@ def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
     return np.asarray(table - (table.sum(axis=0) - totals) / len(table))
 
 
-def reliable_share(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
-    """Returns which share of the variance of two classes' scores noise does not explain, 0 to 1.
+def reliable_shares(
+    tables: list[np.ndarray], estimates: list[Estimate], totals: np.ndarray, scale: float
+) -> np.ndarray:
+    """Returns which share of the variance of each table's points noise does not explain, 0 to 1.
 
-    An attribute whose cells differ in class by no more than noise and chance let expect counts
-    nothing, one whose squared differences are four times that counts three quarters.
+    A table whose cells differ in class by no more than noise and chance let expect counts nothing,
+    one whose squared differences are four times that counts three quarters. Few cells say this
+    with a large error, so each share moves towards the mean of all, by its error.
 
     Args:
-        tables: Noisy counts, each of shape (cells, 2).
-        totals: The best estimate of the rows of each class, shape (2,).
+        tables: Noisy counts, each of shape (cells, classes).
+        estimates: The points that ``log_shares`` finds in them.
+        totals: The best estimate of the rows of each class, shape (classes,).
         scale: The scale of the noise in a count.
     """
-    share = totals[1] / totals.sum()
-    chance, noise = share * (1 - share), 2 * scale**2 * (share**2 + (1 - share) ** 2)
-    known = every = 0.0
-    for table, estimate in zip(tables, log_shares(tables, totals, scale=scale, damping=1.0), strict=True):
-        moved, odds = _moved(table, totals), estimate.points[:, 1] - estimate.points[:, 0]
-        rows = estimate.weights + 1e-9
-        variance = np.average((odds - np.average(odds, weights=rows)) ** 2, weights=rows)
+    of_classes, others = totals / totals.sum(), len(totals) - 1
+    chance = of_classes * (1 - of_classes)
+    noise = 2 * scale**2 * ((1 - of_classes) ** 2 + others * of_classes**2)
+    # Moved to known totals, of m cells m - 1 are free, and of K classes K - 1.
+    free = np.array([len(table) - 1 for table in tables])
+    away, variances = np.empty(len(tables)), np.empty(len(tables))
+    by_chance = free * [(chance * totals.sum() / len(table) + noise).sum() for table in tables]
+    for number, (table, estimate) in enumerate(zip(tables, estimates, strict=True)):
+        moved, rows = _moved(table, totals), estimate.weights + 1e-9
         # Of 100 rows, half of class 1, a cell with 40 and 10 is 15 away from what chance expects.
-        away = np.square(moved[:, 1] - share * moved.sum(axis=1)).sum()
-        # Moved to known totals, of m cells m - 1 are free: of two, one is what the other is not.
-        by_chance = (chance * totals.sum() / len(moved) + noise) * (len(moved) - 1)
-        known += variance * max(0.0, 1 - by_chance / max(away, 1e-9))
-        every += variance
-    return float(known / max(every, 1e-9))
+        away[number] = np.square(moved - of_classes * moved.sum(axis=1, keepdims=True)).sum()
+        mean = np.average(estimate.points, axis=0, weights=rows)
+        variances[number] = np.average((estimate.points - mean) ** 2, axis=0, weights=rows).sum()
+    shares = np.maximum(0.0, 1 - by_chance / np.maximum(away, 1e-9))
+    # A variance of so many free squares has an error of the root of 2 / squares of itself.
+    errors = (1 - shares) ** 2 * 2 / (free * others)
+    return shares + errors / (errors + ANY_SHARE) * (np.average(shares, weights=variances + 1e-9) - shares)
 
 
 FORMAT, VERSION = "pinq-scorecard", 1

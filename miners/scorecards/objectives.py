@@ -24,7 +24,7 @@ import numpy as np
 from miners.budget.plan import count_scale, rare_classes
 from miners.growth.candidates import Grid
 from miners.growth.target_range import TargetRange
-from miners.scorecards.card import Card, Estimate, from_share, log_shares, newton, reliable_share
+from miners.scorecards.card import Card, Estimate, from_share, log_shares, newton, reliable_shares
 from miners.scorecards.shares import (
     TABLES,
     Shares,
@@ -296,9 +296,7 @@ class Objective(ABC):
         """Returns the scale of the noise in the sums of a step."""
         return count_scale(self.schema, epsilon) * self.bound
 
-    def tabulated(
-        self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float, *, mended: bool
-    ) -> Card:
+    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
         """Returns the card with what tables say; only where ``tabulates``.
 
         Args:
@@ -306,7 +304,6 @@ class Objective(ABC):
             specs: The cells of each attribute.
             tables: Noisy counts of the target's parts in them, shape (cells, parts) each.
             scale: The scale of the noise in a count.
-            mended: Whether steps follow.
         """
         return card
 
@@ -405,7 +402,6 @@ PRIOR = 1.0  # logits: width of the prior of a cell's points
 STEEPEST = 3.0  # logits that one step moves a cell at most
 NEVER = -40.0  # logits of a missing class, which is no class
 CLIPPED = 1.0  # rows: L1 norm to which gradients of many classes are clipped
-LEAST_RELIABLE = 0.02  # of points from tables; where all is noise the likelier class still wins
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -462,32 +458,28 @@ class _Classes(Objective):
     def contrasts(self) -> np.ndarray:
         """The weights of the logs of each class in the outputs, shape (classes, outputs)."""
 
-    def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
-        """Returns what points from tables are multiplied with, for attributes repeat each other."""
-        return repeated(len(tables))
-
-    def tabulated(
-        self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float, *, mended: bool
-    ) -> Card:
+    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
         """Returns naive Bayes, the more damped the more attributes repeat each other.
 
-        Where scores start is damped like points that steps mend: by itself such a card answers as
-        naive Bayes does. Without steps it is not damped for noise, for it is the surest of all:
-        where tables are mostly noise nearly all rows are answered by their most frequent class.
+        Where scores start is damped in the same way: without noise such a card answers as naive Bayes
+        does. It is not scaled for noise, for it is the surest of all: where tables are mostly noise
+        nearly all rows are answered by their most frequent class.
         """
         counts = [table[:, : self.table_classes] for table in tables]
         # The total of a table of many cells is the noisier: its weight is one over its cells.
         weights = np.array([1 / len(table) for table in counts])
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
         totals = np.maximum(totals, scale)
-        damping = self.damping(counts, totals, scale)
-        start = damping if mended else repeated(len(tables))
-        base = tuple(round(start * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
+        damping = repeated(len(tables))
+        base = tuple(round(damping * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
-        for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
+        # So scaled, points vary as much as those without noise would: by the root of the share of their variance.
+        estimates = log_shares(counts, totals, scale)
+        scales = damping * np.sqrt(reliable_shares(counts, estimates, totals, scale))
+        for spec, estimate, own in zip(specs, estimates, scales, strict=True):
             # Classes are counted apart, so the variances of their logs add up.
-            deviations = np.sqrt(np.square(estimate.deviations) @ np.square(self.contrasts))
-            points = estimate.points @ self.contrasts
+            deviations = own * np.sqrt(np.square(estimate.deviations) @ np.square(self.contrasts))
+            points = own * (estimate.points @ self.contrasts)
             card = card.plus(spec, replace(estimate, points=points, deviations=deviations))
         return card
 
@@ -507,10 +499,6 @@ class TwoClasses(_Classes):
         if not self.table_weight(epsilon, attributes):
             return self.grid(epsilon)
         return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes))
-
-    def damping(self, tables: list[np.ndarray], totals: np.ndarray, scale: float) -> float:
-        """Returns a factor that falls with the noise of tables, because steps correct too small scores easily."""
-        return super().damping(tables, totals, scale) * max(reliable_share(tables, totals, scale), LEAST_RELIABLE)
 
     @property
     def bound(self) -> float:

@@ -109,8 +109,7 @@ class CardFit:
             told += [objective.class_rows(table.numbers, table.scale) for table in tables]
             if self.naive:
                 numbers = [table.numbers for table in tables]
-                mended = bool(self.shares.steps)
-                card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale, mended=mended)
+                card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale)
         for number in range(len(self.shares.steps)):
             started = card if number == 0 and not self.shares.tables else None
             card, sums = self._stepped(asking, objective, card, number)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from miners.scorecards.card import Card, from_share, log_shares, newton, reliable_share
+from miners.scorecards.card import Card, from_share, log_shares, newton, reliable_shares
 from miners.scorecards.objectives import ManyClasses, TwoClasses
 from pinq.public.schema import Categorical, Schema
 from pinq.public.specs import Values
@@ -48,19 +48,17 @@ def test_tables_agree_on_the_classes_before_their_shares_count() -> None:
     """A table whose total of a class is off by its noise gives that class nothing."""
     table = np.array([[30.0, 70.0], [30.0, 70.0]])
     off = table + np.array([[40.0, 0.0], [40.0, 0.0]])
-    plain, moved = log_shares([table, off], np.array([60.0, 140.0]), scale=1.0, damping=1.0)
+    plain, moved = log_shares([table, off], np.array([60.0, 140.0]), 1.0)
     assert np.allclose(plain.points, 0)
     assert np.allclose(moved.points, plain.points)
 
 
-def test_undamped_points_are_naive_bayes() -> None:
+def test_points_from_tables_are_naive_bayes() -> None:
     """Without noise to speak of: the logs of P(value | class), up to what all classes share."""
     table = np.array([[300.0, 100.0, 50.0], [100.0, 100.0, 150.0]])
-    (estimate,) = log_shares([table], table.sum(axis=0), scale=1e-3, damping=1.0)
+    (estimate,) = log_shares([table], table.sum(axis=0), 1e-3)
     logs = np.log(table / table.sum(axis=0))
     assert np.allclose(estimate.points, logs - logs.mean(axis=1, keepdims=True))
-    (damped,) = log_shares([table], table.sum(axis=0), scale=1e-3, damping=0.5)
-    assert np.allclose(damped.points, estimate.points / 2)
 
 
 def test_a_card_from_tables_answers_as_naive_bayes() -> None:
@@ -72,10 +70,10 @@ def test_a_card_from_tables_answers_as_naive_bayes() -> None:
     random = np.random.default_rng(3)
     tables = [random.multinomial(1000, random.dirichlet(np.ones(12))).reshape(3, 4) + 1.0 for _ in names]
     objective = ManyClasses(schema=schema, target="y")
-    card = objective.tabulated(Card(schema, "y", (0,) * 4), [Values(name) for name in names], tables, 1.0, mended=False)
+    card = objective.tabulated(Card(schema, "y", (0,) * 4), [Values(name) for name in names], tables, 1.0)
     totals = np.mean([table.sum(axis=0) for table in tables], axis=0)
     rows = random.integers(0, 3, (200, len(names)))
-    estimates = log_shares(tables, totals, scale=1.0, damping=1.0)
+    estimates = log_shares(tables, totals, 1.0)
     bayes = np.log(totals / totals.sum()) + sum(each.points[rows[:, n]] for n, each in enumerate(estimates))
     scored = np.array(card.base) + sum(
         np.array([card.score_of(k).tables[n] for k in range(4)]).T[rows[:, n]] for n in range(len(names))
@@ -94,13 +92,34 @@ def tables_of(scale: float, tells: float) -> tuple[list[np.ndarray], np.ndarray]
     return [exact + random.laplace(0, scale, exact.shape) for _ in range(20)], exact.sum(axis=0)
 
 
+def shares_of(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> np.ndarray:
+    """The reliable shares of tables."""
+    return reliable_shares(tables, log_shares(tables, totals, scale), totals, scale)
+
+
 def test_noise_is_no_reliable_part_of_points() -> None:
     """Attributes that say nothing under much noise have next to none, those that say much next to all."""
-    assert reliable_share(*tables_of(60.0, 0.0), 60.0) < 0.3
-    assert reliable_share(*tables_of(1.0, 0.0), 1.0) < 0.1
-    assert reliable_share(*tables_of(1.0, 0.3), 1.0) > 0.95
-    weak, strong = (reliable_share(*tables_of(60.0, tells), 60.0) for tells in (0.1, 0.4))
+    assert shares_of(*tables_of(60.0, 0.0), 60.0).mean() < 0.3
+    assert shares_of(*tables_of(1.0, 0.0), 1.0).mean() < 0.1
+    assert shares_of(*tables_of(1.0, 0.3), 1.0).min() > 0.95
+    weak, strong = (shares_of(*tables_of(60.0, tells), 60.0).mean() for tells in (0.1, 0.4))
     assert weak < strong < 1
+
+
+def test_each_table_has_a_reliable_share_of_its_own() -> None:
+    """One table in twenty says much: its share is large, and noise leaves little of the others."""
+    tables, totals = tables_of(20.0, 0.0)
+    tables[3] = tables_of(20.0, 0.4)[0][3]
+    shares = shares_of(tables, totals, 20.0)
+    assert shares[3] > 0.9
+    assert np.delete(shares, 3).max() < shares[3]
+
+
+def test_shares_of_two_and_of_many_classes_are_alike() -> None:
+    """A third class without rows, whose noise is counted too, changes little."""
+    tables, totals = tables_of(1.0, 0.1)
+    wider = [np.column_stack([table, np.zeros(len(table))]) for table in tables]
+    assert shares_of(wider, np.append(totals, 1.0), 1.0) == pytest.approx(shares_of(tables, totals, 1.0), abs=0.05)
 
 
 def test_cells_that_are_moved_to_known_totals_have_one_noise_less() -> None:
@@ -111,7 +130,7 @@ def test_cells_that_are_moved_to_known_totals_have_one_noise_less() -> None:
     apart = (3 * (250 / 2 + scale**2 / 2)) ** 0.5
     exact = np.array([[rows / 2 + apart, rows / 2 - apart], [rows / 2 - apart, rows / 2 + apart]])
     tables = [exact + random.laplace(0, scale, exact.shape) for _ in range(2000)]
-    shares = [reliable_share([table], exact.sum(axis=0), scale) for table in tables]
+    shares = [float(shares_of([table], exact.sum(axis=0), scale)[0]) for table in tables]
     assert 0.48 < np.mean(shares) < 0.6  # two noises would leave .34
 
 
@@ -127,36 +146,28 @@ def test_a_first_step_of_a_known_share_is_the_log_odds() -> None:
     assert from_share(unknown, share, 3.0).deviations == pytest.approx(1.0)
 
 
-def test_shrinking_a_card_of_two_classes_leaves_the_likelier_class() -> None:
-    """Points and where scores start shrink alike."""
+def test_points_from_tables_are_scaled_by_what_is_reliable_in_them() -> None:
+    """By the root of its share, times the damping of twenty attributes."""
     names = [f"a{number}" for number in range(20)]
     columns = dict.fromkeys(names, Categorical(values=("u", "v", "w", "x")))
     schema = Schema(columns={**columns, "y": Categorical(values=("p", "q"))}, max_rows=1000)
-    tables, totals = tables_of(60.0, 0.3)
+    tables, _ = tables_of(60.0, 0.3)
     totals = np.maximum(np.mean([table.sum(axis=0) for table in tables], axis=0), 60.0)
     card = TwoClasses(schema=schema, target="y").tabulated(
-        Card(schema, "y", (0,)), [Values(name) for name in names], tables, 60.0, mended=True
+        Card(schema, "y", (0,)), [Values(name) for name in names], tables, 60.0
     )
-    points = np.array([each.points @ [-1, 1] for each in log_shares(tables, totals, scale=60.0, damping=1.0)])
-    rows = np.random.default_rng(5).integers(0, 4, (200, 20))
-    bayes = np.log(totals[1] / totals[0]) + points[np.arange(20), rows].sum(axis=1)
-    scored = card.base[0] + np.array(card.score_of(0).tables)[np.arange(20), rows].sum(axis=1)
-    share = np.abs(scored).mean() / 256 / np.abs(bayes).mean()
-    assert 0.02 < share < 0.5
-    assert np.allclose(scored / 256, share * bayes, atol=21 * 0.5 / 256 + 0.02)  # 21 roundings to whole 256ths
+    plain = np.array([each.points @ [-1, 1] for each in log_shares(tables, totals, 60.0)])
+    scales = (6 / 20) ** 0.5 * np.sqrt(shares_of(tables, totals, 60.0))
+    assert np.allclose(np.array(card.score_of(0).tables) / 256, scales[:, None] * plain, atol=0.5 / 256)
+    assert (scales < 0.5).all()
 
 
-def test_a_card_without_steps_starts_where_classes_do() -> None:
+def test_a_card_of_noise_starts_where_classes_do() -> None:
     """Of four attributes that are noise, with 900 rows of one class and 100 of the other, a row's log-odds are about those."""
     columns = {name: Categorical(values=("u", "v", "w", "x")) for name in "abcd"}
     schema = Schema(columns={**columns, "y": Categorical(values=("p", "q"))}, max_rows=1000)
     random = np.random.default_rng(6)
     tables = [np.array([225.0, 25.0]) + random.laplace(0, 40, (4, 2)) for _ in columns]
     specs = [Values(name) for name in columns]
-    bare = Card(schema, "y", (0,))
-    starts = [
-        TwoClasses(schema=schema, target="y").tabulated(bare, specs, tables, 40.0, mended=mended).base[0] / 256
-        for mended in (False, True)
-    ]
-    assert starts[0] == pytest.approx(np.log(100 / 900), abs=0.5)
-    assert starts[0] / 2 < starts[1] < 0
+    card = TwoClasses(schema=schema, target="y").tabulated(Card(schema, "y", (0,)), specs, tables, 40.0)
+    assert card.base[0] / 256 == pytest.approx(np.log(100 / 900), abs=0.5)
