@@ -171,15 +171,6 @@ def _targets(
     return targets
 
 
-def _check_tables(schema: Schema, splits: Mapping[str, Values | Cuts]) -> None:
-    """Checks that the largest table of two attributes is possible."""
-    second, first = sorted(bind(split, schema).size for split in splits.values())[-2:]
-    if first * second > MAX_PARTS:
-        raise QueryError(
-            f"the two widest attributes have {first * second:,} pairs of values; at most {MAX_PARTS:,} are possible."
-        )
-
-
 @dataclass(frozen=True)
 class NoisyTable:
     """A released table of counts of two attributes.
@@ -503,7 +494,11 @@ class DPDilca(Learned):
             if task.table_epsilon:
                 asked = ask_tables(asked_handle, task, task.pairs(contexts), task.table_epsilon)
                 tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
-        distances = {name: _distances(tables_of(name, context, tables)) for name, context in contexts.items()}
+        of_targets = {name: tables_of(name, context, tables) for name, context in contexts.items()}
+        distances = {
+            name: value_distances(conditionals([table.counts for table in own], [table.scale for table in own]))
+            for name, own in of_targets.items()
+        }
         remember_fit(self, handle, certificate())
         return self._fitted(task, contexts, distances, bill.total)
 
@@ -670,7 +665,11 @@ class DPDilca(Learned):
                 f"2 to {MAX_ATTRIBUTES} are needed. Name some in `attributes`."
             )
         targets = _targets(schema, target, splits)
-        _check_tables(schema, splits)
+        pairs = math.prod(sorted(bind(split, schema).size for split in splits.values())[-2:])
+        if pairs > MAX_PARTS:
+            raise QueryError(
+                f"the two widest attributes have {pairs:,} pairs of values; at most {MAX_PARTS:,} are possible."
+            )
         size = min(self.k, len(splits) - 1)
         selection = _selection_epsilon(self.method, total, share, size, len(splits) - 1)
         task = ContextTask(schema, splits, targets, self.method, size, selection, total - selection)
@@ -728,11 +727,6 @@ class DPDilca(Learned):
             labels = [missing if value is None else text_of(value) for value in values]
             self.distances_[name] = pd.DataFrame(matrix, index=pd.Index(labels, name=name), columns=labels)
         return self
-
-
-def _distances(tables: Sequence[NoisyTable]) -> np.ndarray:
-    """Returns the distances between a target's values, from its tables with its context."""
-    return value_distances(conditionals([table.counts for table in tables], [table.scale for table in tables]))
 
 
 def _fits(task: ContextTask, contexts: Mapping[str, tuple[str, ...]], distances: Mapping[str, np.ndarray]) -> bool:

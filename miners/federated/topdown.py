@@ -167,14 +167,6 @@ class BestFirst(FederatedStrategy):
         recipe = self.recipe()
         return [step for steps in (*recipe.levels, recipe.leaf) for step in steps]
 
-    def smallest_count(self) -> Epsilon:
-        """Returns the smallest loss of a count at one holder.
-
-        A leaf is asked with all that its path has left: at least what no level's share takes.
-        """
-        recipe = self.recipe()
-        return min([self.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
-
     def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
         """Returns the tables that each node of a level queries, which cost ``epsilon`` in all."""
 
@@ -598,7 +590,10 @@ class FederatedTopDown(HoldersTreeMiner):
             raise QueryError(
                 f"strategy {self.strategy!r} asks for choices too; 'secure' and 'noisy_counts' ask for counts alone."
             )
-        return self._best_first(problem).smallest_count().exact
+        strategy = self._best_first(problem)
+        recipe = strategy.recipe()
+        # A leaf is asked with all that its path has left: at least what no level's share takes.
+        return min([strategy.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon]).exact
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
         """Returns the sums that a fit needs from parties that add up. Free; see ``smallest_count_loss``."""

@@ -207,7 +207,12 @@ def _columns(picture: Sketch) -> list[_PictureColumn]:
         bar = start + labels
         size = bar + BAR + SPACE + votes
         columns.append(_PictureColumn(start, bar, size, size + folded))
-        start += max((_block_wide(card) for card in cards if card.children), default=0.0) + LINK
+        blocks = [
+            max(_line_wide(card), _wide(shorten(card.branch, LABEL), BRANCH), _wide(_question(card), QUESTION))
+            for card in cards
+            if card.children
+        ]
+        start += max(blocks, default=0.0) + LINK
     return columns
 
 
@@ -219,11 +224,6 @@ def _left(card: NodeCard, column: _PictureColumn) -> float:
 def _line_wide(card: NodeCard) -> float:
     """Returns how far the middle line of an inner node reaches."""
     return BAR + SPACE + _wide(card.size, SIZE)
-
-
-def _block_wide(card: NodeCard) -> float:
-    """Returns how far the widest of the three lines of an inner node reaches."""
-    return max(_line_wide(card), _wide(shorten(card.branch, LABEL), BRANCH), _wide(_question(card), QUESTION))
 
 
 def _question(card: NodeCard) -> str:

@@ -122,12 +122,9 @@ class Agent:
         self._session = Epsilon.of(self.per_session, name="per_session").exact
         self._told: dict[str, Told] = {}
         self._lock = threading.Lock()  # one question at a time, so that a limit holds however many are sent at once
-        self.tools = {tool.name: tool for tool in self._tools()}
-
-    def _tools(self) -> list[Tool]:
         price, ask = "What this would ask, and what it would cost. Free.", "Spends epsilon for good."
         statement, table = "Answers a SELECT over the table with noise.", "Makes a table of noisy numbers."
-        return [
+        tools = [
             Tool("guide", "What may be concluded from answers. Free.", {}, lambda: Told(GUIDE)),
             Tool("columns", "The declared columns, values and bounds. Free.", {}, self._columns),
             Tool("budget", "What was spent and what remains. Free.", {}, lambda: Told(self._left())),
@@ -137,6 +134,7 @@ class Agent:
             Tool("price_table", price, _TABLE, partial(self._table, False), ("kind", "epsilon")),
             Tool("ask_table", f"{table} {ask}", _TABLE, partial(self._table, True), ("kind", "epsilon"), spends=True),
         ]
+        self.tools = {tool.name: tool for tool in tools}
 
     def call(self, name: str, arguments: object = None) -> Told:
         """Calls a tool; whatever goes wrong is an answer that says so, and what remains."""

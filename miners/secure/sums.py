@@ -487,10 +487,8 @@ class SecureFederation(Shown, CountSource):
         for addition in additions:
             # All are charged before a row is looked at, so a question that cannot be paid leaves no
             # trace.
-            price, remaining = (
-                self._odometer.price(addition.parts, addition.epsilon),
-                self._limit - self._odometer.spent,
-            )
+            price = self._odometer.price(addition.parts, addition.epsilon)
+            remaining = self._limit - self._odometer.spent
             if price > remaining:
                 raise BudgetExceeded(
                     f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",

@@ -21,23 +21,6 @@ from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
 
 
-def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
-    """Divides a loss by weights; together the shares are all of it.
-
-    What rounding down leaves goes to the first shares. Example: 1 over three equal shares is
-    0.333333334, 0.333333333 and 0.333333333.
-
-    Raises:
-        QueryError: A share would be nothing.
-    """
-    whole = sum(weights)
-    shares = [epsilon.nano * weight // whole for weight in weights]
-    if not all(shares):
-        raise QueryError(f"is {epsilon}, too little for {len(weights)} questions", parameter="epsilon")
-    rest = epsilon.nano - sum(shares)
-    return [Epsilon(share + (number < rest)) for number, share in enumerate(shares)]
-
-
 def require_level(level: float) -> float:
     """Returns the level. Raises ``QueryError`` unless it is above 0 and clearly below 1."""
     # Confidence in many numbers together is higher yet, and must differ from 1.
@@ -156,11 +139,6 @@ def specs_of(schema: Schema, columns: Columns) -> list[Spec]:
             f"{columns!r} names no columns; write one, 'sex', a list of them, or specs like Values('sex')."
         )
     return [_spec(schema, column) for column in columns]
-
-
-def specs_by(schema: Schema, by: Columns | None) -> list[Spec]:
-    """Returns the specs that make the groups of a table; none where all of it is one."""
-    return [] if by is None else specs_of(schema, by)
 
 
 def columns_named(schema: Schema, value: object) -> list[str]:

@@ -17,18 +17,16 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import PlanLine, count_line
+from miners.budget.plan import PlanLine, count_line, spread
 from miners.tables.columns import (
     ALL,
     Column,
     Columns,
-    divided,
     even_cuts,
     half_width,
     is_categorical,
     require_level,
     scale_of,
-    specs_by,
     specs_of,
 )
 from miners.tables.table import Draft, Picture, Table, TableFunction
@@ -227,7 +225,7 @@ class CrossTable:
         """Returns the draft of the queries: the cells, and each margin that is queried separately."""
         whole = tuple(range(len(self.axes)))
         tables = subsets(len(self.axes)) if self.margins == "asked" else [whole]
-        shares = divided(epsilon, [1] * len(tables))
+        shares = spread(epsilon, [1] * len(tables))
         questions = {
             kept: CountQuestion(
                 handle.partition(*(self.axes[axis] for axis in kept)) if kept else handle.parts(),
@@ -367,7 +365,7 @@ def histogram(
         >>> histogram(h, "age", bins=4, epsilon=1)["age"].tolist()
         ['< 26', '26 to < 51', '51 to < 76', '>= 76']
     """
-    groups = specs_by(handle.schema, by)
+    groups = specs_of(handle.schema, () if by is None else by)
     spec = _bins(handle.schema, column, bins)
     title = f"rows by {column}"
     counts = CountQuestion(handle.partition(*groups, spec), Epsilon.of(epsilon), require_level(level), bool(reuse))

@@ -14,7 +14,7 @@ import pandas as pd
 
 from miners.budget.plan import require_budget, spread
 from miners.linear.moments import ROOT, Coordinates, NoisyMoments, Norm, asked_columns, product_line, scale_line
-from miners.tables.columns import Columns, divided, is_categorical, require_level, specs_by
+from miners.tables.columns import Columns, is_categorical, require_level, specs_of
 from miners.tables.quantile_search import Median, Quantile, Quartiles, shares_of
 from miners.tables.statistics import (
     CountStatistic,
@@ -226,7 +226,7 @@ def summary(
         >>> summary(h, "age", epsilon=1)["statistic"].tolist()
         ['count', 'mean', 'std', '25 %', '50 %', '75 %']
     """
-    apart = {name for spec in specs_by(handle.schema, by) for name in spec.columns()}
+    apart = {name for spec in specs_of(handle.schema, () if by is None else by) for name in spec.columns()}
     if columns is None:
         columns = [name for name in handle.schema.columns if name not in apart]
     names = list(dict.fromkeys(columns if is_listing(columns) else [columns]))
@@ -265,9 +265,9 @@ def drafted(
     picture: Picture = "bars",
 ) -> Draft:
     """Divides epsilon over statistics by their weights, and drafts them."""
-    specs = specs_by(handle.schema, by)
+    specs = specs_of(handle.schema, () if by is None else by)
     parts = handle.partition(*specs) if specs else handle.parts()
-    shares = divided(Epsilon.of(epsilon), [weight for _, _, weight in kinds])
+    shares = spread(Epsilon.of(epsilon), [weight for _, _, weight in kinds])
     statistics = [
         kind(handle.schema, column, share, require_level(level), len(parts), bool(reuse))
         for (kind, column, _), share in zip(kinds, shares, strict=True)

@@ -33,8 +33,8 @@ from typing import cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_line
-from miners.tables.columns import cells_left, counts_between, divided, half_width, require_parts
+from miners.budget.plan import PlanLine, count_line, spread
+from miners.tables.columns import cells_left, counts_between, half_width, require_parts
 from miners.tables.statistics import NumericStatistic, TableEstimate
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
@@ -245,7 +245,7 @@ class Quantile(NumericStatistic):
     def _losses(self) -> list[Epsilon]:
         """Losses of the levels of choices, together a half, and of both counts."""
         levels = len(self.shares).bit_length()  # 1 for one quantile, 2 for 2 and 3, 3 for 4 to 7
-        return divided(self.epsilon, [5] * levels + [2 * levels, 3 * levels])
+        return list(spread(self.epsilon, [5] * levels + [2 * levels, 3 * levels]))
 
     def lines(self) -> tuple[PlanLine, ...]:
         """The plan's lines: a level of choices each, then the counts."""

@@ -22,11 +22,10 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_line
+from miners.budget.plan import PlanLine, count_line, spread
 from miners.tables.columns import (
     cells_left,
     counts_between,
-    divided,
     half_width,
     is_categorical,
     missing_apart,
@@ -366,7 +365,7 @@ class Variance(NumericStatistic):
     def _losses(self) -> tuple[Epsilon, Epsilon]:
         """The costs of the choice of a median and of the counts."""
         # A tenth of a variance's epsilon chooses where its bins are narrow.
-        counting, choosing = divided(self.epsilon, [9, 1])
+        counting, choosing = spread(self.epsilon, [9, 1])
         return choosing, counting
 
     def lines(self) -> tuple[PlanLine, ...]:

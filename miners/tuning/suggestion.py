@@ -328,7 +328,13 @@ def suggest(
         seeds = ([seed, run] for run in range(runs))
         trials = [_trial(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=own) for own in seeds]
         curve = _search(partial(_tried, miner, trials, advance), accuracy, *limits)
-    return _suggestion(miner, curve, accuracy, rows)
+    means = np.array([point.mean for point in curve])
+    margins = STANDARD_ERRORS * np.array([point.error for point in curve])
+    # With means of .70, .78 and .84 at .1, .3 and 1, margins of .03 and a goal of .8: the answer is
+    # 1, between .3, which reaches .81 at best, and 1, which reaches .81 at worst.
+    early, answer, late = (_crossing(curve, shifted, accuracy) for shifted in (means + margins, means, means - margins))
+    between = (None if early == curve[0].epsilon else early, late)
+    return Suggestion(answer, between, float(accuracy), int(rows), _name(miner), curve)
 
 
 def _tried(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: float) -> Tried:
@@ -338,17 +344,6 @@ def _tried(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: f
         advance(f"epsilon {epsilon:g}", number, len(trials))
         scores.append(trial(miner, epsilon))
     return Tried(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), len(trials))
-
-
-def _suggestion(miner: Learner, curve: tuple[Tried, ...], accuracy: float, rows: int) -> Suggestion:
-    """Reads the answer, and what it could as well be, off the means and their margins."""
-    means = np.array([point.mean for point in curve])
-    margins = STANDARD_ERRORS * np.array([point.error for point in curve])
-    # With means of .70, .78 and .84 at .1, .3 and 1, margins of .03 and a goal of .8: the answer is
-    # 1, between .3, which reaches .81 at best, and 1, which reaches .81 at worst.
-    early, answer, late = (_crossing(curve, shifted, accuracy) for shifted in (means + margins, means, means - margins))
-    between = (None if early == curve[0].epsilon else early, late)
-    return Suggestion(answer, between, float(accuracy), int(rows), _name(miner), curve)
 
 
 def _trial(

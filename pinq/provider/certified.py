@@ -91,7 +91,10 @@ def verify_certificate(
                 if event.analyst == analyst and event.request in given and isinstance(event.record, Charged):
                     session.add(event.record, f"{event.seq}:{event.hash}", given[event.request].payload)
             try:
-                again = _fitted_again(miner, session, stated)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of what can be hoped for, which was said at the first fit
+                    part = stated.part.bind(session.schema).at(0)
+                    again = miner.fitted_again(PrivateQueryable(cast(Session, session), part)).to_json()
             except PinqError as error:
                 reason = str(error)
                 continue
@@ -142,15 +145,6 @@ def _stored(text: str) -> Any:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise QueryError("not proved: this is no stored model of a miner that can be fitted again.") from None
     return kind.from_json(text)
-
-
-def _fitted_again(miner: Any, session: _Answers, stated: Certificate) -> str:
-    """Fits a miner on answers of a ledger; returns it as JSON."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what can be hoped for, which was said at the first fit
-        part = stated.part.bind(session.schema).at(0)
-        text: str = miner.fitted_again(PrivateQueryable(cast(Session, session), part)).to_json()
-    return text
 
 
 def _rounded(text: str) -> object:

@@ -79,7 +79,7 @@ def parse_policy(text: str, file: Path) -> Policy:
         content = read_yaml(text)
     except yaml.YAMLError as error:
         raise PolicyError(f"The policy file {file} is not valid YAML: {error}.") from None
-    if not _is_mapping(content):
+    if not isinstance(content, dict):
         raise PolicyError(
             f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
         )
@@ -109,10 +109,6 @@ def _problems(error: ValidationError) -> str:
         if text and field not in fields.setdefault(text, []):
             fields[text].append(field)
     return "\n".join(f"  {first_of(alike, 3)}: {text}" for text, alike in fields.items())
-
-
-def _is_mapping(content: object) -> bool:
-    return isinstance(content, dict)
 
 
 # How the model's own branches are called, which the file does not know.
@@ -161,7 +157,7 @@ def _describe(problem: ErrorDetails, field: str) -> str:
     """
     kind, given = problem["type"], problem["input"]
     if field in _EITHER and (problem["loc"][-1] in _BRANCHES or kind == "model_type"):
-        return "" if _is_mapping(given) else _EITHER[field]
+        return "" if isinstance(given, dict) else _EITHER[field]
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if kind == "union_tag_invalid":

@@ -147,7 +147,10 @@ def join(
     require_fit(agreed, number, loaded)
     _require_identity(computation, agreed, number, identity)
     joining = Joining(number, identity, wait, listen, progress)
-    codes = None if lookups is None else _lookup_codes(computation, agreed, number, lookups)
+    codes = None if lookups is None else computation.lookup_codes(agreed, lookups)
+    allowed = agreed.parties[number].lookups
+    if codes is not None and len(codes) > allowed:
+        raise QueryError(f"{len(codes)} rows are to be looked up; the session allows this party {allowed}.")
     with closing(open_ledger(loaded)) as ledger:
         booking = _Booking(ledger, agreed, number, analyst, loaded.schema_)
         booking.require_affordable()
@@ -214,19 +217,6 @@ def _require_identity(
             "so the others would turn it away. "
             "Name your party and its certificate, or agree on a session with the new one."
         )
-
-
-def _lookup_codes(
-    computation: SecureComputation[SecureSession], session: SecureSession, party: int, lookups: Any
-) -> np.ndarray:
-    """Encodes the rows that this party looks up.
-
-    Raises ``QueryError`` if they are more than the session allows it.
-    """
-    codes, allowed = computation.lookup_codes(session, lookups), session.parties[party].lookups
-    if len(codes) > allowed:
-        raise QueryError(f"{len(codes)} rows are to be looked up; the session allows this party {allowed}.")
-    return codes
 
 
 class _Booking:

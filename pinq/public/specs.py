@@ -602,14 +602,11 @@ def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     value is always in the second group, so that no bipartition appears twice.
     """
     # With 512 values, a column and seed take 256 kB.
-    return _kept(column, seed, count) if count <= 512 else _bipartitions(column, seed, count)
+    draw = _bipartitions if count <= 512 else _bipartitions.__wrapped__
+    return draw(column, seed, count)
 
 
 @lru_cache(maxsize=64)
-def _kept(column: str, seed: int, count: int) -> np.ndarray:
-    return _bipartitions(column, seed, count)
-
-
 def _bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     length = (count + 7) // 8
     if count < 2 or 2 ** (count - 1) - 1 > MAX_GROUPINGS:

@@ -334,7 +334,9 @@ def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[R
             for before, after in pairs
         ]
         wrong = [
-            _overcharge(handle.budget.spent - earlier, asked)
+            Fraction(0)
+            if any(each.failed for each in asked)
+            else handle.budget.spent - earlier - sum(each.charge for each in asked)
             for handle, earlier, asked in zip(handles, spent, zip(*pairs, strict=True), strict=True)
         ]
     results: list[Result] = [Finding(claim.name, claim.pair.neighbours, float(EPSILON), runs, *bounds)]
@@ -392,11 +394,6 @@ def _in_turns(series: Sequence[_Series], limit: Time) -> int:
         drawn = min(len(each.outcomes) for each in series)
         if drawn >= limit.draws or monotonic() >= limit.end:
             return drawn
-
-
-def _overcharge(charged: Fraction, asked: Sequence[_Series]) -> Fraction:
-    """The charge beyond the requested cost, negative if less; 0 if a request failed."""
-    return Fraction(0) if any(each.failed for each in asked) else charged - sum(each.charge for each in asked)
 
 
 def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQueryable]) -> Exact | None:

@@ -197,7 +197,7 @@ def test_a_table_is_drawn(name: str) -> None:
             "there is no statistic 'mode'; there are count,",
         ),
         (lambda: grouped(opened(), "sex", {}, epsilon=1), "`statistics` names nothing to ask"),
-        (lambda: summary(opened(), epsilon="0.000000001"), "too little for"),
+        (lambda: summary(opened(), epsilon="0.000000001"), "too small to be divided"),
         (lambda: crosstab(opened(), 5, epsilon=1), "5 names no columns"),  # type: ignore[arg-type]
         (lambda: crosstab(opened(), "sex", margins="yes", epsilon=1), "`margins` is 'yes'; it must be False, True or"),  # type: ignore[arg-type]
         (lambda: crosstab(opened(), "sex", epsilon=1).wide("x"), "`value` is 'x'; it must be 'value', 'low' or 'high'"),
@@ -205,7 +205,7 @@ def test_a_table_is_drawn(name: str) -> None:
         (lambda: top_k(opened(), "sex", "x", epsilon=1), "`k` is 'x'; it must be a whole number"),  # type: ignore[arg-type]
         (lambda: grouped(opened(), "sex", ["age"], epsilon=1), "`statistics` is .*names of statistics by column"),  # type: ignore[arg-type]
         (lambda: std(opened(), "age", epsilon=1, level="x"), "`level` is 'x'; it must be between"),  # type: ignore[arg-type]
-        (lambda: quantiles(opened(), "age", epsilon="0.000000001"), "too little for 4 questions"),
+        (lambda: quantiles(opened(), "age", epsilon="0.000000001"), "too small to be divided"),
         (lambda: where(DATA, sex="F"), "made of a private handle, not of DataFrame"),  # type: ignore[arg-type]
         (lambda: where(opened(), age=30), "must be a pair"),
         (lambda: where(opened(), age=(None, None)), "open at both ends"),
