@@ -426,7 +426,10 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
     """
     eta, step = epsilon / PATH_LOSS, penalty(epsilon)
     paths = [_split_above(part, score.above) for part in parts]
-    rows = _rows_above(paths, counts)
+    rows: dict[bytes, int] = {}  # of each part above the leaves
+    for path, count in zip(paths, counts, strict=True):
+        for key in path:
+            rows[key] = rows.get(key, 0) + int(count)
     splits: dict[bytes, bool] = {}
     kept = []
     for path in paths:
@@ -440,15 +443,6 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
             length += 1
         kept.append(length)
     return kept
-
-
-def _rows_above(paths: Sequence[Sequence[bytes]], counts: Sequence[int]) -> dict[bytes, int]:
-    """Adds up the rows of each part above some leaves; by key."""
-    rows: dict[bytes, int] = {}
-    for path, count in zip(paths, counts, strict=True):
-        for key in path:
-            rows[key] = rows.get(key, 0) + int(count)
-    return rows
 
 
 def _split_above(part: Part, above: int) -> list[bytes]:

@@ -447,19 +447,18 @@ class _Trie:
 
     def _node(self, part: Part) -> _Branch:
         """The node of a part, made with those above it."""
-        node = self._nodes.get(part.key)
-        if node is None:
-            node = self._nodes[part.key] = self._made(part)
-        return node
-
-    def _made(self, part: Part) -> _Branch:
-        number = self._known.get(part.key)
+        node, number = self._nodes.get(part.key), self._known.get(part.key)
+        if node is not None:
+            return node
         if number is not None:
-            return self._begin.setdefault(number, _Branch(0))
-        if part.parent is None:
+            node = self._begin.setdefault(number, _Branch(0))
+        elif part.parent is None:
             raise KeyError(part.key)
-        parent = self._node(part.parent)
-        return parent.enter(part.partition, part.index, _Branch(parent.depth + 1))
+        else:
+            parent = self._node(part.parent)
+            node = parent.enter(part.partition, part.index, _Branch(parent.depth + 1))
+        self._nodes[part.key] = node
+        return node
 
     def levels(self) -> tuple[np.ndarray, list[Descent], np.ndarray]:
         """The arrays of ``paths_down``."""

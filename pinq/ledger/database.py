@@ -200,8 +200,8 @@ class Database(ABC):
         return {size.seq: size for size in rows}
 
     def answers(self, numbers: Collection[int]) -> Iterator[Row]:
-        """The number, time and body of these events, and the text of the answer that each logged, by number."""
-        return self._among(f"SELECT seq, at, body, payload{_ANSWERED}", numbers)
+        """The number and body of these events, and the text of the answer that each logged, by number."""
+        return self._among(f"SELECT seq, body, payload{_ANSWERED}", numbers)
 
     def _among(self, statement: str, numbers: Collection[int]) -> Iterator[Row]:
         listed = sorted(numbers)

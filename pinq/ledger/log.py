@@ -66,13 +66,6 @@ class Earlier(NamedTuple):
     question: LoggedQuestion
 
 
-class GivenAnswer(NamedTuple):
-    """An answer: when it was given, and its text."""
-
-    at: str
-    payload: str
-
-
 class LogLine(NamedTuple):
     """A charge or a refusal.
 
@@ -260,8 +253,8 @@ class Log:
             chain = event.hash
             yield event
 
-    def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
-        """Returns an analyst's answers, by request id; each text is the one that was logged."""
+    def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, str]:
+        """Returns the texts of an analyst's answers, by request id; each text is the one that was logged."""
 
         def numbered(log: Log) -> dict[str, int]:
             account = log.state.accounts.get(analyst)
@@ -271,10 +264,7 @@ class Log:
         by_number = {seq: id for id, seq in self.run(numbered).items()}
         with self._reading():
             rows = list(self.database.answers(by_number))
-        return {
-            by_number[seq]: GivenAnswer(at, self._intact(seq, json.loads(body)["payload"], payload))
-            for seq, at, body, payload in rows
-        }
+        return {by_number[seq]: self._intact(seq, json.loads(body)["payload"], payload) for seq, body, payload in rows}
 
     def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[LogLine]:
         """Reads some of an analyst's charges and refusals, oldest first; ``LedgerError`` where one is gone.
@@ -391,7 +381,7 @@ class Log:
         """Raises ``LedgerError`` if the text of an answer is not the one that was logged."""
         logged = {event.seq: event.record.payload for event in self.events() if isinstance(event.record, Answered)}
         with self._reading():
-            for number, *_, payload in self.database.answers(logged):
+            for number, _, payload in self.database.answers(logged):
                 self._intact(number, logged.pop(number), payload)
         for seq, digest in logged.items():
             self._intact(seq, digest, None)
@@ -592,7 +582,7 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
             made.run("DELETE FROM answers")
             made.run("DELETE FROM events")
             while some := list(islice(rows, ROWS_AT_A_TIME)):
-                answers = {seq: payload for seq, *_, payload in origin.answers([row.seq for row in some])}
+                answers = {seq: payload for seq, _, payload in origin.answers([row.seq for row in some])}
                 for row in some:
                     made.append(row, answers.get(row.seq))
             made.commit()

@@ -89,7 +89,7 @@ def verify_certificate(
             given = opened.answers(analyst, ids)
             for event in events:
                 if event.analyst == analyst and event.request in given and isinstance(event.record, Charged):
-                    session.add(event.record, f"{event.seq}:{event.hash}", given[event.request].payload)
+                    session.add(event.record, f"{event.seq}:{event.hash}", given[event.request])
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of what can be hoped for, which was said at the first fit

@@ -91,7 +91,7 @@ def page(
     admit(units(CHARACTER * sum(lengths)))
     taken = lines[: len(lengths)]
     answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
-    listed = tuple(_asked(line, None if line.answer is None else answers[line.event.request].payload) for line in taken)
+    listed = tuple(_asked(line, None if line.answer is None else answers[line.event.request]) for line in taken)
     return HistoryPage(lines=listed, more=len(taken) < len(known))
 
 
