@@ -283,7 +283,8 @@ class RemoteSession:
         Shards deal rows out by all columns, and an answer that was paid for belongs to the schema that
         held then: what names one of both is sent under the schema of this handle alone.
         """
-        text = _text(request)
+        with unspent():  # `QueryError` if it names something that no schema can hold
+            text = request.to_json()
         outlives = request.reuse is None and SHARDS not in text
         try:
             return self._send("POST", path, text, schema=self._holding if outlives else self.schema.digest)
@@ -413,12 +414,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
-
-
-@unspent()
-def _text(request: Request) -> str:
-    """A request as it is sent. Raises ``QueryError`` if it names something that no schema can hold."""
-    return request.to_json()
 
 
 def _split(

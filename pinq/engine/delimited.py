@@ -302,11 +302,6 @@ class DelimitedFiles(TextFiles):
                 _QUOTES,
                 ~pc.match_substring_regex(text, _closed(self._delimiter, quote)).to_numpy(zero_copy_only=False),
             )
-        elif self.names:  # without quotes delimiters are fields; the parser finds the rest, more slowly
-            yield (
-                self._misfit,
-                (pc.count_substring(text, self._delimiter).to_numpy() != len(self.names) - 1) & (lengths > 1),
-            )
 
     @property
     def _misfit(self) -> str:

@@ -278,7 +278,15 @@ def with_lookups(policy: Policy) -> Policy:
     for name, column in policy.columns.items():
         if column.lookup is not None and name not in pairs:
             pairs[name] = _pairs(policy.folder / column.lookup.file, column.lookup, name)
-            lookup = _pinned(column.lookup, pairs[name], name)
+            listed = json.dumps(sorted(pairs[name].items())).encode()
+            digest = hashlib.blake2b(listed, digest_size=16).hexdigest()
+            if column.lookup.digest not in (None, digest):
+                raise PolicyError(
+                    f"The lookup table of column {name!r} has the digest {digest}, and the policy declares "
+                    f"{column.lookup.digest}. "
+                    "With another table it is another column: declare its digest, or leave `digest` out."
+                )
+            lookup = column.lookup.model_copy(update={"digest": digest})
             columns[name] = column.model_copy(update={"lookup": lookup})
     return policy.model_copy(update={"columns": columns, "lookups": pairs}) if pairs != policy.lookups else policy
 
@@ -309,13 +317,3 @@ def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
         if key is not None and value is not None and pairs.setdefault(key, value) != value:
             raise PolicyError(f"{where} has the key {key!r} twice, with different values.")
     return pairs
-
-
-def _pinned(lookup: Lookup, pairs: dict[str, str], name: str) -> Lookup:
-    digest = hashlib.blake2b(json.dumps(sorted(pairs.items())).encode(), digest_size=16).hexdigest()
-    if lookup.digest not in (None, digest):
-        raise PolicyError(
-            f"The lookup table of column {name!r} has the digest {digest}, and the policy declares {lookup.digest}. "
-            "With another table it is another column: declare its digest, or leave `digest` out."
-        )
-    return lookup.model_copy(update={"digest": digest})

@@ -217,17 +217,26 @@ class _Gathering:
     def _row_by_row(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
         """Gives the rows of the files in their order, kept ones or new ones."""
         known = {} if before is None else {file.fingerprint: file for file in before.files}
-        for together, fingerprint in self._turns(files):
+        lines = self._source.lines
+        turns = [([] if file is None else [file], fingerprint) for file, fingerprint in files]
+        if not self._apart:
+            turns = [([file for file, _ in files if file is not None], "")]
+        for together, fingerprint in turns:
             if before is not None and fingerprint in known:
-                self._count(known[fingerprint])
+                # What is kept of a file counts as if it were read again.
+                self.files.append(known[fingerprint])
+                lines.total += known[fingerprint].lines
+                if known[fingerprint].lost:
+                    lines.add(_BEFORE, known[fingerprint].lost, "")
                 yield from before.rows_of(known[fingerprint])
                 continue
-            rows, total, lost = 0, self._source.lines.total, self._source.lines.lost
+            rows, total, lost = 0, lines.total, lines.lost
             for encoder, piece in self._pieces(together):
                 for batch in self._fetched(encoder.encoded(piece.name)):
                     rows += batch.num_rows
                     yield batch
-            self._noted(fingerprint, total, lost, rows)
+            read, unreadable = lines.total - total, lines.lost - lost
+            self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable))
         self._require_share()
 
     def _chosen(self, files: Files) -> Iterator[pa.RecordBatch]:
@@ -249,12 +258,6 @@ class _Gathering:
         self.files += [FileCodes(fingerprint=fingerprint) for _, fingerprint in files]
         yield from self._fetched(Encoder.bounded(self._policy, self._salt, "candidates"))
 
-    def _turns(self, files: Files) -> list[tuple[list[Path], str]]:
-        """The files that are read together, with what identifies them if they are to be kept."""
-        if self._apart:
-            return [([] if file is None else [file], fingerprint) for file, fingerprint in files]
-        return [([file for file, _ in files if file is not None], "")]
-
     def _pieces(self, files: Sequence[Path]) -> Iterator[tuple[Encoder, Piece]]:
         """The pieces of some files, each with what encodes it."""
         for piece in self._source.pieces(files):
@@ -265,19 +268,6 @@ class _Gathering:
             if self._losses is not None:
                 self._losses.add(self._source.connection, encoder, piece.name)
             yield encoder, piece
-
-    def _count(self, known: FileCodes) -> None:
-        """Counts what is kept of a file as if it were read again."""
-        self.files.append(known)
-        self._source.lines.total += known.lines
-        if known.lost:
-            self._source.lines.add(_BEFORE, known.lost, "")
-
-    def _noted(self, fingerprint: str, total: int, lost: int, rows: int) -> None:
-        """Notes what was read of a file since so many lines."""
-        lines = self._source.lines
-        read, unreadable = lines.total - total, lines.lost - lost
-        self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable))
 
     def _require_share(self) -> None:
         if self._losses is None:

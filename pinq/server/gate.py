@@ -60,12 +60,21 @@ class Gate:
         datasets: The served datasets.
         settings: Limits.
         log: The provider's.
+
+    Attributes:
+        people: The sign-in; None if no policy declares one.
+
+    Raises:
+        PolicyError: Two policies name two identity providers.
     """
 
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
         self.workers = Workers(datasets, settings, log)
-        self.people = _people(datasets)
+        declared = [one.policy.sign_in for one in datasets.served.values() if one.policy.sign_in is not None]
+        if len({(own.issuer, own.client, own.claim) for own in declared}) > 1:
+            raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
+        self.people = People(declared[0]) if declared else None
         self.metrics = Metrics()
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
@@ -245,14 +254,6 @@ class Gate:
             request=visit.request,
             ms=round(1000 * (time.monotonic() - visit.started), 1),
         )
-
-
-def _people(datasets: Datasets) -> People | None:
-    """The sign-in of a server; None if no policy declares one. Raises ``PolicyError`` if two name two providers."""
-    declared = [one.policy.sign_in for one in datasets.served.values() if one.policy.sign_in is not None]
-    if len({(own.issuer, own.client, own.claim) for own in declared}) > 1:
-        raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
-    return People(declared[0]) if declared else None
 
 
 async def read_body(http: Request, most: int, seconds: float) -> bytes:
