@@ -222,8 +222,7 @@ class Kept(Learned):
     def _model(self) -> State:
         """The fitted ``tree_``, ``forest_`` or ``card_``."""
         self._require_fitted(f"{self._state.kept_as}_")
-        model: State = getattr(self, f"{self._state.kept_as}_")
-        return model
+        return getattr(self, f"{self._state.kept_as}_")
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -237,8 +236,7 @@ class Kept(Learned):
         return repr(self._model)
 
     def _plan_of(self, fitted: Any) -> Plan:
-        plan: Plan = fitted.plan(self.schema_, self._model.target)
-        return plan
+        return fitted.plan(self.schema_, self._model.target)
 
     def _stored(self) -> dict[str, object]:
         return {self._state.kept_as: self._model.to_dict()}

@@ -131,5 +131,4 @@ def _not_fitted_error() -> type[Exception]:
         from sklearn.exceptions import NotFittedError
     except ModuleNotFoundError:
         return NotLearnedError
-    error: type[Exception] = NotFittedError
-    return error
+    return NotFittedError

@@ -102,8 +102,7 @@ class Holding:
     @cached_property
     def each(self) -> np.ndarray:
         """Every single row, shape (attributes + 1, rows)."""
-        repeated: np.ndarray = np.repeat(self.codes, self.counts, axis=1)
-        return repeated
+        return np.repeat(self.codes, self.counts, axis=1)
 
     @staticmethod
     def joined(holdings: Sequence[Holding]) -> Holding:
@@ -308,5 +307,4 @@ class SecureComputation(Protocol[AnySession]):
 
 def secure_computation() -> SecureComputation[SecureSession]:
     """Loads the registered implementation. Raises ``QueryError`` if there is none."""
-    computation: SecureComputation[SecureSession] = plugin("pinq.secure", "computation", MISSING)
-    return computation
+    return plugin("pinq.secure", "computation", MISSING)

@@ -252,15 +252,13 @@ class HoldersMiner(Miner[W], Generic[W]):
 
     @property
     def _took_part(self) -> Participants:
-        card: Participants = getattr(self, f"{self._noted_as}_")
-        return card
+        return getattr(self, f"{self._noted_as}_")
 
     def _in_a_line(self) -> str:
         return f"{super()._in_a_line()}. {self._took_part!r}"
 
     def _plan_of(self, fitted: Any) -> Plan:
-        plan: Plan = fitted.plan(self.schema_, self._model.target, holders=len(self._took_part.spent))
-        return plan
+        return fitted.plan(self.schema_, self._model.target, holders=len(self._took_part.spent))
 
     def _stored(self) -> dict[str, object]:
         return super()._stored() | {self._noted_as: self._took_part.to_dict()}

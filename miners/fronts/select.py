@@ -592,8 +592,7 @@ class Select:
         position = int(written.this)
         if not 1 <= position <= len(tree.expressions):
             self.text.refuse(written, f"position {position}: the SELECT has {len(tree.expressions)} items")
-        item: x.Expr = tree.expressions[position - 1]
-        return item
+        return tree.expressions[position - 1]
 
     def _statistic(self, node: x.Expr) -> Number:
         if isinstance(node, x.Count) and isinstance(node.this, (x.Star, x.Literal)):

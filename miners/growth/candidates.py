@@ -509,5 +509,4 @@ def impurity_reduction(criterion: str, tables: np.ndarray) -> np.ndarray:
     taken = uncertainty(classes, rows) - uncertainty(counts, parts).sum(axis=-1)
     even = np.full(counts.shape[-1], 1.0)
     worst = uncertainty(even, even.sum()) / even.sum()
-    reduction: np.ndarray = taken / np.where(rows > 0, rows * worst, 1.0)
-    return reduction
+    return taken / np.where(rows > 0, rows * worst, 1.0)

@@ -85,8 +85,7 @@ class Components(LinearState):
     @property
     def ratios(self) -> np.ndarray:
         """Variance along each as a share of all."""
-        shares: np.ndarray = self.variances / max(self.total, 1e-300)
-        return shares
+        return self.variances / max(self.total, 1e-300)
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each component: ``variance``, ``share``, and a column for each term."""
@@ -128,8 +127,7 @@ def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
     # Of 5 under an edge of 4: (5 + 3) / 2 = 4, to which 4 / 4 was added.
     plain = np.where(values > edge, (values + np.sqrt(np.maximum(values**2 - edge**2, 0))) / 2, 0.0)
     kept = plain if plain.any() else np.maximum(values, 0)
-    found: np.ndarray = (vectors * kept) @ vectors.T
-    return found
+    return (vectors * kept) @ vectors.T
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -270,8 +268,7 @@ class PCA(LinearMiner):
     def mean_(self) -> np.ndarray:
         """Mean of each term in units of the columns."""
         coordinates = self._model.coordinates
-        means: np.ndarray = coordinates.centres + coordinates.deviations * self._model.mean
-        return means
+        return coordinates.centres + coordinates.deviations * self._model.mean
 
     def _fitted(self, model: Components, cost: Fraction) -> Self:
         self.found_ = model

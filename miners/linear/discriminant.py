@@ -96,13 +96,11 @@ class Gaussians(LinearState):
             turned = (points - mean) @ vectors[own]
             scores[:, number] -= (turned**2 / values[own]).sum(axis=1) / 2 + np.log(values[own]).sum() / 2
         odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-        shares: np.ndarray = odds / odds.sum(axis=1, keepdims=True)
-        return shares
+        return odds / odds.sum(axis=1, keepdims=True)
 
     def predict(self, frame: Any) -> np.ndarray:
         """Predicts the likeliest class of each row, shape (rows,)."""
-        predicted: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
-        return predicted
+        return as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each class and coordinate."""
@@ -150,15 +148,13 @@ def _pulled(numbers: np.ndarray, to: np.ndarray | float, noise: np.ndarray | flo
     # Differences of square 4 under noise of square 3: one quarter of them is left.
     signal = max(float(np.mean((numbers - to) ** 2) - np.mean(np.square(noise))), 0.0)
     weight = signal / (signal + np.square(noise) + 1e-300)
-    found: np.ndarray = to + (numbers - to) * weight
-    return found
+    return to + (numbers - to) * weight
 
 
 def _lifted(covariance: np.ndarray, floor: float) -> np.ndarray:
     """A covariance whose eigenvalues are at least ``floor``."""
     values, vectors = np.linalg.eigh(covariance)
-    found: np.ndarray = (vectors * np.maximum(values, max(floor, 1e-6))) @ vectors.T
-    return found
+    return (vectors * np.maximum(values, max(floor, 1e-6))) @ vectors.T
 
 
 def pooled_classes(

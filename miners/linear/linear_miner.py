@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -170,8 +170,7 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
 
     @property
     def _linear(self) -> LinearState:
-        state: Any = self._model
-        return state
+        return cast("LinearState", self._model)
 
     def _shown(self) -> str:
         return self._linear._repr_html_()

@@ -138,8 +138,7 @@ class SecureID3(TreeClassifier):
                 f"the tree of {self.protocol} stays secret; give `fit` the rows to look up, `lookups=[...]`, "
                 "and find their classes in `looked_up_`."
             )
-        tree: Tree = super()._model
-        return tree
+        return super()._model
 
     @property
     def unspent_(self) -> Fraction:

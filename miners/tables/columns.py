@@ -273,5 +273,4 @@ def missing_apart(schema: Schema, column: str) -> tuple[Spec, int]:
 
 def narrowed(handle: PrivateQueryable, spec: Spec, index: int) -> PrivateQueryable:
     """Returns a handle on one part of a split; free."""
-    part: PrivateQueryable = next(iter(handle.partition(spec)[[index]]))
-    return part
+    return next(iter(handle.partition(spec)[[index]]))

@@ -128,13 +128,11 @@ class PublicRows(Shown, Parameterised):
     def score(self, X: Frame, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Returns the miner's own ``score``: the accuracy, or R^2."""
         self._require_fitted("estimator_")
-        score: float = self.estimator_.score(X, y, sample_weight)
-        return score
+        return self.estimator_.score(X, y, sample_weight)
 
     @property
     def _estimator_type(self) -> Kind:  # type: ignore[override]  # as its miner's
-        kind: Kind = getattr(self.estimator, "_estimator_type", None)
-        return kind
+        return getattr(self.estimator, "_estimator_type", None)
 
     def predict_proba(self, X: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes_``."""

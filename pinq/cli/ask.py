@@ -148,8 +148,7 @@ def _score(
         raise typer.BadParameter(
             f"--score {name} takes no --candidate, only --target" if candidate else "`choose` needs a --candidate"
         )
-    made: AnyScore = SCORES[name](**{"target": target} if needed[name] else {})  # type: ignore[arg-type]
-    return made
+    return SCORES[name](**{"target": target} if needed[name] else {})  # type: ignore[arg-type]
 
 
 def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:

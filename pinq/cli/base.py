@@ -67,14 +67,12 @@ NEEDS = {
 
 def argument(metavar: str, help: str) -> ArgumentInfo:
     """Declares a positional argument."""
-    declared: ArgumentInfo = typer.Argument(metavar=metavar, help=help, show_default=False)
-    return declared
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
 def option(*names: str, metavar: str, help: str, panel: str | None = None) -> OptionInfo:
     """Declares an option with a value."""
-    declared: OptionInfo = typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=panel)
-    return declared
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=panel)
 
 
 def flag(*names: str, help: str) -> OptionInfo:

@@ -157,8 +157,7 @@ class PairPacking:
     def unpacked(self, words: np.ndarray) -> np.ndarray:
         """The products of words of shape (words, rows): int64, shape (numbers, rows)."""
         first, second = words.astype(np.int64)[self.pairs]
-        products: np.ndarray = first * second
-        return products
+        return first * second
 
 
 UNIT = 2**16  # of derivatives of a probability

@@ -76,8 +76,7 @@ class Points(Expression):
 
     def check(self, schema: Schema) -> None:
         """Raises ``QueryError`` unless each table has a number for each part of its spec."""
-        for _ in self.bind(schema):
-            pass
+        list(self.bind(schema))
 
     def bind(self, schema: Schema) -> Iterator[tuple[Partition, tuple[int, ...]]]:
         """Each spec under a schema, with its table. ``QueryError`` as in ``check``."""

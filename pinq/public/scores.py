@@ -107,8 +107,7 @@ def over_last(combine: np.ufunc, values: np.ndarray) -> np.ndarray:
     short: few positions are combined one after the other instead, each for all rows at once.
     """
     if not 0 < values.shape[-1] <= FEW_POSITIONS:
-        combined: np.ndarray = combine.reduce(values, axis=-1)
-        return combined
+        return combine.reduce(values, axis=-1)
     exact = values if values.dtype == object else values.astype(np.int64, copy=False)
     return reduce(combine, np.moveaxis(exact, -1, 0))
 

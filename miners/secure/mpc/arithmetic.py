@@ -383,8 +383,7 @@ class Arithmetic(Sharing):
         """Shares random numbers, each of so many bytes, that nobody knows: each set of parties adds one of its own."""
         drawn = await self._draw(size * width)
         terms = [self._read(content, width) * self._sets[one] for one, content in drawn.items()]
-        numbers: Shares = np.sum(terms, axis=0) % self.modulus
-        return numbers
+        return np.sum(terms, axis=0) % self.modulus
 
     async def _zeros(self, size: int) -> Shares:
         """Makes points of random polynomials of degree 2t that are 0 at 0."""
