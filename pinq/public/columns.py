@@ -97,6 +97,9 @@ class Declared(Shown, BaseModel):
             if name not in fields or value != fields[name].default:
                 yield name, value
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def __getstate__(self) -> dict[Any, Any]:
         """The fields alone."""
         fields = {name: value for name, value in self.__dict__.items() if name in type(self).model_fields}

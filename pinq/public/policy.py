@@ -387,9 +387,6 @@ class Policy(Public):
     def __repr__(self) -> str:
         return f"Policy of {self.dataset!r}, cap {self.cap}. {self.schema_!r}"
 
-    def __str__(self) -> str:
-        return repr(self)
-
     def _repr_html_(self) -> str:
         return f"<p>Policy of {self.dataset}, cap {self.cap}</p>{self.schema_._repr_html_()}"
 

@@ -251,9 +251,6 @@ class Schema(Public):
         lines += [f"  {name:<{wide}}  {column.describe()}" for name, column in self.columns.items()]
         return "\n".join(lines)
 
-    def __str__(self) -> str:
-        return repr(self)
-
     def _repr_html_(self) -> str:
         from html import escape
 
