@@ -100,7 +100,8 @@ def _tagged(value: object) -> Hashable:
         if isinstance(value, Expression):
             return value.identity
         if isinstance(value, tuple):
-            return tuple([_tagged(member) for member in value])
+            kinds = tuple(map(type, value))
+            return (kinds, value) if _PLAIN.issuperset(kinds) else tuple([_tagged(member) for member in value])
     return kind.__name__, value
 
 
@@ -606,7 +607,7 @@ def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     return draw(column, seed, count)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     length = (count + 7) // 8
     if count < 2 or 2 ** (count - 1) - 1 > MAX_GROUPINGS:
