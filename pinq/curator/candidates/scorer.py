@@ -495,7 +495,6 @@ def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 
 DENSE_CELLS = 2**22  # a larger table is counted by sorting
-AT_ONCE = 2**18  # rows, or cells, of members that are counted together
 
 
 class AnyCrossScorer(Scorer[AnyCross]):
@@ -563,31 +562,16 @@ class Crossing:
             int64, shape (members,), in the order of ``itertools.combinations``.
         """
         weights = None if (self.counts == 1).all() else self.counts  # to weigh takes longer
-        scores: list[np.ndarray] = []
+        scores: list[int] = []
         for first, prefix, cells in self._prefixes(size):
-            # Every member that continues this prefix by one more spec.
-            start = first
-            while start < len(self.sizes):
+            # Every member that continues this prefix by one more spec. Members that are counted together save calls
+            # of few rows, and leave a core's cache with more.
+            for spec in range(first, len(self.sizes)):
                 check()
-                stop = self._alike(start, cells)
-                joint, count = self._joined(prefix, cells, slice(start, stop))
-                # Two members of 8 cells and 2 classes: the second one's keys begin at 16.
-                member = np.arange(stop - start)[:, None]
-                keys = (member * count + joint) * self.classes + self.target
-                weighed = None if weights is None else np.broadcast_to(weights, keys.shape).ravel()
-                table = np.bincount(keys.ravel(), weighed, (stop - start) * count * self.classes)
-                counted = table.astype(np.int64, copy=False).reshape(stop - start, count, self.classes)
-                scores.append(score(counted))
-                start = stop
-        return np.concatenate(scores).astype(np.int64)
-
-    def _alike(self, start: int, cells: int) -> int:
-        """The end of a run of specs with equal numbers of parts, which are counted together to save calls."""
-        room = AT_ONCE // max(len(self.target), cells * self.sizes[start] * self.classes, 1)
-        stop = start + 1
-        while stop < min(len(self.sizes), start + room) and self.sizes[stop] == self.sizes[start]:
-            stop += 1
-        return stop
+                joint, count = self._joined(prefix, cells, spec)
+                table = np.bincount(joint * self.classes + self.target, weights, count * self.classes)
+                scores.append(int(score(table.astype(np.int64, copy=False).reshape(count, self.classes))))
+        return np.array(scores, dtype=np.int64)
 
     def _prefixes(
         self, size: int, first: int = 0, cell: np.ndarray | None = None, cells: int = 1
@@ -603,16 +587,14 @@ class Crossing:
             return
         # Triples of four specs: 0 1 is continued by 2 and by 3, 0 2 by 3, and 1 2 by 3.
         for spec in range(first, len(self.sizes) - size + 1):
-            joint, count = self._joined(cell, cells, slice(spec, spec + 1))
-            yield from self._prefixes(size - 1, spec + 1, joint[0], count)
+            yield from self._prefixes(size - 1, spec + 1, *self._joined(cell, cells, spec))
 
-    def _joined(self, cell: np.ndarray, cells: int, specs: slice) -> tuple[np.ndarray, int]:
-        """Each row's cell with one more spec, for some specs of as many parts, and how many cells there are."""
+    def _joined(self, cell: np.ndarray, cells: int, spec: int) -> tuple[np.ndarray, int]:
+        """Each row's cell with one more spec, and how many cells there are."""
         # Parts 1, 2 and 3 of specs of 2, 3 and 4 parts: cell 1 * 3 + 2 = 5, and then 5 * 4 + 3 = 23.
-        size = self.sizes[specs.start]
-        joint, count = cell * size + self.codes[specs], cells * size
+        joint, count = cell * self.sizes[spec] + self.codes[spec], cells * self.sizes[spec]
         if count * self.classes > max(DENSE_CELLS, 2 * len(cell)):
             # Most cells are empty, and an empty cell adds nothing to a score: number the others.
-            occupied, number = np.unique(joint, return_inverse=True)
-            joint, count = number.reshape(joint.shape), max(1, len(occupied))
+            occupied, joint = np.unique(joint, return_inverse=True)
+            count = max(1, len(occupied))
         return joint, count
