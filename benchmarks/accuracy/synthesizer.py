@@ -197,10 +197,10 @@ def main() -> None:
     asked = parser.parse_args()
     for measure, file, tables in ((covered, "coverage", asked.coverage), (beside_a_miner, "miners", asked.miners)):
         for name in tables or ():
-            lines = pd.DataFrame([measure(name, 1.0, run) for run in range(asked.runs)])
+            measures = pd.DataFrame([measure(name, 1.0, run) for run in range(asked.runs)])
             RESULTS.mkdir(parents=True, exist_ok=True)
-            lines.to_csv(RESULTS / f"{file}-{name}.csv", index=False)
-            print(lines.drop(columns="run").groupby(["table", "epsilon"]).mean().round(3).to_string(), flush=True)
+            measures.to_csv(RESULTS / f"{file}-{name}.csv", index=False)
+            print(measures.drop(columns="run").groupby(["table", "epsilon"]).mean().round(3).to_string(), flush=True)
     if asked.coverage or asked.miners:
         return
     if asked.history:

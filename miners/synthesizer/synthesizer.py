@@ -38,7 +38,7 @@ from miners.estimator import Kept, public_schema
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, pyplot
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
-from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured, tree_cells
+from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Columns, GraphicalModel, Measured, tree_cells
 from miners.tables.columns import Condition
 from miners.tables.table import Table
 from pinq.errors import QueryError, unspent
@@ -244,8 +244,9 @@ class SyntheticTable:
             )
         try:
             schema = Schema.model_validate(stored["schema"])
-            specs = tuple(split_in("a column of the stored model", cells) for cells in stored["cells"])
-            assert all(isinstance(spec, Values | Cuts) for spec in specs), "a column has no cells"
+            read = [split_in("a column of the stored model", cells) for cells in stored["cells"]]
+            specs = tuple(spec for spec in read if isinstance(spec, Values | Cuts))
+            assert len(specs) == len(read), "a column has no cells"
             sizes = tuple(bind(spec, schema).size for spec in specs)
             potentials = {
                 tuple(columns): np.array(table, dtype=np.float64).reshape([sizes[number] for number in columns])
@@ -738,7 +739,7 @@ class _Fitting:
             model = self._round(model, share, left)
             left -= share
         error = self._checked_error(model) if purchase.checks else None
-        last = self._model(model)
+        last = self._model(model, ACCURACY)
         return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, purchase.target)
 
     def _round(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> GraphicalModel:
@@ -814,6 +815,6 @@ class _Fitting:
         self.bought.append(self.purchase.table(self.handle, columns, epsilon))
         return self.bought[-1]
 
-    def _model(self, before: GraphicalModel | None) -> GraphicalModel:
-        purchase = self.purchase
-        return GraphicalModel.fitted(purchase.sizes, self.bought, purchase.usual, purchase.schema.max_rows, before)
+    def _model(self, before: GraphicalModel | None, accuracy: float = ROUGH) -> GraphicalModel:
+        sizes, usual, most = self.purchase.sizes, self.purchase.usual, self.purchase.schema.max_rows
+        return GraphicalModel.fitted(sizes, self.bought, usual, most, before, accuracy)
