@@ -147,23 +147,16 @@ def _thresholds(schema: Schema, name: str, own: ColumnSplits) -> Sequence[CutPoi
     if is_whole(own):
         if not 1 <= own <= MAX_THRESHOLDS:
             raise QueryError(f"`splits` asks for {own} thresholds of `{name}`; it must be 1 to {MAX_THRESHOLDS:,}.")
-        return _evenly_spaced(schema, name, int(own))
+        # Equal distances from the lower bound up, the first point just above it: of many quantities most
+        # values are the least, say 0.
+        column = schema.numeric(name)
+        if column.cells < 2:
+            return ()
+        rest, lowest = equal_width(schema, name, int(own)), column.cut_before(1)
+        return rest if rest and column.threshold(rest[0], name) == 1 else (lowest, *rest)
     if not is_listing(own):
         raise QueryError(f"`splits` of `{name}` is {own!r}; it must be a list of thresholds, or how many.")
     return tuple(own)  # type: ignore[arg-type]  # `Cuts` checks each of them
-
-
-def _evenly_spaced(schema: Schema, name: str, count: int) -> tuple[CutPoint, ...]:
-    """Returns thresholds at equal distances from the lower bound up, the first just above it.
-
-    Of many quantities most values are the least, say 0.
-    """
-    column = schema.numeric(name)
-    if column.cells < 2:
-        return ()
-    rest = equal_width(schema, name, count)
-    lowest = column.cut_before(1)
-    return rest if rest and column.threshold(rest[0], name) == 1 else (lowest, *rest)
 
 
 def _of_values(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet:

@@ -192,15 +192,6 @@ def _ragged(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 ALL_ROWS = "all rows"
 
 
-def mean_importances(trees: Iterable[Tree]) -> dict[str, float]:
-    """Returns the same of several trees, each counting alike."""
-    together: defaultdict[str, float] = defaultdict(float)
-    for tree in trees:
-        for column, share in tree.importances.items():
-            together[column] += share
-    return _shares(together)
-
-
 def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Returns frames of several trees below each other, with the tree's number in front."""
     import pandas as pd
@@ -766,7 +757,11 @@ class Forest:
     @cached_property
     def importances(self) -> dict[str, float]:
         """Returns how much each column's splits tell apart, as shares of 1; trees count alike."""
-        return mean_importances(self.trees)
+        together: defaultdict[str, float] = defaultdict(float)
+        for tree in self.trees:
+            for column, share in tree.importances.items():
+                together[column] += share
+        return _shares(together)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each node of each tree; see ``Tree.to_frame``."""

@@ -82,7 +82,12 @@ def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
         having = [kept for kept in tables if set(effect) <= set(kept)]
         together = np.sum([_spread(tables[kept], kept, shape) for kept in having], axis=0)
         weight = sum(_cells_summed(kept, shape) for kept in having)
-        cells += _effect(together / weight, effect)
+        own = together / weight
+        # Of cells 4 and 8 the effect of no axis is 6 and 6, that of their axis is -2 and 2.
+        for axis in range(axes):
+            mean = np.broadcast_to(own.mean(axis=axis, keepdims=True), shape)
+            own = own - mean if axis in effect else mean
+        cells += own
     return cells
 
 
@@ -111,15 +116,6 @@ def _spread(margin: np.ndarray, kept: Kept, shape: tuple[int, ...]) -> np.ndarra
 def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
     """Returns how many cells each number of a margin sums."""
     return int(np.prod([length for axis, length in enumerate(shape) if axis not in kept], dtype=np.int64))
-
-
-def _effect(cells: np.ndarray, axes: Kept) -> np.ndarray:
-    """Returns the part of a table that varies along just these axes."""
-    # Cells 4 and 8: the effect of no axis is 6 and 6, that of their axis is -2 and 2.
-    for axis in range(cells.ndim):
-        mean = np.broadcast_to(cells.mean(axis=axis, keepdims=True), cells.shape)
-        cells = cells - mean if axis in axes else mean
-    return cells
 
 
 NONNEGATIVE = (

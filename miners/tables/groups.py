@@ -297,14 +297,11 @@ def _frame(parts: Parts, estimates: Sequence[TableEstimate]) -> tuple[pd.DataFra
     if any(estimate.of is not None for estimate in estimates):
         frame["of"] = pd.Series([estimate.of for estimate in estimates] * groups, dtype=object)
     for name in ("value", "low", "high", "scale"):
-        frame[name] = _stacked([getattr(estimate, name) for estimate in estimates])
+        numbers = [getattr(estimate, name) for estimate in estimates]
+        if len({values.dtype.kind == "M" for values in numbers}) > 1:  # some are dates and others numbers
+            numbers = [values.astype(object) for values in numbers]
+        frame[name] = np.stack(numbers, axis=1).reshape(-1)
     return frame.drop(columns="scale"), frame["scale"]
-
-
-def _stacked(numbers: Sequence[np.ndarray]) -> np.ndarray:
-    """Joins estimates, groups first; as objects where some are dates and others numbers."""
-    mixed = len({values.dtype.kind == "M" for values in numbers}) > 1
-    return np.stack([values.astype(object) if mixed else values for values in numbers], axis=1).reshape(-1)
 
 
 SHARES = (15, 85)  # of epsilon: scales, products

@@ -24,7 +24,7 @@ from miners.growth.frontier import Level, Problem
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
 from pinq.public.checks import whole_number
-from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.epsilon import EpsilonLike
 from pinq.public.scores import Balance
 
 
@@ -64,7 +64,14 @@ class DiPriMeBest(ForestStrategy):
         """Returns the medians, which share one loss, and the choice among them."""
         medians, weight = f"median of each of {many(self.features, 'attribute')}", self.split_share.numerator
         return [
-            StepQuestion(StepName.MEDIAN, "exp_mech", medians, self._imbalance, weight),
+            # One row moves the balance of two sides by 2; each of the medians has its part of the epsilon.
+            StepQuestion(
+                StepName.MEDIAN,
+                "exp_mech",
+                medians,
+                lambda epsilon: (float(2 * self.features / epsilon.per_row(self.schema.distance)), "rows of imbalance"),
+                weight,
+            ),
             self.choice_question(StepName.SPLIT, f"best of {many(self.features, 'median')}", weight),
         ]
 
@@ -72,11 +79,6 @@ class DiPriMeBest(ForestStrategy):
         """Returns the weight of all queries of a leaf, relative to all levels of splits."""
         # Four fifths for splits, three levels of two questions: each weighs 4 and the leaf 6, of 30.
         return 2 * max(1, self.depth) * (self.split_share.denominator - self.split_share.numerator)
-
-    def _imbalance(self, epsilon: Epsilon) -> tuple[float, str]:
-        # One row moves the balance of two sides by 2; each of the medians has its part of the
-        # epsilon.
-        return float(2 * self.features / epsilon.per_row(self.schema.distance)), "rows of imbalance"
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds the medians of the attributes that each node looks at, then chooses among them."""

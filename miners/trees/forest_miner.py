@@ -28,7 +28,7 @@ from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, TreeMiner
 from pinq.errors import QueryError
 from pinq.public.checks import is_number, whole_number
-from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.epsilon import EpsilonLike
 from pinq.public.scores import PATH_LOSS
 from pinq.public.specs import Cuts, Values
 
@@ -71,7 +71,13 @@ class ForestStrategy(TreeStrategy):
         # and every other weight is taken 10 times.
         whole, part = self.stopping.denominator, self.stopping.numerator
         levels = [[replace(question, weight=question.weight * whole) for question in row] for row in levels]
-        stop = StepQuestion(StepName.STOP, "exp_mech", "", self._stop_noise, classes.weight * part)
+        stop = StepQuestion(
+            StepName.STOP,
+            "exp_mech",
+            "",
+            lambda epsilon: (math.sqrt(2) * PATH_LOSS * count_scale(self.schema, epsilon), "rows"),
+            classes.weight * part,
+        )
         return levels, [stop, replace(classes, weight=classes.weight * (whole - part))]
 
     @cached_property
@@ -84,9 +90,6 @@ class ForestStrategy(TreeStrategy):
         # How many rows are enough follows from the noise in the leaves, hence from their price.
         rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
         return recipe.worded(StepName.STOP, f"splits with enough rows, about {rows:,} and more")
-
-    def _stop_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        return math.sqrt(2) * PATH_LOSS * count_scale(self.schema, epsilon), "rows"
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that a split in two makes."""

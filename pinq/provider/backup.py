@@ -100,20 +100,16 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
     url = ledger_url(loaded, create=True)
     target = None if "://" in url else Path(url)
     if not forget and (target is None or target.exists()):
-        _require_nothing_lost(loaded, file)
+        refusal = "Nothing was restored. `--forget` does it all the same: who asked before could then ask for more."
+        try:
+            lost = loss(loaded, file)
+        except LedgerError as error:
+            raise LedgerError(f"What would be forgotten cannot be told: {error} {refusal}") from None
+        if lost:
+            raise LedgerError(f"{lost}. {refusal}")
     if target is not None:
         set_aside(target)
     return copy(file, url, heads_folder())
-
-
-def _require_nothing_lost(policy: Policy, file: str | os.PathLike[str]) -> None:
-    refusal = "Nothing was restored. `--forget` does it all the same: who asked before could then ask for more."
-    try:
-        lost = loss(policy, file)
-    except LedgerError as error:
-        raise LedgerError(f"What would be forgotten cannot be told: {error} {refusal}") from None
-    if lost:
-        raise LedgerError(f"{lost}. {refusal}")
 
 
 def _changes(now: dict[str, Account], then: dict[str, Account]) -> Iterator[str]:

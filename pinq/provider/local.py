@@ -108,22 +108,17 @@ def _fitting(lengths: Iterable[int], room: int) -> list[int]:
 
 
 def _shown(line: LogLine, bucket: float) -> LogLine:
-    """Leaves out an answer whose time bucket is not over: nothing may follow from it yet."""
-    if line.answer is None or not bucket or _bucket_ended(line.event.at, line.answer.at, bucket):
-        return line
-    return line._replace(answer=None)
-
-
-def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
-    """Whether the time bucket of an answer is over.
+    """Leaves out an answer whose time bucket is not over: nothing may follow from it yet.
 
     Buckets are counted from the charge; every server reads the same moment in the log.
     """
-    begin, width = datetime.fromisoformat(charged), timedelta(seconds=bucket)
+    if line.answer is None or not bucket:
+        return line
+    begin, width = datetime.fromisoformat(line.event.at), timedelta(seconds=bucket)
     # Charged at 10:00:00, answered at 10:00:03, buckets of 2 s: two of them, so it shows from
     # 10:00:04 on.
-    buckets = max(1, -(-(datetime.fromisoformat(answered) - begin) // width))  # rounded up
-    return now() >= begin + buckets * width
+    buckets = max(1, -(-(datetime.fromisoformat(line.answer.at) - begin) // width))  # rounded up
+    return line if now() >= begin + buckets * width else line._replace(answer=None)
 
 
 def _asked(line: LogLine, given: str | None) -> Asked:

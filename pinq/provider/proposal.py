@@ -321,7 +321,11 @@ def _bare(
     uri_env: str | None = None,
 ) -> Policy:
     """A policy that names the source, if it has one, and declares nothing of it yet."""
-    source, stem = _named_source(data, folder, csv, uri_env)
+    named: tuple[object, str] = (None, "table")
+    if data is not None:
+        path = os.fspath(data)
+        named = _source_of(path, folder, csv) if uri_env is None else _table_of(path, uri_env)
+    source, stem = named
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
         column = Categorical(values=("-",))
@@ -542,15 +546,6 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
         declared["step"] = plain_number(round_up((upper - lower) / REAL_CELLS))
         waiting.append("step")
     return declared | {"nullable": nullable, "unreviewed": [*waiting, "nullable"]}
-
-
-def _named_source(
-    data: str | os.PathLike[str] | None, folder: str | os.PathLike[str] | None, csv: Dialect | None, uri_env: str | None
-) -> tuple[object, str]:
-    """The policy's ``source``, and a name for the dataset."""
-    if data is None:
-        return None, "table"
-    return _source_of(os.fspath(data), folder, csv) if uri_env is None else _table_of(os.fspath(data), uri_env)
 
 
 # What writes the table of another kind of file as Parquet.

@@ -37,7 +37,7 @@ from typing import Any, cast
 import numpy as np
 
 from pinq.analyst.tokens import require_private
-from pinq.engine import Engine, Listed, TableRequest, open_engine
+from pinq.engine import Listed, TableRequest, open_engine
 from pinq.engine.sources import state_folder
 from pinq.errors import PinqError, PolicyError, QueryError, SessionError, TooManyRequests
 from pinq.ledger.composition import Demand
@@ -389,25 +389,23 @@ class _Booking:
 
 
 def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: Any) -> Holding:
-    """Reads this party's rows. Raises ``PolicyError`` if there are more than the policy admits."""
+    """Reads this party's distinct rows with a known target, and how often each occurs, in one pass.
+
+    Raises ``PolicyError`` if there are more than the policy admits.
+    """
+    axes: list[Axis] = [bind(split, policy.schema_).axes[0] for split in session.splits]
+    axes.append(Values(session.target).axis(policy.schema_)[0])  # numeric ones may have more cells than a partition
     engine, _ = open_engine(policy, data=data, salt=ledger.salt)
     with closing(engine):
-        holding = _holding(engine, policy.schema_, session)
+        tables = engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
+    listed = cast(Listed, tables[0])  # what a list request gets
+    codes = listed.codes.astype(np.int64)
+    # The code after those of values stands for a missing one.
+    known = codes[-1] < session.schema_.column(session.target).cells
+    holding = Holding(codes[:, known], listed.counts[known].astype(np.int64))
     if holding.rows > policy.max_rows:
         raise PolicyError(
             f"The table of {policy.dataset!r} has more rows than its policy's `max_rows`. "
             f"Correct one of them (see `pinq check`). {NOTHING_LEFT}"
         )
     return holding
-
-
-def _holding(engine: Engine, schema: Schema, session: SecureSession) -> Holding:
-    """Reads the distinct rows with a known target and how often each occurs, in one pass."""
-    axes: list[Axis] = [bind(split, schema).axes[0] for split in session.splits]
-    axes.append(Values(session.target).axis(schema)[0])  # numeric ones may have more cells than a partition
-    tables = engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
-    listed = cast(Listed, tables[0])  # what a list request gets
-    codes = listed.codes.astype(np.int64)
-    # The code after those of values stands for a missing one.
-    known = codes[-1] < session.schema_.column(session.target).cells
-    return Holding(codes[:, known], listed.counts[known].astype(np.int64))

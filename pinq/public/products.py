@@ -295,8 +295,10 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
     codes, axis = np.arange(column.cells), Axis(name, column.codes, ())
     # Of a column with more codes, neighbouring ones that make one number share a place.
     if column.codes > 2**16:
-        # Entries rise with codes, by one at least where a place begins; there are 8,193 at most.
-        edges = _first_codes(column, middle, half, size)
+        # Entries rise with codes, by one at least where a place begins, about where the next whole entry
+        # does; there are 8,193 at most.
+        steps = ((np.arange(-size, size) + 0.5) / size * half + middle - float(column.origin)) / float(column.width)
+        edges = sorted({0, *np.ceil(np.clip(steps, 0, column.cells - 1)).astype(np.int64).tolist()})
         thresholds = (*edges[1:], *([column.cells] if column.nullable else []))
         codes = np.array(edges, dtype=np.int64)
         axis = Axis(name, len(codes) + column.nullable, (), thresholds)
@@ -304,13 +306,6 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
     left_out = np.zeros(len(table), dtype=bool)
     left_out[len(codes) :] = bool(fixed)
     return _Factor(axis, table[None], left_out, fixed)
-
-
-def _first_codes(column: Numeric, middle: float, half: float, size: int) -> tuple[int, ...]:
-    """The first code of each place, from 0 on: about where the next whole entry begins."""
-    steps = (np.arange(-size, size) + 0.5) / size * half + middle
-    codes = np.ceil(np.clip((steps - float(column.origin)) / float(column.width), 0, column.cells - 1)).astype(np.int64)
-    return tuple(sorted({0, *codes.tolist()}))
 
 
 def _units(size: float) -> int:

@@ -226,11 +226,6 @@ def _bar(spent: Epsilon, limit: Epsilon) -> Html:
     )
 
 
-def _state(account: Account) -> Html:
-    """Shows what became of a grant, in the colour of its class."""
-    return element("span", account.state, class_=f"state {account.state.replace(' ', '-')}")
-
-
 def _tables(audit: Audit) -> list[Html]:
     """Makes the audit's tables, oldest lines first."""
     return [
@@ -317,7 +312,7 @@ def _analyst(account: Account) -> list[str]:
     counts += [f"{account.unanswered:,} unanswered"] if account.unanswered else []
     return [
         account.analyst,
-        _state(account),
+        element("span", account.state, class_=f"state {account.state.replace(' ', '-')}"),
         _short(account.limit),
         _short(account.spent),
         _short(account.remaining),
