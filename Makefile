@@ -139,10 +139,10 @@ examples: $(READY) ## what else there is to see: distances between categories, o
 	$(BIN)/python examples/dilca.py
 	$(BIN)/python examples/three_holders.py
 
-reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism; goes on where it stopped (ARGS=--quick: one run; results in benchmarks/results/dilca)
+reproduce-dilca: $(READY) ## figures 2-11 and Tables 3-6 of the DP-DILCA paper beside the published mechanism; goes on where it stopped (ARGS=--quick: one run; results in benchmarks/results/dilca)
 	$(BIN)/python -m benchmarks.papers.dilca $(ARGS)
 
-reproduce-topdown: $(READY) ## figures 1 to 3 of the DP-TopDown paper, four holders; goes on where it stopped (ARGS=--quick: minutes)
+reproduce-topdown: $(READY) ## figures 1 to 3, 5 and 6 of the DP-TopDown paper, four holders; goes on where it stopped (ARGS=--quick: minutes)
 	$(BIN)/python -m benchmarks.papers.topdown $(ARGS)
 
 reproduce-secure: $(READY) ## secure ID3: Table 6.1 of its paper beside MPyC's demo (MPYC_DEMOS=...), bytes, accuracy with noise inside; goes on where it stopped (ARGS=--quick: one run; results in benchmarks/results/secure)

@@ -403,3 +403,12 @@ def test_links_lead_somewhere() -> None:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_page_of_papers_has_no_empty_cell_and_names_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert all(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]), line
+    for file in re.findall(r"`((?:miners|pinq|benchmarks|tests)/[\w/]+\.py)`", text):
+        assert (ROOT / file).is_file(), file

@@ -13,13 +13,16 @@ from scipy import stats
 __all__ = ["beyond_chance", "trends", "write_tests"]
 
 LEVEL = 0.01
+MIN_RUNS = 10
+"""A rank test of fewer runs could hardly reach the level."""
 MEASURES = ("f", "pearson")
 WHOSE = ["dataset", "method", "who", "epsilon"]
 
 
 def write_tests(cells: pd.DataFrame, folder: Path) -> None:
     """Writes both tables, of cells with the columns of a setting, ``run``, ``measure`` and ``value``."""
-    own = cells[cells["measure"].str.contains(" of ", regex=False)]
+    runs = cells.groupby("dataset")["run"].transform("nunique")
+    own = cells[cells["measure"].str.contains(" of ", regex=False) & (runs >= MIN_RUNS)]
     if own.empty:
         return
     names = own["measure"].str.split(" of ", n=1, expand=True)

@@ -9,7 +9,13 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.harness.pictures import Look, error_bars, log_axis, picture
-from benchmarks.harness.tables import by_algorithm, markdown, measured_or_published, replace_section
+from benchmarks.harness.tables import (
+    by_algorithm,
+    markdown,
+    measured_or_published,
+    number_of_runs,
+    replace_section,
+)
 from benchmarks.papers.diprime.experiments import Sweep
 from benchmarks.papers.diprime.occupancy import figure1
 
@@ -79,7 +85,7 @@ def _picture(sweep: Sweep, table: pd.DataFrame, path: Path) -> None:
         title=sweep.title,
         xlabel=sweep.xlabel,
         ylabel="mean squared error, target in [0, 1]" if sweep.numeric else "share of wrong classes",
-        legend="mean ± two standard errors",
+        legend=f"mean ± two standard errors\n{number_of_runs(table['n'])} runs",
         size=(8.5, 4.4),
     ) as axes:
         for name, rows in table.groupby("algorithm", sort=False):
