@@ -70,7 +70,9 @@ def trends(cells: pd.DataFrame) -> pd.DataFrame:
             rows.append((who, measure, "Page", method, page.statistic, page.pvalue))
         if measure == "pearson":
             rows += [(who, measure, *line) for line in _methods(own)]
-    return pd.DataFrame(rows, columns=["who", "what", "test", "of", "statistic", "p"])
+    table = pd.DataFrame(rows, columns=["who", "what", "test", "of", "statistic", "p"])
+    table.insert(4, "n", cells.groupby("dataset")["run"].nunique().min())
+    return table
 
 
 def _methods(cells: pd.DataFrame) -> list[tuple[str, str, float, float]]:
