@@ -318,7 +318,10 @@ def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
         left_out: Columns that have a single declared value.
         rows: How many rows the table has at most. For the warning only.
     """
-    lines = [*_selection_lines(task), *_table_lines(task)]
+    lines = _selection_lines(task)
+    if cost := task.table_epsilon:
+        noise, asked = _deviation(task, cost // task.max_pairs), "tables of each target and its context"
+        lines.append(PlanLine(1, asked, "noisy_count", task.max_pairs, cost.exact, noise))
     targets = f"{len(task.targets):,} {'attribute' if len(task.targets) == 1 else 'attributes'}"
     title = (
         f"DPDilca: distances between the values of {targets}, "
@@ -343,15 +346,6 @@ def _selection_lines(task: ContextTask) -> list[PlanLine]:
     pairs = len(task.selection_pairs)
     noise = _deviation(task, cost // pairs)
     return [PlanLine(0, "tables of pairs, to find contexts", "noisy_count", pairs, cost.exact, noise)]
-
-
-def _table_lines(task: ContextTask) -> list[PlanLine]:
-    """Returns the line of the tables that distances are computed from, if any."""
-    if not task.table_epsilon:
-        return []
-    cost = task.table_epsilon
-    noise = _deviation(task, cost // task.max_pairs)
-    return [PlanLine(1, "tables of each target and its context", "noisy_count", task.max_pairs, cost.exact, noise)]
 
 
 def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:

@@ -106,8 +106,9 @@ class CardInTurns(HoldersAsking):
         order = deal(sizes, len(steps)) if chooses else []
         # Nothing stands for the steps that are over, so that the others keep their numbers.
         self._order = [*[""] * step, *order]
+        turns = {name: [position for position, own in enumerate(order) if own == name] for name in left}
         self._steps = {
-            name: [*[CardStep(None, Epsilon(0))] * step, *with_turns(epsilon, steps, _positions(order, name))]
+            name: [*[CardStep(None, Epsilon(0))] * step, *with_turns(epsilon, steps, turns[name])]
             for name, epsilon in left.items()
         }
 
@@ -181,11 +182,6 @@ def _added(tallies: Mapping[str, HolderTally]) -> SumsAnswer:
     # of scale sqrt(32) = 5.7.
     numbers, variance = pooled(list(tallies.values()))
     return SumsAnswer(numbers, float(np.sqrt(variance / 2)))
-
-
-def _positions(order: Sequence[str], holder: str) -> list[int]:
-    """Returns where a holder has its turns."""
-    return [position for position, name in enumerate(order) if name == holder]
 
 
 CardStrategyName = Literal["turns", "noisy_counts", "secure"]

@@ -133,6 +133,7 @@ def sketch(
         own = shares[index] if means is None else shares[index, 1:]
         vote, mix = _votes(classes, own) if means is None else _mean(means[index])
         above = AS_ABOVE if drowned[index] else ""
+        interval = node.interval()
         cards[index] = NodeCard(
             parent=parents.get(index),
             depth=depths[index],
@@ -144,7 +145,8 @@ def sketch(
             vote=vote + above,
             mix=mix + above,
             rows=node.rows,
-            size=_size(node),
+            # 1,204 ±33
+            size=f"{node.rows:,.0f}" + ("" if interval is None else f" ±{interval[1] - node.rows:,.0f}"),
             children=() if is_last else node.children,
             hidden=leaves[index] if is_last and not node.is_leaf else 0,
         )
@@ -206,12 +208,6 @@ def plain(text: str) -> str:
 def _value(label: object) -> str:
     """Returns a label of the schema as a picture shows it."""
     return "missing" if label is None else plain(text_of(label))
-
-
-def _size(node: Node) -> str:
-    """Returns the estimated rows with the half-width of their interval: ``1,204 ±33``."""
-    interval = node.interval()
-    return f"{node.rows:,.0f}" + ("" if interval is None else f" ±{interval[1] - node.rows:,.0f}")
 
 
 def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from pinq.public.checks import closest, is_listing, is_whole
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
 from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Groups, Values
 
@@ -231,18 +231,14 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
             if high - low > 1:
                 return Cuts(name, (column.cut_before(int(random.integers(low + 1, high))),))
         elif not part.splits_by(name):
-            return _random_groups(name, schema.categorical(name), random)
+            values = schema.categorical(name)
+            order = random.permutation(values.codes)
+            # A coin for each value, but two random values are put on different sides: none is empty.
+            first = random.random(values.codes) < 0.5
+            first[order[0]], first[order[1]] = True, False
+            sides = [tuple(values.labels[code] for code in np.flatnonzero(first == side)) for side in (True, False)]
+            return Groups(name, (sides[0], sides[1]))
     return None
-
-
-def _random_groups(name: str, column: Categorical, random: np.random.Generator) -> Groups:
-    """Draws a bipartition of all values, each about as likely as any other."""
-    order = random.permutation(column.codes)
-    # A coin for each value, but two random values are put on different sides: none is empty.
-    first = random.random(column.codes) < 0.5
-    first[order[0]], first[order[1]] = True, False
-    sides = [tuple(column.labels[code] for code in np.flatnonzero(first == side)) for side in (True, False)]
-    return Groups(name, (sides[0], sides[1]))
 
 
 MOST = 32  # intervals of equal width

@@ -263,7 +263,11 @@ FEWEST = 4  # bars for which there is room at least
 def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     """Draws a bar for each row with its interval."""
     frame, dated = _numbered(frame)
-    *hues, axis = _distinguishing(frame, keys)
+    # The keys that differ between rows; a counted value says that it is counted.
+    differing = [name for name in keys if frame[name].astype(str).nunique() > 1]
+    if "of" in differing and "statistic" in differing:
+        differing.remove("statistic")
+    *hues, axis = differing or [next((name for name in keys if name == "statistic"), keys[-1])]
     labels = list(dict.fromkeys(frame[axis]))
     groups = list(frame.groupby(hues, sort=False, dropna=False)) if hues else [((), frame)]
     height = 0.8 / len(groups)
@@ -379,14 +383,6 @@ def _panel_frames(table: Table) -> list[tuple[str, pd.DataFrame]]:
     for (column, name), rows in frame.groupby([frame["column"], kind], sort=False):
         panels.append((f"{column}: {name}" if name else str(column), rows.reset_index(drop=True)))
     return panels
-
-
-def _distinguishing(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Keeps the keys that differ between rows; a counted value says that it is counted."""
-    differing = [name for name in keys if frame[name].astype(str).nunique() > 1]
-    if "of" in differing and "statistic" in differing:
-        differing.remove("statistic")
-    return differing or [next((name for name in keys if name == "statistic"), keys[-1])]
 
 
 def _numbered(frame: pd.DataFrame) -> tuple[pd.DataFrame, bool]:

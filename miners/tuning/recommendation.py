@@ -164,7 +164,20 @@ def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: in
     classes = 0 if target in schema.numeric_columns else column.cells
     facts = Facts(len(names), numeric, classes, schema.max_rows, rows_epsilon(schema, Epsilon.of(epsilon)))
     name, reason = _choice(facts)
-    alternatives = sorted(_considered(facts, epsilon), key=lambda other: other.name != name)
+    uses: dict[type[Recommended], str] = {
+        ScorecardRegressor: "if attributes add up; a page to print",
+        LinearRegression: "if people need coefficients with errors, or effects of numeric columns are linear",
+        DiPriMeTreeRegressor: "if attributes act together, and there are many rows",
+    }
+    if facts.classes:
+        uses = {
+            Scorecard: "if attributes add up, or probabilities are needed; a page to print",
+            DiffPC45: "if attributes act together: rules, positions, sensors; numeric columns",
+            LinearDiscriminant: "many correlated numeric columns and several classes: measurements, images",
+        }
+    uses[Synthesizer] = "if one fit serves several targets, or a model of another library"
+    considered = [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]
+    alternatives = sorted(considered, key=lambda other: other.name != name)
     miner = alternatives[0].miner
     return Recommendation(miner, reason, facts, tuple(alternatives), miner.plan(schema, target).warnings)
 
@@ -196,20 +209,3 @@ def _choice(facts: Facts) -> tuple[str, str]:
         "most attributes are categorical, and the effects of categories usually add up; "
         "points need fewer rows than a tree, which halves them at every level."
     )
-
-
-def _considered(facts: Facts, epsilon: EpsilonLike) -> list[Alternative]:
-    """Returns the miners that fit the target."""
-    uses: dict[type[Recommended], str] = {
-        ScorecardRegressor: "if attributes add up; a page to print",
-        LinearRegression: "if people need coefficients with errors, or effects of numeric columns are linear",
-        DiPriMeTreeRegressor: "if attributes act together, and there are many rows",
-    }
-    if facts.classes:
-        uses = {
-            Scorecard: "if attributes add up, or probabilities are needed; a page to print",
-            DiffPC45: "if attributes act together: rules, positions, sensors; numeric columns",
-            LinearDiscriminant: "many correlated numeric columns and several classes: measurements, images",
-        }
-    uses[Synthesizer] = "if one fit serves several targets, or a model of another library"
-    return [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]

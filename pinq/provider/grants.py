@@ -8,7 +8,7 @@ the provider's eyes only. Order: the arguments of an act (an expiry, the terms o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -102,24 +102,19 @@ def make_terms(
     for name in columns or ():
         schema.column(name)
     most = max_epsilon_per_query
+    allowed = None if verbs is None else tuple(dict.fromkeys(SHORT_VERBS.get(name, name) for name in verbs))
+    for verb in allowed or ():
+        if verb not in VERBS:
+            listed = f"{', '.join(SHORT_VERBS)}, or {', '.join(VERBS)}, which are the same"
+            raise QueryError(f"there is no verb {verb!r}; the verbs are {listed}.")
     return Terms(
         None if most is None else Epsilon.exactly(most, name="max_epsilon_per_query"),
         None if columns is None else tuple(dict.fromkeys(columns)),
-        None if verbs is None else tuple(dict.fromkeys(_verbs(verbs))),
+        allowed,
         None if queries_per_minute is None else _whole(queries_per_minute, 10**6, parameter="queries_per_minute"),
         None if work_per_minute is None else _whole(work_per_minute, MAX_QUOTA, parameter="work_per_minute"),
         None if stored_bytes is None else _whole(stored_bytes, MAX_QUOTA, parameter="stored_bytes"),
     )
-
-
-def _verbs(names: Iterable[str]) -> list[str]:
-    """Returns verbs by their own names. Raises ``QueryError`` if there is no such verb."""
-    verbs = [SHORT_VERBS.get(name, name) for name in names]
-    for verb in verbs:
-        if verb not in VERBS:
-            listed = f"{', '.join(SHORT_VERBS)}, or {', '.join(VERBS)}, which are the same"
-            raise QueryError(f"there is no verb {verb!r}; the verbs are {listed}.")
-    return verbs
 
 
 def _whole(given: int | str, most: int, *, parameter: str) -> int:

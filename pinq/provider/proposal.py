@@ -123,19 +123,6 @@ _HINTS = {
 }
 
 
-def lost_lines_remark(lines: Lines) -> str:
-    """Remarks on lines that cannot be read; empty where there are none.
-
-    Their number stays out of a file that others may come to read.
-    """
-    if not lines.lost:
-        return ""
-    reasons = "; ".join(
-        f"lines {printable(reason)}, such as {printable(lines.examples[reason])}" for reason in lines.unreadable
-    )
-    return f"\n# Some lines cannot be read and are left out; `pinq check` counts them: {reasons}\n"
-
-
 def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
     """Writes the policy.
 
@@ -267,7 +254,12 @@ def propose(
     if not proposed.columns:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in proposed.left_out.items()) or "it has no columns"
         raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
-    text = to_yaml(bare, proposed, target) + lost_lines_remark(lines)
+    text = to_yaml(bare, proposed, target)
+    if lines.lost:  # their number stays out of a file that others may come to read
+        reasons = "; ".join(
+            f"lines {printable(reason)}, such as {printable(lines.examples[reason])}" for reason in lines.unreadable
+        )
+        text += f"\n# Some lines cannot be read and are left out; `pinq check` counts them: {reasons}\n"
     content = read_yaml(text)
     Policy.model_validate(content)
     if content["columns"] != proposed.columns:

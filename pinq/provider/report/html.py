@@ -182,7 +182,13 @@ def page(audit: Audit) -> str:
         element("section", element("h2", "Spending against the limits"), charts) if charts else "",
         _analysts(audit),
         *_tables(audit),
-        _footer(audit),
+        element(
+            "footer",
+            f"Replayed from the log alone{f': {audit.ledger}' if audit.ledger else ''}. ",
+            Html("Losses are epsilons in the policy's terms; times are UTC. "),
+            element("code", "pinq audit --csv"),
+            " has every event.",
+        ),
     ]
     return document(title, joined(filter(None, pieces), _NEWLINE))
 
@@ -321,10 +327,3 @@ def _analyst(account: Account) -> list[str]:
         when(account.expires) if account.expires else "never",
         *(joined(when(at).split(" "), _BREAK) for at in (account.first, account.last)),
     ]
-
-
-def _footer(audit: Audit) -> Html:
-    source = f"Replayed from the log alone{f': {audit.ledger}' if audit.ledger else ''}. "
-    advice = element("code", "pinq audit --csv")
-    units = "Losses are epsilons in the policy's terms; times are UTC. "
-    return element("footer", source, Html(units), advice, " has every event.")
