@@ -103,9 +103,8 @@ class JunctionTree:
 
     def __init__(self, sizes: Sequence[int], groups: Iterable[Columns]) -> None:
         self.sizes = tuple(sizes)
-        self.cliques, self.parents = [], [-1]
-        left = _cliques(sizes, groups)
-        self.cliques.append(left.pop())
+        *left, first = _cliques(sizes, groups)
+        self.cliques, self.parents = [first], [-1]
         while left:  # a spanning tree whose neighbours share as much as they can
             pairs = (
                 (len({*clique} & {*other}), parent, clique)
@@ -154,15 +153,14 @@ class JunctionTree:
             inside = column in self.cliques[place]
             for other in {*self.cliques[place]} - {column}:
                 yield other, 0 if inside else cells + self._cells((column, other, *shared))
-            for after in self.near[place]:
+            for after in {*self.near[place]} - {before}:
                 parting = self.separator(max(place, after))  # of two neighbours the later is the child
                 further = cells + self._cells((column, *shared, *parting))
                 if inside:
                     further = 0
                 elif not shared:  # no table connects these parts of the tree: a clique of the pair alone will do
                     further, parting = 0, ()
-                if after != before:
-                    walk.append((after, place, further, parting))
+                walk.append((after, place, further, parting))
 
     def calibrated(self, potentials: Mapping[Columns, np.ndarray]) -> tuple[list[np.ndarray], float]:
         """The marginal of each clique under a sum of log potentials, and the log of their normaliser."""
@@ -192,8 +190,7 @@ class JunctionTree:
 
     def marginal(self, tables: Sequence[np.ndarray], columns: Columns) -> np.ndarray:
         """The marginal of columns that stand in one clique, an axis for each."""
-        place = self.home(columns)
-        return _summed(tables[place], self.cliques[place], columns)
+        return _summed(tables[self.home(columns)], self.cliques[self.home(columns)], columns)
 
     def separator(self, place: int) -> Columns:
         """The columns that a clique shares with its parent; none for the first."""
@@ -216,12 +213,11 @@ class JunctionTree:
             for other in missing & {*clique}:
                 yield other, _joined(tables[place], clique, given, shares, (other,))
             missing -= {*clique}
-            for after in self.near[place]:
-                if after != before:
-                    parting = self.separator(max(place, after))  # of two neighbours the later is the child
-                    joint = _joined(tables[place], clique, given, shares, parting)
-                    known = joint.sum(axis=0)
-                    walk.append((after, place, parting, np.divide(joint, known, out=joint * 0, where=known > 0)))
+            for after in {*self.near[place]} - {before}:
+                parting = self.separator(max(place, after))
+                joint = _joined(tables[place], clique, given, shares, parting)
+                known = joint.sum(axis=0)
+                walk.append((after, place, parting, np.divide(joint, known, out=joint * 0, where=known > 0)))
 
     def _spread(self, table: np.ndarray, columns: Columns, place: int) -> np.ndarray:
         return table.reshape([self.sizes[column] if column in columns else 1 for column in self.cliques[place]])
@@ -317,8 +313,7 @@ class GraphicalModel:
             known = self.tree.separator(place)
             new = tuple(column for column in clique if column not in known)
             order = [clique.index(column) for column in (*known, *new)]
-            groups = math.prod(self.sizes[column] for column in known)
-            shares = self.tables[place].transpose(order).reshape(groups, -1)
+            shares = self.tables[place].transpose(order).reshape(math.prod(self.sizes[column] for column in known), -1)
             cells = np.zeros(rows, dtype=np.int64)  # of the joint table of the known columns
             for column in known:
                 cells = cells * self.sizes[column] + codes[:, column]
@@ -333,8 +328,7 @@ def _rounded_draw(shares: np.ndarray, groups: np.ndarray, random: np.random.Gene
     The rows of a group, in random order, stand at even distances on a line that is cut by its shares. Where
     the first stands goes on by the golden ratio from group to group, so that roundings cancel.
     """
-    order = random.permutation(len(groups))
-    order = order[np.argsort(groups[order], kind="stable")]
+    order = np.lexsort((random.random(len(groups)), groups))
     own, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
     # 5 rows in proportion to .5, .3 and .2, the first at .04: they stand at .04, .24, .44, .64 and .84, so 3, 1 and 1.
     first = (random.random() + GOLDEN * np.arange(len(own))) % 1
@@ -344,9 +338,7 @@ def _rounded_draw(shares: np.ndarray, groups: np.ndarray, random: np.random.Gene
     ends /= np.maximum(ends[:, -1:], np.finfo(np.float64).tiny)
     line = np.repeat(np.arange(len(own)), sizes)  # line g runs from g to g + 1, so that one search serves all
     numbers = np.searchsorted((ends + np.arange(len(own))[:, None]).ravel(), line + places, side="right")
-    drawn = np.empty(len(groups), dtype=np.int64)
-    drawn[order] = np.minimum(numbers - line * shares.shape[1], shares.shape[1] - 1)
-    return drawn
+    return np.minimum(numbers - line * shares.shape[1], shares.shape[1] - 1)[np.argsort(order)]
 
 
 def total_rows(measured: Sequence[Measured]) -> float:
@@ -383,14 +375,12 @@ def _log_shares(margin: Measured) -> np.ndarray:
 
 def _combined(measured: Iterable[Measured]) -> dict[Columns, Measured]:
     """One table for each group of columns: several are averaged, each by the inverse of its variance."""
-    combined: dict[Columns, Measured] = {}
+    sums: dict[Columns, tuple[np.ndarray | float, float]] = {}
     for table in measured:
-        if (other := combined.get(table.columns)) is not None:
-            weights = np.array([table.deviation**-2, other.deviation**-2])
-            counts = (weights[0] * table.counts + weights[1] * other.counts) / weights.sum()
-            table = Measured(table.columns, counts, float(weights.sum() ** -0.5))
-        combined[table.columns] = table
-    return combined
+        counts, weights = sums.get(table.columns, (0.0, 0.0))
+        weight = table.deviation**-2
+        sums[table.columns] = counts + weight * table.counts, weights + weight
+    return {own: Measured(own, np.asarray(counts / weights), weights**-0.5) for own, (counts, weights) in sums.items()}
 
 
 class _Fit:
@@ -414,8 +404,9 @@ class _Fit:
         self.shapes = {columns: [sizes[column] for column in columns] for columns in tables}
         self.ends = np.cumsum([table.counts.size for table in tables.values()])[:-1]
         self.shares = np.concatenate([table.counts.ravel() / rows for table in tables.values()])
-        deviations = [np.full(table.counts.size, table.deviation / rows) for table in tables.values()]
-        self.deviation = np.concatenate(deviations)
+        self.deviation = np.concatenate(
+            [np.full(table.counts.size, table.deviation / rows) for table in tables.values()]
+        )
         self.pull = RESISTANCE * self.deviation**2 / usual
 
     def solved(self, start: Mapping[Columns, np.ndarray], accuracy: float) -> dict[Columns, np.ndarray]:

@@ -136,7 +136,8 @@ class SyntheticTable:
         expected = self.model.marginal(chosen) * self.model.rows
         # Tables lie in the schema's order of columns, answers in the caller's: age by sex is sex by age turned.
         turned = [chosen.index(self.columns.index(column)) for column in columns]
-        frame = self._labelled(columns)
+        labels = [bind(self.specs[self.columns.index(column)], self.schema).axes[0].labels for column in columns]
+        frame = pd.DataFrame([*itertools.product(*labels)], columns=[*columns], dtype=object)
         frame["value"] = expected.transpose(turned).ravel()
         own = [bought for bought in self.bought if bought.columns == chosen]
         measured = min(own, key=lambda bought: bought.deviation, default=None)  # the most exact
@@ -281,12 +282,6 @@ class SyntheticTable:
             raise QueryError("is empty or names a column twice", parameter="columns", allowed="different columns")
         return tuple(sorted(self.columns.index(column) for column in columns))
 
-    def _labelled(self, columns: Sequence[str]) -> pd.DataFrame:
-        labels = [bind(self.specs[self.columns.index(column)], self.schema).axes[0].labels for column in columns]
-        cells = [*itertools.product(*labels)]
-        named = {column: [cell[axis] for cell in cells] for axis, column in enumerate(columns)}
-        return pd.DataFrame(named, dtype=object)
-
     def _inferred(self, columns: int) -> str:
         if columns > 2:
             return "inferred; relations that exist only among this many columns together are not in the model."
@@ -324,10 +319,9 @@ class SyntheticTable:
 
     def _stretches(self, spec: Values | Cuts, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
         """The first grid cell of each part of a numeric column, and the first of the next."""
-        if isinstance(spec, Values):
-            return np.arange(column.cells), np.arange(1, column.cells + 1)
-        thresholds = [column.threshold(point, spec.column) for point in spec.points]
-        return np.array([0, *thresholds]), np.array([*thresholds, column.cells])
+        own = range(1, column.cells)
+        points = [column.threshold(point, spec.column) for point in spec.points] if isinstance(spec, Cuts) else own
+        return np.array([0, *points]), np.array([*points, column.cells])
 
     def _weights(self, spec: Values | Cuts, condition: Condition) -> np.ndarray:
         """The share of each part of a column that meets a condition."""
@@ -482,7 +476,7 @@ class Purchase:
             return replace(self, known=tuple(known))
         purchase = self
         found = [self.table(handle, asked, epsilon, reuse=True) for asked, epsilon in self._logged(handle)]
-        for table in sorted(found, key=self._dependence, reverse=True):
+        for table in sorted(found, key=lambda table: (len(table.columns) == 1, self._dependence(table)), reverse=True):
             more = replace(purchase, known=(*purchase.known, table))
             if tree_cells(self.sizes, [known.columns for known in more.known]) <= more.room(more.rounds):
                 purchase = more
@@ -509,10 +503,8 @@ class Purchase:
         return not handle.partition(self.spec(asked)).preview("noisy_count", epsilon=epsilon, reuse=True).cost
 
     def _dependence(self, table: Bought) -> float:
-        """The number of rows of a table apart from independence, beyond its noise; tables of one column come first."""
+        """The number of rows of a table apart from independence, beyond its noise."""
         counts = table.counts.reshape([self.sizes[column] for column in table.columns])
-        if counts.ndim == 1:
-            return math.inf
         axes = range(counts.ndim)
         margins = [counts.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
         even = reduce(np.multiply.outer, margins) / max(counts.sum(), 1.0) ** (counts.ndim - 1)
@@ -666,8 +658,9 @@ class Synthesizer(Kept):
             schema.column(target)
             names = [name for name in schema.columns if name in names or name == target]
         if self.random_state is not None and not is_whole(self.random_state, 0):
-            allowed = "None or a whole number from 0"
-            raise QueryError(f"is {self.random_state!r}", parameter="random_state", allowed=allowed)
+            raise QueryError(
+                f"is {self.random_state!r}", parameter="random_state", allowed="None or a whole number from 0"
+            )
         specs = attribute_cells(schema, None, names, self.cuts, Grid(WIDTHS))
         purchase = Purchase(schema, tuple(specs), total, target)
         if not purchase.single or (purchase.pairs and not purchase.round):
