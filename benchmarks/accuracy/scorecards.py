@@ -26,7 +26,7 @@ from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.datasets import stratified_folds
 from benchmarks.harness.measure import Experiment
 from benchmarks.harness.pictures import over_epsilon
-from benchmarks.harness.tables import markdown, replace_section
+from benchmarks.harness.tables import markdown, means, replace_section
 from miners import DiffPC45, DiPriMeTreeRegressor, Scorecard, ScorecardRegressor
 from miners.fitted.route import encode
 from pinq.public.schema import Schema
@@ -104,12 +104,11 @@ DATA_SETS = (
 
 def write(data_sets: Sequence[DataSet], cells: pd.DataFrame, folder: Path) -> None:
     """Writes ``figures.csv`` and its section of the page."""
-    grouped = cells.groupby(["figure", "measure", "algorithm", "x"], sort=False)["value"]
-    means = grouped.agg(n="count", mean="mean", sd="std").reset_index()
-    means.to_csv(folder / "figures.csv", index=False, float_format="%.5g", lineterminator="\n")
+    reached = means(cells, folder / "figures.csv")
+    reached.to_csv(folder / "figures.csv", index=False, float_format="%.5g", lineterminator="\n")
     sections = ["## Figures of the defaults", ABOUT]
     for data_set in data_sets:
-        rows = means[means["figure"] == data_set.key]
+        rows = reached[reached["figure"] == data_set.key]
         sections += _tables(data_set, rows)
         if data_set.key in DRAWN and len(rows):
             sections.append(_drawn(data_set, rows, folder))
@@ -124,10 +123,10 @@ def _drawn(data_set: DataSet, rows: pd.DataFrame, folder: Path) -> str:
     return f"![{MEASURES[first].capitalize()}, over epsilon]({name})"
 
 
-def _tables(data_set: DataSet, means: pd.DataFrame) -> list[str]:
+def _tables(data_set: DataSet, reached: pd.DataFrame) -> list[str]:
     """Returns a data set's tables, one for each measure."""
     tables = []
-    for measure, rows in means.groupby("measure", sort=False):
+    for measure, rows in reached.groupby("measure", sort=False):
         lines = []
         for name in data_set.learners:
             by_x = rows[rows["algorithm"] == name].set_index("x").to_dict("index")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import pinq
@@ -25,7 +26,7 @@ from benchmarks.accuracy.problems import HELD_OUT, SEEN, TUNED, Problem
 from benchmarks.accuracy.trees import UNLIMITED_EPSILON
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.measure import Experiment
-from benchmarks.harness.tables import markdown, replace_section
+from benchmarks.harness.tables import markdown, means, replace_section
 from miners import (
     DiffPC45,
     DiffPID3,
@@ -42,7 +43,7 @@ __all__ = ["STUDY", "ProblemStudy", "recommended", "write"]
 
 RUNS, RUNS_OF_LARGE = 20, 5
 LARGE = ("adult", "credit_default", "mushroom", "appliances_energy")  # tested on many rows
-EPSILONS = (0.1, 1.0, 4.0)
+EPSILONS = (0.1, 0.5, 1.0, 4.0)
 Make = Callable[..., Any]
 CLASSES: Mapping[str, Make] = {
     "Scorecard": Scorecard,
@@ -122,25 +123,46 @@ def recommended(problem: Problem, epsilon: float) -> str:
 
 def write(experiments: Sequence[ProblemStudy], cells: pd.DataFrame, folder: Path) -> None:
     """Writes ``figures.csv`` and its section of the page."""
-    grouped = cells.groupby(["figure", "measure", "algorithm", "x"], sort=False)["value"]
-    means = grouped.agg(n="count", mean="mean", sd="std").reset_index()
-    means.to_csv(folder / "figures.csv", index=False, float_format="%.5g", lineterminator="\n")
-    sections = ["## Which miner is best where", ABOUT]
+    reached = means(cells, folder / "figures.csv")
+    reached.to_csv(folder / "figures.csv", index=False, float_format="%.5g", lineterminator="\n")
+    sections = ["## Which miner is best where", ABOUT, _regrets(reached)]
     for title, problems in (("Tables of the rule", TUNED), ("Seen", SEEN), ("Held out", HELD_OUT)):
-        there = [problem for problem in problems if problem.key in set(cells["figure"])]
+        there = [problem for problem in problems if problem.key in set(reached["figure"])]
         sections += [f"### {title}"]
         for is_numeric, learners in ((False, CLASSES), (True, MEANS)):
             kind = [problem for problem in there if problem.is_numeric == is_numeric]
-            sections += _tables(kind, list(learners), means) if kind else []
+            sections += _tables(kind, list(learners), reached) if kind else []
     replace_section(folder / "README.md", "figures", "\n\n".join(sections), heading="Which miner")
 
 
-def _tables(problems: Sequence[Problem], learners: Sequence[str], means: pd.DataFrame) -> list[str]:
+def _regrets(reached: pd.DataFrame) -> str:
+    """Returns how far fixed rules stay below the best of ours: the mean and the worst over tables."""
+    judged = reached[reached["measure"].isin(["accuracy", "r2"]) & reached["algorithm"].isin(OURS)]
+    figures = judged.pivot_table(index=["figure", "x"], columns="algorithm", values="mean")
+    rules: dict[str, Callable[[Problem, float], str]] = {
+        "recommend": recommended,
+        "a scorecard": lambda problem, epsilon: "ScorecardRegressor" if problem.is_numeric else "Scorecard",
+        "a tree": lambda problem, epsilon: "DiPriMeTreeRegressor" if problem.is_numeric else "DiffPC45",
+    }
+    lines = []
+    for title, problems in (("of the rule", TUNED), ("held out", (*SEEN, *HELD_OUT))):
+        for epsilon in EPSILONS:
+            there = [problem for problem in problems if (problem.key, epsilon) in figures.index]
+            texts = []
+            for rule in rules.values():
+                off = [figures.loc[problem.key, epsilon] for problem in there]
+                missed = [own.max() - own[rule(problem, epsilon)] for own, problem in zip(off, there, strict=True)]
+                texts.append(f"{np.mean(missed):.3f} / {max(missed):.3f}" if missed else "")
+            lines.append([title, f"{epsilon:g}", *texts, len(there)])
+    return "Missed by, mean / worst over tables:\n\n" + markdown(["tables", "epsilon", *rules, "tables"], lines)
+
+
+def _tables(problems: Sequence[Problem], learners: Sequence[str], reached: pd.DataFrame) -> list[str]:
     """Returns a table for each measure."""
     keys = [problem.key for problem in problems]
     tables = []
     for measure in MEASURES:
-        rows = means[(means["measure"] == measure) & means["figure"].isin(keys)]
+        rows = reached[(reached["measure"] == measure) & reached["figure"].isin(keys)]
         columns = (rows[name].tolist() for name in ("figure", "x", "algorithm", "mean"))
         values: dict[tuple[str, float, str], float] = {
             (key, x, name): mean for key, x, name, mean in zip(*columns, strict=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-__all__ = ["by_algorithm", "markdown", "measured_or_published", "number_of_runs", "replace_section", "summary"]
+__all__ = ["by_algorithm", "markdown", "means", "measured_or_published", "number_of_runs", "replace_section", "summary"]
 
 
 def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
@@ -36,6 +36,18 @@ def measured_or_published(cells: pd.DataFrame, order: Sequence[str], published: 
         table = pd.concat([table, before[~before["algorithm"].isin(table["algorithm"])]])
     ranks = {name: rank for rank, name in enumerate([*order, *sorted(set(table["algorithm"]) - set(order))])}
     return table.sort_values("algorithm", key=lambda names: names.map(ranks), kind="stable").reset_index(drop=True)
+
+
+def means(cells: pd.DataFrame, published: Path) -> pd.DataFrame:
+    """Returns the mean of each figure, measure, algorithm and abscissa; those without cells are as published.
+
+    Columns ``figure``, ``measure``, ``algorithm``, ``x``, ``n``, ``mean`` and ``sd``.
+    """
+    names = ["figure", "measure", "algorithm", "x"]
+    grouped = cells.groupby(names, sort=False)["value"]
+    table = grouped.agg(n="count", mean="mean", sd="std").reset_index()
+    before = pd.read_csv(published) if published.exists() else table.iloc[:0]
+    return pd.concat([table, before]).drop_duplicates(names).reset_index(drop=True)
 
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
