@@ -163,7 +163,7 @@ def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -
         ]
     assert min(cell.value for cell in cells if cell.measure in ("accuracy", "auc", "r2")) > 0.7
     write_scorecards(SCORECARDS, pd.DataFrame(cells), tmp_path)
-    assert len(pd.read_csv(tmp_path / "figures.csv")) == 2 * 4 + 2
+    assert len(pd.read_csv(tmp_path / "figures.csv")) == 3 * 4 + 3
     assert "| Scorecard |" in (tmp_path / "README.md").read_text()
 
 
