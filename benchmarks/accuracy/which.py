@@ -138,7 +138,9 @@ def write(experiments: Sequence[ProblemStudy], cells: pd.DataFrame, folder: Path
 def _regrets(reached: pd.DataFrame) -> str:
     """Returns how far fixed rules stay below the best of ours: the mean and the worst over tables."""
     judged = reached[reached["measure"].isin(["accuracy", "r2"]) & reached["algorithm"].isin(OURS)]
-    figures = judged.pivot_table(index=["figure", "x"], columns="algorithm", values="mean")
+    figures: dict[tuple[str, float], dict[str, float]] = {}
+    for key, x, name, mean in judged[["figure", "x", "algorithm", "mean"]].itertuples(index=False):
+        figures.setdefault((key, x), {})[name] = mean
     rules: dict[str, Callable[[Problem, float], str]] = {
         "recommend": recommended,
         "a scorecard": lambda problem, epsilon: "ScorecardRegressor" if problem.is_numeric else "Scorecard",
@@ -147,14 +149,15 @@ def _regrets(reached: pd.DataFrame) -> str:
     lines = []
     for title, problems in (("of the rule", TUNED), ("held out", (*SEEN, *HELD_OUT))):
         for epsilon in EPSILONS:
-            there = [problem for problem in problems if (problem.key, epsilon) in figures.index]
+            there = [problem for problem in problems if (problem.key, epsilon) in figures]
             texts = []
             for rule in rules.values():
-                off = [figures.loc[problem.key, epsilon] for problem in there]
-                missed = [own.max() - own[rule(problem, epsilon)] for own, problem in zip(off, there, strict=True)]
+                reached_by = [(figures[problem.key, epsilon], rule(problem, epsilon)) for problem in there]
+                missed = [max(own.values()) - own[name] for own, name in reached_by if name in own]
                 texts.append(f"{np.mean(missed):.3f} / {max(missed):.3f}" if missed else "")
             lines.append([title, f"{epsilon:g}", *texts, len(there)])
-    return "Missed by, mean / worst over tables:\n\n" + markdown(["tables", "epsilon", *rules, "tables"], lines)
+    about = "Missed by, mean / worst over tables (at .5 of a scorecard and a tree alone):"
+    return f"{about}\n\n" + markdown(["tables", "epsilon", *rules, "tables"], lines)
 
 
 def _tables(problems: Sequence[Problem], learners: Sequence[str], reached: pd.DataFrame) -> list[str]:
@@ -169,7 +172,13 @@ def _tables(problems: Sequence[Problem], learners: Sequence[str], reached: pd.Da
         }
         if values:
             is_judged = measure in ("accuracy", "r2")
-            lines = [_line(problem, x, learners, values, is_judged) for problem in problems for x in EPSILONS]
+            there = [
+                (problem, x)
+                for problem in problems
+                for x in EPSILONS
+                if any((problem.key, x, name) in values for name in learners)
+            ]
+            lines = [_line(problem, x, learners, values, is_judged) for problem, x in there]
             head = ["table", "epsilon", *learners, *(["missed by"] if is_judged else [])]
             runs = f"{rows['n'].min()} to {rows['n'].max()} runs"
             tables.append(f"{MEASURES[measure].capitalize()} ({runs}):\n\n{markdown(head, lines)}")
@@ -183,6 +192,7 @@ def _line(
     reached = {name: values.get((problem.key, x, name), float("nan")) for name in learners}
     name = recommended(problem, x)
     texts = [f"**{reached[other]:.3f}**" if other == name else f"{reached[other]:.3f}" for other in learners]
+    texts = ["" if text == "nan" else text for text in texts]  # not measured
     missed = max(value for other, value in reached.items() if other in OURS) - reached[name]
     return [problem.key, f"{x:g}", *texts, *([f"{missed:.3f}"] if is_judged else [])]
 
