@@ -78,7 +78,7 @@ def half_width(
     # the scales .42 and .57.
     unit = scaled / np.where(deviations > 0, deviations, 1.0)[..., None]
     rates = np.arange(POINTS // 2 + 1) * (np.pi / SPAN)
-    logs = sum(times[..., [n]] * np.log1p((unit[..., [n]] * rates) ** 2) for n in range(weights.shape[-1]))
+    logs = sum(times[..., [n]] * np.log(1.0 + (unit[..., [n]] * rates) ** 2) for n in range(weights.shape[-1]))
     law = np.fft.irfft(np.exp(-logs), axis=-1)[..., : POINTS // 2]
     steps = (2 * np.cumsum(law, axis=-1) - law[..., :1] < level).sum(axis=-1) + 1
     return np.asarray(steps * (2 * SPAN / POINTS) * deviations + np.abs(weights).max(axis=-1) / 2)

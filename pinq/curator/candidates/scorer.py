@@ -275,7 +275,9 @@ def occupied(frame: Frame, counted: Counted, position: int, codes: int, rows: np
         skipped = starts - np.cumsum(ends - starts) + (ends - starts)
         mine = np.arange(len(number)) + skipped[number]
         places, values = places[mine] + width * (numbers - rows)[number], values[mine]
-    return Occupation(places, values, codes, classes if frame.measure is None else None)
+    if classes == 1 and frame.measure is None:
+        values = values[:, None]  # one number at a code
+    return Occupation(places, values, codes, classes if values.ndim == 1 else None)
 
 
 def _by_code(cells: np.ndarray, counts: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
