@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from miners.budget.plan import StepName, StepQuestion, many
 from miners.fitted.node import Split
-from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
+from miners.growth.candidates import attribute_names, default_levels, families, grouping_warnings, levels_carried
 from miners.growth.frontier import Level, Problem, SplitCandidate
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, Published
 from pinq.errors import QueryError
@@ -164,3 +164,8 @@ class DiffPC45(GreedyTree):
         if self.variant == "best":
             return families(schema, names)
         return tuple(AnyCut(name) if name in schema.numeric_columns else Values(name) for name in names)
+
+    def _warnings(self, strategies: Sequence[GreedyStrategy], rows: int | None) -> tuple[str, ...]:
+        strategy = strategies[0]
+        nodes = 2**strategy.recipe.depth - 1
+        return (*super()._warnings(strategies, rows), *grouping_warnings(strategy.schema, strategy.splits, nodes))

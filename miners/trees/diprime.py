@@ -16,6 +16,7 @@ from miners.growth.candidates import (
     default_depth_note,
     default_levels,
     families,
+    grouping_warnings,
     levels_carried,
     require_criterion,
 )
@@ -170,6 +171,14 @@ class DiPriMe(ForestMiner):
         if self.max_depth is not None or not VARIANTS[self.variant].defaults.depth_follows_epsilon:
             return notes
         return (*notes, default_depth_note(strategies[0].recipe.depth))
+
+    def _warnings(self, strategies: Sequence[ForestStrategy], rows: int | None) -> tuple[str, ...]:
+        strategy = strategies[0]
+        nodes = len(strategies) * strategy.trees * (2**strategy.recipe.depth - 1)
+        return (
+            *super()._warnings(strategies, rows),
+            *grouping_warnings(strategy.schema, families(strategy.schema, strategy.names), nodes),
+        )
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
