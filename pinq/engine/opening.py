@@ -325,7 +325,8 @@ class CodesFile:
 
     def __init__(self, policy: Policy) -> None:
         self._schema = policy.schema_
-        name = hashlib.blake2b(f"{policy.dataset} {_named(policy)}".encode(), digest_size=8)
+        table = "" if policy.database is None else policy.database.model_dump_json()
+        name = hashlib.blake2b(f"{policy.dataset} {source_path(policy)} {table}".encode(), digest_size=8)
         self.path = state_folder() / f"{name.hexdigest()}-{policy.dataset}.codes"
 
     def make_folder(self) -> bool:
@@ -401,8 +402,3 @@ def _lock(descriptor: int, *, fails: bool = False) -> None:
     """Locks a file until it is closed. Where another process has it locked it waits, or ``fails``: ``OSError``."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if fails else 0))
-
-
-def _named(policy: Policy) -> str:
-    table = "" if policy.database is None else policy.database.model_dump_json()
-    return f"{source_path(policy)} {table}"

@@ -137,10 +137,6 @@ class Ledger(Log):
         """The spending of all analysts, and the cap over them."""
         return self.run(lambda log: log.state.together)
 
-    def joint(self) -> tuple[Epsilon, Epsilon]:
-        """Spent by all together, as the cap counts it, and the cap."""
-        return (together := self.together()).spent, together.cap
-
     def grant_of(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``."""
         return self.run(lambda log: log.state.valid(analyst))

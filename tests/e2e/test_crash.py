@@ -151,7 +151,7 @@ def test_killed_at_random_instants(url: str) -> None:
     charged = [(event.analyst, event.request) for event in ledger.events() if event.kind == "charge"]
     assert len(charged) == len(set(charged)), "a request was charged twice"
     note(f"kills of a provider's process ({kind_of(url)})", RUNS, f"{len(charged):,} charges, none lost, none twice")
-    assert ledger.joint()[0] == Epsilon.of("0.5") * len(charged)
+    assert ledger.together().spent == Epsilon.of("0.5") * len(charged)
     answers = [Answer.from_json(given) for name in seen_by for given in ledger.answers(name).values()]
     assert len(answers) >= sum(map(len, seen_by.values()))
     assert len(answers) > RUNS // 4, "the runs were killed too early to mean anything"

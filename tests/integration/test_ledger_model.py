@@ -231,7 +231,7 @@ class LedgerBesideModel(RuleBasedStateMachine):
         if not hasattr(self, "open"):
             return
         ledger, model = self.ledger, self.model
-        assert ledger.joint() == (Epsilon(model.together()), Epsilon(model.cap))
+        assert (ledger.together().spent, ledger.together().cap) == (Epsilon(model.together()), Epsilon(model.cap))
         accounts = ledger.accounts()
         for analyst in model.asked:
             account = accounts.get(analyst)

@@ -67,7 +67,7 @@ def test_another_cap_counts_at_once_and_keeps_codes_and_ledger(datasets: Dataset
     after = datasets.served["people"]
     assert (after.engine, after.ledger) == (before.engine, before.ledger)
     assert after.curator._meter is before.curator._meter
-    assert str(after.ledger.joint()[1]) == "7"
+    assert str(after.ledger.together().cap) == "7"
 
 
 def test_a_policy_that_no_longer_reads_leaves_the_old_one_in_force(datasets: Datasets, policy: Path) -> None:

@@ -132,7 +132,7 @@ def test_the_ledger_never_passes_grant_or_cap(
             assert refusal.asked > refusal.remaining
         assert ledger.grants()[name].spent == Epsilon(cost(answered[name])) <= Epsilon(limit)
         union, total = cost([*answered["a"], *answered["b"]]), cost(answered["a"]) + cost(answered["b"])
-        assert ledger.joint()[0] == Epsilon(union if rule == "union" else total) <= Epsilon(cap)
+        assert ledger.together().spent == Epsilon(union if rule == "union" else total) <= Epsilon(cap)
         assert union <= total
     ledger.verify()
     ledger.close()
@@ -155,7 +155,7 @@ def test_reopening_gives_the_same_numbers(tmp_path_factory: pytest.TempPathFacto
         views[0].verify()
         assert (
             {view.grants()["a"].spent for view in views}
-            == {view.joint()[0] for view in views}
+            == {view.together().spent for view in views}
             == {Epsilon(cost(requests))}
         )
         assert first.grants()["a"].costs.part == views[2].grants()["a"].costs.part
