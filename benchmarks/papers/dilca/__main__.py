@@ -21,7 +21,7 @@ STUDY = Study(
     experiments=lambda data: EXPERIMENTS,
     data=NAMES,
     write=write,
-    runs="30",
+    runs="the paper's 30, 100 of figure 6",
     quick=1,
 )
 

@@ -141,7 +141,7 @@ def _synthetic() -> Iterator[Comparison]:
     """Yields figure 6; the synthetic table says how large the context is, so k is written as 0."""
     for kind, noise in itertools.product("ABCD", (0.1, 0.2, 0.3)):
         learners = _learners(METHODS, (*BOTH, ADD_REMOVE))
-        yield Comparison(f"figure-6-{kind}-{noise:g}", "6", kind, learners, k=0, noise=noise)
+        yield Comparison(f"figure-6-{kind}-{noise:g}", "6", kind, learners, k=0, noise=noise, runs=100)
 
 
 def _sizes(name: str) -> Iterator[Comparison]:

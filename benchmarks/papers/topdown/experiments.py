@@ -47,7 +47,7 @@ class Figure(Experiment):
     data: str
     xs: Sequence[float]
     learners: Mapping[str, Callable[[Rows, float], float | dict[str, float]]]
-    runs: int = 10
+    runs: int = 100
     xlabel: str = "alpha, at each holder"
     fraction: float = 1.0
 
