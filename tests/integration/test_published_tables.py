@@ -37,6 +37,8 @@ RUNS: dict[Study[Any], int] = (
 STANDARD_ERRORS = 4
 ROUNDING = 1e-4
 """Published means have five digits, those of DILCA four decimals."""
+FEWEST = 4
+"""Of fewer runs than these a table of many measures does not tell how far they spread."""
 EVERY_DAY = ("fig3", "fig5")
 
 
@@ -66,17 +68,17 @@ def published(study: Study[Any], experiment: Experiment, learner: str, x: float)
         table = pd.read_csv(folder / f"figure-{experiment.figure}.csv")
         setting = experiment.setting(learner, x)
         own = table[np.logical_and.reduce([table[name] == getattr(setting, name) for name in Setting._fields])]
-        return _by_measure(own)
+        return _by_measure(own[own["n"] >= FEWEST])
     if isinstance(experiment, Accuracy):
         table = pd.read_csv(folder / "accuracy.csv").rename(columns={"method": "algorithm", "epsilon": "x"})
         table = table[table["data"] == experiment.data].rename(columns={"accuracy": "mean"})
     else:
         path = folder / f"{experiment.key}.csv"
-        table = pd.read_csv(path) if path.exists() else pd.DataFrame({"algorithm": [], "x": []})
+        table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["algorithm", "x", "n", "mean", "sd"])
         if "error" in table:
             table = table.assign(mean=1 - table["error"])
-    own = table[(table["algorithm"] == learner) & (table["x"] == x)].assign(what="accuracy")
-    return _by_measure(own)
+    own = table[(table["algorithm"] == learner) & (table["x"] == x)]
+    return _by_measure(own[own["n"] >= FEWEST] if "what" in own else own.assign(what="accuracy"))
 
 
 def _by_measure(table: pd.DataFrame) -> dict[str, Published]:
