@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from miners.parameters import Parameterised
 
 
-ENDS = 2  # counts of a node whose target is numeric: a row counts in parts for the lower and the upper bound
 Ends = tuple[CutPoint, CutPoint] | None
 """The range to which a numeric target is clamped; None for its bounds."""
 NAMED_CLASSES = 4  # in a tree's one-line text
@@ -53,11 +52,6 @@ class ClassTarget:
     def n_counts(self) -> int:
         """Returns how many counts a node has."""
         return len(self.classes)
-
-    @property
-    def requirement(self) -> str:
-        """Returns what a node's counts must match, as the end of a sentence."""
-        return f"has {self.n_counts} classes"
 
     @property
     def bar_names(self) -> tuple[str, ...]:
@@ -85,16 +79,7 @@ class MeanTarget:
     column: Numeric
     within: Ends = None
     classes: ClassVar[tuple[Value, ...]] = ()
-
-    @property
-    def n_counts(self) -> int:
-        """Returns how many counts a node has, one for each end."""
-        return ENDS
-
-    @property
-    def requirement(self) -> str:
-        """Returns what a node's counts must match, as the end of a sentence."""
-        return f"is numeric and has {ENDS} ends"
+    n_counts: ClassVar[int] = 2  # of a node: a row counts in parts for the lower and the upper bound
 
     @property
     def bar_names(self) -> tuple[str, ...]:
@@ -309,7 +294,7 @@ def _check_numbers(index: int, node: Node, target: Target) -> None:
     """Checks the counts of a node and the scales of its noise."""
     if len(node.counts) != target.n_counts:
         raise QueryError(
-            f"node {index} of the tree has {len(node.counts)} counts; `{target.name}` {target.requirement}."
+            f"node {index} of the tree has {len(node.counts)} counts; for `{target.name}` it needs {target.n_counts}."
         )
     noise = [scale for scale in (node.size_scale, node.counts_scale, node.counts_deviation) if scale is not None]
     if not all(math.isfinite(number) for number in (*node.counts, node.size or 0.0, *noise)):

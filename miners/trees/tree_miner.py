@@ -44,7 +44,7 @@ from miners.budget.plan import (
     spread,
 )
 from miners.estimator import HandleMiner, TreeClassifier, require_varied, require_word
-from miners.fitted.node import ENDS, Node, Split
+from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
     CRITERIA,
@@ -152,7 +152,9 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         require_varied(schema, target)
         if is_numeric:
             *looks, rest = _with_looks(schema, epsilon) if self._finds_range else [epsilon]
-            return Problem(schema, target, ENDS, ENDS, rest, numeric=True, looks=tuple(looks))
+            return Problem(
+                schema, target, MeanTarget.n_counts, MeanTarget.n_counts, rest, numeric=True, looks=tuple(looks)
+            )
         return Problem(schema, target, column.codes, column.cells, epsilon)
 
 

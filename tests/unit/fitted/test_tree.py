@@ -227,9 +227,9 @@ def test_a_target_is_shown_with_its_first_classes_or_its_bounds() -> None:
     mean = Tree(schema, "n", [Node(counts=(1.0, 2.0))])
     assert repr(mean).startswith("Tree for `n` (0 to 9): depth 0")
     assert (mean.kind, mean.classes, mean.values.tolist()) == ("regression", (), [6.0])
-    with pytest.raises(QueryError, match="`n` is numeric and has 2 ends"):
+    with pytest.raises(QueryError, match="for `n` it needs 2"):
         Tree(schema, "n", [Node(counts=(1.0,))])
-    with pytest.raises(QueryError, match="`c` has 6 classes"):
+    with pytest.raises(QueryError, match="for `c` it needs 6"):
         Tree(schema, "c", [Node(counts=(1.0,))])
 
 

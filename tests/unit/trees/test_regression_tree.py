@@ -113,7 +113,7 @@ def test_json_round_trip_is_exact() -> None:
         Tree.from_json(json.dumps(found | {"kind": "classification"}))
     with pytest.raises(QueryError, match="version 1, kind 'classification' or 'regression'"):
         Tree.from_json(json.dumps(found | {"kind": "ranking"}))
-    with pytest.raises(QueryError, match="`wage` is numeric and has 2 ends"):
+    with pytest.raises(QueryError, match="for `wage` it needs 2"):
         Tree(SCHEMA, "wage", [Node(counts=(1.0, 2.0, 3.0))])
 
 
