@@ -5,17 +5,26 @@
 
 ``python linear_peers.py FILE`` reads an ``npz`` of rows within -1 and 1, and prints predictions or
 components for each fit that is asked for on standard input as ``["regression" | "pca", epsilon,
-run]``, a line of JSON each. Bounds are given; nothing is read off the rows.
+run]``, a line of JSON each. Bounds are given; nothing is read off the rows. A fit without an answer
+after ``LIMIT`` CPU seconds is ``null``: of many columns nearly all draws of PCA are rejected.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import warnings
 
 import numpy as np
 from diffprivlib.models import PCA, LinearRegression
+
+LIMIT = 10
+
+
+def stopped(number, frame):
+    """Ends a fit."""
+    raise TimeoutError
 
 
 def answer(arrays, kind, epsilon, run):
@@ -34,8 +43,15 @@ def answer(arrays, kind, epsilon, run):
 def main() -> None:
     warnings.simplefilter("ignore")
     arrays = np.load(sys.argv[1])
+    signal.signal(signal.SIGPROF, stopped)
     for kind, epsilon, run in json.load(sys.stdin):
-        print(json.dumps(answer(arrays, kind, epsilon, run)), flush=True)
+        signal.setitimer(signal.ITIMER_PROF, LIMIT)
+        try:
+            found = answer(arrays, kind, epsilon, run)
+        except TimeoutError:
+            found = None
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
