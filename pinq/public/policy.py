@@ -443,7 +443,7 @@ class Policy(Public):
         rest = _plain(
             self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})
         )
-        return write_yaml(rest | {"columns": columns}, None)
+        return write_yaml({"dataset": self.dataset} | rest | {"columns": columns}, None)
 
 
 def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
