@@ -106,7 +106,12 @@ def test_an_index_that_cannot_be_used_leaves_no_connection_open(
 ) -> None:
     """A copy of file and log is read instead, and what was tried first is closed."""
     connected, made = database._by_name, list[sqlite3.Connection]()
-    monkeypatch.setattr(database, "_by_name", lambda name: made.append(connected(name)) or made[-1])
+
+    def noted(name: str) -> sqlite3.Connection:
+        made.append(connected(name))
+        return made[-1]
+
+    monkeypatch.setattr(database, "_by_name", noted)
     for end in ("", "-wal", ".head"):
         shutil.copyfile(f"{file}{end}", tmp_path / f"copy{end}")
     (tmp_path / "copy-shm").symlink_to(os.devnull)

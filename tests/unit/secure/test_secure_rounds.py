@@ -136,10 +136,12 @@ SESSION: dict[str, Any] = {
 
 @pytest.mark.parametrize("protocol", ["sid3p", "topdown", "scorecard"])
 def test_a_session_that_an_earlier_version_began_goes_on(protocol: str) -> None:
-    """Its key makes the noise that it made, and its rounds ask what they asked.
+    """Its key makes the noise that it made for its first round, which asks what it asked; of sid3p also those after it.
 
-    Else a round that was charged, and broke off, would be opened again with another noise. Where this must
-    change, a session that was begun has to refuse: change what ``Rounds`` calls its first place, then this file.
+    Else a round that was charged, and broke off, would be opened again with another noise. What a miner asks
+    after its first round may improve: then a session that kept an earlier answer refuses. Where the first round
+    must change, a session that was begun has to refuse too: change what ``Rounds`` calls its first place, then
+    this file.
     """
     steps = {"steps": 2} if protocol == "scorecard" else {"depth": 2}
     session = Session.drafted(SESSION | {"protocol": protocol} | steps)
@@ -151,4 +153,5 @@ def test_a_session_that_an_earlier_version_began_goes_on(protocol: str) -> None:
             session, ALONE, hold(session.task, rows), rounds=rounds.Rounds(company, [], KEY), plays=3
         )
         asyncio.run(taking_part)
-    assert list(map(json.loads, company.kept)) == json.loads(GOLDEN.read_text())[protocol]
+    golden = json.loads(GOLDEN.read_text())[protocol]
+    assert list(map(json.loads, company.kept))[: len(golden)] == golden
