@@ -339,7 +339,7 @@ def test_sparse_and_dense_cuts_have_one_law(in_memory: Any, monkeypatch: pytest.
     ]
     alone = int(table.sum(axis=0).max())
     weight = np.append(np.exp(np.array(scores) - float(max(scores))) / 39, math.exp(alone - max(scores)))
-    monkeypatch.setattr("pinq.curator.candidates.scorer.DENSE_CODES", 4)
+    monkeypatch.setattr("pinq.curator.candidates.scorer.DENSE_COLUMN", 8)
     parts = in_memory(10**6, policy=policy, data=frame).partition(Values("part"))
     drawn = [one for _ in range(6) for one in parts.exp_mech([AnyCut("x"), Values("g")], score=score, epsilon=epsilon)]
     candidates = [Cuts("x", (float(cut),)) for cut in range(1, 40)] + [Values("g")]

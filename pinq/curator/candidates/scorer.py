@@ -5,8 +5,8 @@
 split has one score for each part (``SplitScorer``); a family has many members:
 
 ``AnyCut``: a column of few codes has a dense table, and each cut into two is a run of its own. On a
-fine grid only the occupied codes are listed: cuts between two neighbouring ones put the same rows on
-the same sides, so they score alike and are one run.
+fine grid, or where classes are many, only the occupied codes are listed: cuts between two neighbouring
+ones put the same rows on the same sides, so they score alike and are one run.
 
 ``AnyGrouping``: bipartitions of the values of a categorical column that a part has left.
 
@@ -47,7 +47,7 @@ from pinq.public.specs import (
     bind,
 )
 
-DENSE_CODES = 1024
+DENSE_COLUMN = 2048  # cells of a part, of two classes at least; of more, nearly all are empty on deep levels
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
 NUMBERS_AT_ONCE = 2**16  # numbers of several parts that a scorer looks at together
 C = TypeVar("C", bound=Candidate)
@@ -128,11 +128,11 @@ class Frame:
     def add_codes(self, name: str) -> int:
         """Asks for a table over the codes of a column, once; returns its position.
 
-        That of a fine grid is sparse.
+        That of a fine grid, or of fewer codes and many classes, is sparse.
         """
         if name not in self._by_codes:
             column = self.schema.column(name)
-            few = column.codes <= DENSE_CODES or name in self.schema.categorical_columns
+            few = column.codes * max(2, self.width) <= DENSE_COLUMN or name in self.schema.categorical_columns
             axis = bind(Values(name), self.schema).axes[0] if few else Axis(name, column.codes, ())
             self._by_codes[name] = len(self.tables)
             self.tables.append(TableRequest((axis, *self.classes), "dense" if few else "sparse"))
