@@ -133,11 +133,12 @@ class Booking(Protocol):
     def begin(self, run: str) -> None:
         """Hears that all parties agree on this run; logs it where nothing of it will be charged."""
 
-    def pay(self, number: int, nano: int, cells: int) -> None:
+    def pay(self, number: int, place: str, nano: int, cells: int) -> None:
         """Charges a round, numbered from 0, unless it was charged before.
 
         Args:
             number: The number of the round.
+            place: A digest of what it asks, and of what came before; the charge is for this alone.
             nano: Its cost, nano-epsilons.
             cells: How many values it opens.
         """

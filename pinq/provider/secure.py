@@ -341,10 +341,10 @@ class _Booking:
             question = self._question("exact")
             self._ledger.log_session("", self.run, question, self._session.opened)
 
-    def pay(self, number: int, nano: int, cells: int) -> None:
-        """Charges a round, once."""
+    def pay(self, number: int, place: str, nano: int, cells: int) -> None:
+        """Charges a round, once, and for the question that it asks at this place."""
         if self._session.nano:
-            question = self._question(f"round {number + 1}, epsilon {Epsilon(nano)}")
+            question = self._question(f"round {number + 1}, epsilon {Epsilon(nano)}", place)
             earlier = self._ledger.answer_of(self._analyst, self._id(number))[0]
             if earlier is None:
                 earlier, _ = self._ledger.charge(
@@ -358,6 +358,12 @@ class _Booking:
                 )
             if not self._is_charged(number, earlier):
                 self.charged += Epsilon(nano)
+            elif earlier is not None and earlier.question.question != place:
+                raise SessionError(
+                    f"round {number + 1} was another question when it was charged: this party runs another version. "
+                    "Nothing of this round left this party. Go on with the version that began, or give the session "
+                    "another name."
+                )
 
     def keep(self, number: int, opened: str) -> None:
         """Keeps what a round opened, once."""
@@ -383,9 +389,9 @@ class _Booking:
     def _id(self, number: int | str) -> str:
         return f"{self._session.digest[:32]}-{number}"
 
-    def _question(self, loss: str) -> LoggedQuestion:
+    def _question(self, loss: str, place: str = "") -> LoggedQuestion:
         about = f"{self._about}: {loss}"[:200]
-        return LoggedQuestion(verb=self._verb, session=self._session.digest, about=about)
+        return LoggedQuestion(verb=self._verb, session=self._session.digest, about=about, question=place)
 
 
 def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: Any) -> Holding:

@@ -458,8 +458,8 @@ FAULTS = (
     Fault(
         "a session's shares leave before their round is charged",
         "miners/secure/mpc/rounds.py",
-        "            self._company.pay(number, nano, noise.size)\n            answer = await work(noise, below)\n",
-        "            answer = await work(noise, below)\n            self._company.pay(number, nano, noise.size)\n",
+        "            self._company.pay(number, place, nano, noise.size)\n            answer = await work(noise, below)\n",
+        "            answer = await work(noise, below)\n            self._company.pay(number, place, nano, noise.size)\n",
         (ROUNDS,),
     ),
     Fault(

@@ -132,10 +132,10 @@ def test_no_cheap_question_stands_for_a_round(tmp_path: Path) -> None:
         booking = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
         booking.require_affordable()
         assert booking.kept() == []
-        booking.pay(0, 10**8, 4)
+        booking.pay(0, "place", 10**8, 4)
         booking.keep(0, "{}")
         with pytest.raises(SessionError, match="for another question"):
-            booking.pay(1, 10**8, 4)
+            booking.pay(1, "next", 10**8, 4)
         with pytest.raises(SessionError, match="for another question"):
             booking.kept()
         assert booking.charged == Epsilon(10**8)
@@ -152,12 +152,25 @@ def test_a_charged_round_has_one_noise(tmp_path: Path) -> None:
             return _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
 
         key = booking().noise_key(0)
-        booking().pay(0, 10**8, 4)
+        booking().pay(0, "place", 10**8, 4)
         assert booking().noise_key(0) == key
         booking()._key.unlink()
         with pytest.raises(SessionError, match="round 1 was charged"):
             booking().noise_key(0)
         assert booking().noise_key(1) != key  # another party kept the round
+
+
+def test_a_charge_is_for_one_question(tmp_path: Path) -> None:
+    """A version that asks something else in a round that was charged opens nothing for that charge: it would have the same noise."""
+    noisy = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="1", depth=1)
+    policy = load_policy(noisy.policies[0])
+    token_of(noisy.policies[0], "eve", 2)
+    with closing(open_ledger(policy)) as ledger:
+        for _ in range(2):
+            _Booking(ledger, noisy.session, 0, "eve", policy.schema_).pay(0, "place", 10**8, 4)
+        with pytest.raises(SessionError, match="round 1 was another question when it was charged"):
+            _Booking(ledger, noisy.session, 0, "eve", policy.schema_).pay(0, "elsewhere", 10**8, 4)
+        assert ledger.accounts()["eve"].spent == Epsilon(10**8)
 
 
 def test_a_session_goes_on_with_the_rows_it_began_with(tmp_path: Path) -> None:
@@ -175,7 +188,7 @@ def test_a_session_goes_on_with_the_rows_it_began_with(tmp_path: Path) -> None:
 
         assert booking(rows).noise_key(0) != booking(others).noise_key(0)
         key = booking(rows).noise_key(0)
-        booking(rows).pay(0, 10**8, 4)
+        booking(rows).pay(0, "place", 10**8, 4)
         turned = Holding(rows.codes[:, ::-1], rows.counts[::-1])
         assert booking(turned).noise_key(0) == key
         with pytest.raises(SessionError, match="not those with which it began this session"):
@@ -190,7 +203,7 @@ def test_a_round_waits_for_the_grants_pace(tmp_path: Path) -> None:
     with closing(open_ledger(policy)) as ledger:
         booking = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
         assert booking.pace() == 0
-        booking.pay(0, 10**8, 4)
+        booking.pay(0, "place", 10**8, 4)
         assert 0 < booking.pace() <= 60
         ledger.revoke("eve")
         with pytest.raises(NotAuthorised):

@@ -9,7 +9,8 @@ Privacy:
     Claim: a round is opened once, whatever breaks off. Why: its noise follows from a key that a
     party draws before the first round and keeps until the last, and from that party's rows. A round
     that broke off after some party saw its values is opened again with the same values, so nobody
-    sees a second noise for one charge.
+    sees a second noise for one charge. A charge names its question, so another one, which would
+    have the same noise, is not opened in its place.
     Assumes: rows stay as they are between two attempts; a provider does not go on with others.
     Noise is drawn before the others hear of the round, and that they hear at a multiple of ``TICK``
     after the round before: what arrives when tells of the drawing only how many ticks all of it took.
@@ -67,8 +68,8 @@ class Company:
     async def meet(self, number: int, place: str) -> None:
         """Waits for all others at a round. Raises ``SessionError`` if one is at another place."""
 
-    def pay(self, number: int, nano: int, cells: int) -> None:
-        """Charges a round, once; so many values are going to be kept for it."""
+    def pay(self, number: int, place: str, nano: int, cells: int) -> None:
+        """Charges the round at this place, once; so many values are going to be kept for it."""
 
     def keep(self, number: int, opened: str) -> None:
         """Keeps what a round opened, once."""
@@ -121,13 +122,13 @@ class Rounds:
             values = self._read(number, place, size)
             self.opened.append(Opened(what, tuple(values)))
             answer = np.array(values, dtype=object)
-            self._company.pay(number, nano, len(values))
+            self._company.pay(number, place, nano, len(values))
         else:
             below = stream(_digest(self._key + number.to_bytes(8, "big")).encode())
             noise = await asyncio.to_thread(draw, below)
             await asyncio.sleep((self._ended - time.monotonic()) % self._company.tick)
             await self.meet(place)
-            self._company.pay(number, nano, noise.size)
+            self._company.pay(number, place, nano, noise.size)
             answer = await work(noise, below)
             values = [int(value) for value in answer.ravel()]
         text = json.dumps({"place": place, "opened": values})

@@ -188,8 +188,8 @@ class _Run(Company):
             await self._network.pause(wait)
         await self._network.meet(number, place)
 
-    def pay(self, number: int, nano: int, cells: int) -> None:
-        self._booking.pay(number, nano, cells)
+    def pay(self, number: int, place: str, nano: int, cells: int) -> None:
+        self._booking.pay(number, place, nano, cells)
         self._paid += nano
         if nano:
             paid, whole = str(Epsilon(self._paid)), str(Epsilon(self._session.nano))

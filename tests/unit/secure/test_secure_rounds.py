@@ -38,7 +38,7 @@ class Company(rounds.Company):
     async def meet(self, number: int, place: str) -> None:
         self.did.append(("meet", number))
 
-    def pay(self, number: int, nano: int, cells: int) -> None:
+    def pay(self, number: int, place: str, nano: int, cells: int) -> None:
         self.did.append(("pay", number))
         self.prices[number] = nano
 
