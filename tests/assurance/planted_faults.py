@@ -155,17 +155,10 @@ FAULTS = (
         (LAWS,),
     ),
     Fault(
-        "lists of one call are compared with the best of all of them",
-        "pinq/curator/mechanisms.py",
-        "behind = np.maximum.reduceat(scores, starts).repeat(lengths) - scores",
-        "behind = np.maximum.reduceat(scores, starts).max() - scores",
-        (LAWS,),
-    ),
-    Fault(
         "of the candidates that permute-and-flip accepts the first one is chosen",
         "pinq/curator/mechanisms.py",
-        "drawn = [first + secrets.randbelow(int(end - first)) for",
-        "drawn = [first for",
+        "accepted[secrets.randbelow(len(accepted))]",
+        "accepted[0]",
         (MECHANISMS, LAWS),
     ),
     Fault(
