@@ -118,14 +118,14 @@ def measured(adult: Adult, runs: int) -> Iterator[dict[str, object]]:
     """Yields the lines of all runs."""
     yield adult.line("private rows", None, adult.train)
     random = np.random.default_rng(0)
-    for run, epsilon in itertools.product(range(runs), EPSILONS):
+    for run, epsilon, target in itertools.product(range(runs), EPSILONS, (None, adult.target)):
         with pinq.simulate(adult.schema, data=adult.rows, epsilon=epsilon) as handle:
             start = time.process_time()
-            synthesizer = Synthesizer(epsilon=epsilon, random_state=run).fit(handle)
+            synthesizer = Synthesizer(epsilon=epsilon, random_state=run).fit(handle, target)
             seconds = time.process_time() - start
         codes = adult.codes(synthesizer.sample(len(adult.train), random_state=run))
         yield {
-            **adult.line("synthetic", epsilon, codes, seconds),
+            **adult.line("synthetic" if target is None else f"synthetic, {target} named", epsilon, codes, seconds),
             "bought alone": bought_one_by_one(adult, epsilon, random),
             "stated error": synthesizer.model_.error,
         }
