@@ -174,20 +174,20 @@ class Reload:
     """
 
     def __init__(self, datasets: Datasets, log: RequestLog) -> None:
-        self._datasets, self._log, self._alone, self._waits = datasets, log, threading.Lock(), False
+        self._datasets, self._log = datasets, log
+        self._alone, self._waits = threading.Lock(), threading.Lock()
         self.certificate: Callable[[], bool] = lambda: False
 
     def ask(self) -> None:
         """Begins to read, in a thread of its own that waits for the one before it; one at most waits."""
         self._log.reopen()
-        waits, self._waits = self._waits, True
-        if not waits:
+        if self._waits.acquire(blocking=False):
             # A source may take minutes to encode, and no shutdown waits for that.
             threading.Thread(target=self._read, name="pinq-reload", daemon=True).start()
 
     def _read(self) -> None:
         with self._alone:
-            self._waits = False  # what changes from now on, the next one reads
+            self._waits.release()  # what changes from now on, the next one reads
             try:
                 self.now()
             except Exception:  # whose text may quote data

@@ -239,10 +239,15 @@ def test_of_many_signals_one_read_begins_and_one_waits(datasets: Datasets, tmp_p
     for _ in range(20):
         reload.ask()
     asked = [thread for thread in threading.enumerate() if thread.name == "pinq-reload"]
-    read.release(2)
+    read.release(3)
     for thread in asked:
         thread.join(30)
     assert len(asked) == len((tmp_path / "log").read_text().splitlines()) == 2
+    reload.ask()
+    for thread in threading.enumerate():
+        if thread.name == "pinq-reload":
+            thread.join(30)
+    assert len((tmp_path / "log").read_text().splitlines()) == 3
     log.close()
 
 
