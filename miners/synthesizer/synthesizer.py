@@ -247,7 +247,8 @@ class SyntheticTable:
             schema = Schema.model_validate(stored["schema"])
             read = [split_in("a column of the stored model", cells) for cells in stored["cells"]]
             specs = tuple(spec for spec in read if isinstance(spec, Values | Cuts))
-            assert len(specs) == len(read), "a column has no cells"
+            if len(specs) != len(read):
+                raise ValueError("a column has no cells")
             sizes = tuple(bind(spec, schema).size for spec in specs)
             potentials = {
                 tuple(columns): np.array(table, dtype=np.float64).reshape([sizes[number] for number in columns])
@@ -262,7 +263,7 @@ class SyntheticTable:
             model = GraphicalModel(sizes, float(stored["rows"]), potentials)
             error = stored["error"]
             return cls(schema, specs, model, bought, None if error is None else float(error), stored["target"])
-        except (KeyError, TypeError, ValueError, IndexError, AssertionError) as problem:
+        except (KeyError, TypeError, ValueError, IndexError) as problem:
             raise QueryError(f"this is no stored synthesizer: {problem}") from None
 
     def __repr__(self) -> str:
