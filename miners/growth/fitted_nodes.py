@@ -217,7 +217,8 @@ def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray, noise: f
     chance = max(0.0, 1 - float(node @ node))
     # A choice weighs splits by exp(distance / 2 noise), about: squares of a normal number, so weighed, are
     # 1 / (1 - chance / noise) times as large, up to the largest of all.
-    chosen = BEST_OF_MANY if noise < BEST_OF_MANY / (BEST_OF_MANY - 1) * chance else 1 / (1 - chance / noise)
+    clear = noise > BEST_OF_MANY / (BEST_OF_MANY - 1) * chance
+    chosen = 1 / (1 - chance / noise) if clear else BEST_OF_MANY
     return distance > (len(rows) - 1) * chance * chosen
 
 

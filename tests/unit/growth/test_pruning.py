@@ -75,6 +75,15 @@ def test_a_split_that_tells_shares_apart_is_kept_although_both_sides_vote_alike(
     assert not worth_keeping(children, alike, 0.25, shares=alike / alike.sum(axis=1, keepdims=True)).any()
 
 
+def test_a_pure_node_loses_its_split_with_and_without_noise() -> None:
+    cells = np.array([[100.0, 0.0], [60.0, 0.0], [40.0, 0.0]])
+    for noise in (0.0, 1.0, np.inf):
+        kept = worth_keeping(
+            [[1, 2], [], []], cells, 0.25, shares=cells / cells.sum(axis=1, keepdims=True), noise=noise
+        )
+        assert not kept.any()
+
+
 def test_chance_puts_leaves_as_far_apart_as_it_says() -> None:
     """20,000 deals of rows with the same shares among three leaves: their distance from the whole
     is (3 - 1)(1 - |p|^2) on average, to a thirtieth.
