@@ -174,10 +174,13 @@ def families(schema: Schema, names: Sequence[str]) -> tuple[AnyCut | AnyGrouping
 GROUPING_SECONDS = 1e-5  # for each value of a node's column, to draw, score and name groupings; measured
 
 
-def grouping_warnings(schema: Schema, splits: Iterable[object], nodes: int) -> tuple[str, ...]:
-    """Warns where so many nodes, each of which draws groupings of these columns, take over a minute."""
-    # 4,095 nodes that split a column of 65,000 values: 2,700 seconds.
-    values = {split.column: schema.columns[split.column].codes for split in splits if isinstance(split, AnyGrouping)}
+def grouping_warnings(schema: Schema, splits: Iterable[object], depth: int, trees: int = 1) -> tuple[str, ...]:
+    """Warns where so many trees, each node of which draws groupings of these columns, take over a minute."""
+    # 4,095 nodes that split a column of 65,000 values: 2,700 seconds. A deep tree has at most a node for each row.
+    nodes = trees * min(2**depth - 1, schema.max_rows)
+    codes = {split.column: schema.columns[split.column].codes for split in splits if isinstance(split, AnyGrouping)}
+    # 13 values have 4,095 groupings.
+    values = {column: count for column, count in codes.items() if count > MAX_GROUPINGS.bit_length()}
     minutes = nodes * sum(values.values()) * GROUPING_SECONDS / 60
     if minutes < 1:
         return ()

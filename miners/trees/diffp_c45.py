@@ -94,7 +94,8 @@ class DiffPC45(GreedyTree):
         epsilon: The cost of ``fit``, in the policy's own terms.
         max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
             (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5.
-        criterion: ``"gini"`` or another of the criteria in docs/trees.md.
+        criterion: The quality of a split: ``"gini"``, ``"max"`` (correctly classified rows),
+            ``"info_gain"``, or another of the list in docs/trees.md.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
         certainty: C4.5's certainty factor, above 0 and up to 0.5. A smaller value prunes more. None
             turns pruning off. "best" also keeps splits that change class probabilities; "paper"
@@ -167,5 +168,5 @@ class DiffPC45(GreedyTree):
 
     def _warnings(self, strategies: Sequence[GreedyStrategy], rows: int | None) -> tuple[str, ...]:
         strategy = strategies[0]
-        nodes = 2**strategy.recipe.depth - 1
-        return (*super()._warnings(strategies, rows), *grouping_warnings(strategy.schema, strategy.splits, nodes))
+        slow = grouping_warnings(strategy.schema, strategy.splits, strategy.recipe.depth)
+        return (*super()._warnings(strategies, rows), *slow)

@@ -174,11 +174,9 @@ class DiPriMe(ForestMiner):
 
     def _warnings(self, strategies: Sequence[ForestStrategy], rows: int | None) -> tuple[str, ...]:
         strategy = strategies[0]
-        nodes = len(strategies) * strategy.trees * (2**strategy.recipe.depth - 1)
-        return (
-            *super()._warnings(strategies, rows),
-            *grouping_warnings(strategy.schema, families(strategy.schema, strategy.names), nodes),
-        )
+        splits, trees = families(strategy.schema, strategy.names), len(strategies) * strategy.trees
+        slow = grouping_warnings(strategy.schema, splits, strategy.recipe.depth, trees)
+        return (*super()._warnings(strategies, rows), *slow)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

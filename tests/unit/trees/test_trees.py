@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from miners import DiffPC45, DiffPID3, SuLQID3
+from miners import DiffPC45, DiffPID3, DiPriMeTreeClassifier, SuLQID3
 from miners.growth.candidates import CRITERIA, equal_width, multiway_splits
 from pinq.errors import QueryError
 from pinq.provider.local import made_up
@@ -210,6 +210,15 @@ def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner: Any) -> Non
     assert not miner(max_depth=0).plan(SCHEMA).warnings
     with pytest.raises(QueryError, match="rows"):
         deep.plan(SCHEMA, rows=-1)
+
+
+@pytest.mark.parametrize("miner", [DiffPC45(epsilon=1, max_depth=60), DiPriMeTreeClassifier(epsilon=1, max_depth=60)])
+def test_a_plan_warns_of_slow_groupings_where_there_are_many_and_counts_no_more_nodes_than_rows(miner: Any) -> None:
+    columns = {"job": Categorical(values=tuple(range(3))), "sex": Categorical(values=("F", "M"))}
+    few = Schema(columns=columns, max_rows=10**8)
+    many = Schema(columns={**columns, "code": Categorical(values=tuple(range(1000)))}, max_rows=30_000)
+    assert not any("groupings" in warning for warning in miner.plan(few, "sex").warnings)
+    assert any("5 minutes" in warning and "30,000 nodes" in warning for warning in miner.plan(many, "sex").warnings)
 
 
 @pytest.mark.parametrize("miner", MINERS)
