@@ -69,7 +69,8 @@ class DiffPID3(GreedyTree):
         max_depth: Levels of splits, 0 to 60. None for a number that follows from public facts
             (epsilon, ``max_rows``, the attributes); for ``variant="paper"`` 5. The depth never
             exceeds the number of attributes, because each splits once on a path.
-        criterion: ``"gini"`` or another of the criteria in docs/trees.md.
+        criterion: The quality of a split: ``"gini"``, ``"max"`` (correctly classified rows, which
+            noise affects least), ``"info_gain"``, or another of the list in docs/trees.md.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
         attributes: The columns to split by. None for all but the target.
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
@@ -238,7 +239,8 @@ class SuLQID3(GreedyTree):
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
         max_depth: Levels of splits; see ``DiffPID3``.
-        criterion: ``"info_gain"``, ``"gain_ratio"`` or another of the criteria in docs/trees.md.
+        criterion: The quality of a split: ``"info_gain"``, ``"gain_ratio"``, ``"gini"``, ``"max"``, or
+            another of the list in docs/trees.md.
         variant: ``"best"``, or ``"paper"`` for the published budget split.
         attributes: The columns to split by. None for all but the target.
         cuts: Cut points for numeric attributes; see ``DiffPID3``.
