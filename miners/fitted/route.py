@@ -7,7 +7,7 @@ It is the same row-wise map as on the provider's side.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -28,7 +28,8 @@ Frame: TypeAlias = "pd.DataFrame | pa.Table"
 ColumnValues: TypeAlias = "pd.Series | pa.ChunkedArray | ArrayLike"
 
 NODE_ANSWERS = "The node at which such a row stops answers for it."
-ROWS_AT_ONCE = 2**12
+ROUTED_AT_ONCE = 2**15  # rows times trees whose nodes and bins a processor keeps at hand
+CODES_A_ROW = 8  # a table of this many codes costs less than the search for a row's bin
 PLACE_BITS = 32
 
 
@@ -53,90 +54,104 @@ class UndeclaredValueWarning(UserWarning):
     """
 
 
+class Bins:
+    """Ranges of a column's codes that no axis divides; each code alone where an axis looks codes up.
+
+    Bin 0 is code -1. For example, a cut of ``age`` at codes 30 and 60 makes the bins -1, 0 to 29, 30 to
+    59 and 60 upwards.
+
+    Attributes:
+        codes: The first code of each bin.
+    """
+
+    def __init__(self, column: Categorical | Numeric, axes: Sequence[Axis]) -> None:
+        starts = {0, *(threshold for axis in axes for threshold in axis.thresholds or ())}
+        starts |= {column.cells} if column.nullable else set()
+        looked_up = any(axis.thresholds is None for axis in axes)
+        self._distinct = column.codes
+        self.codes = np.append(-1, np.arange(column.codes) if looked_up else sorted(starts))
+
+    def finder(self, rows: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Returns the function from codes to bins that is the fastest for so many rows."""
+        if self._distinct > CODES_A_ROW * rows:
+            return lambda codes: np.searchsorted(self.codes, codes, side="right") - 1
+        # Code -1 stands at the end, where Python looks for it: of 4 codes and bins that start at 0
+        # and 2 the table is [1, 1, 2, 2, 0]. In small integers a million codes stay in a cache.
+        bins = np.arange(len(self.codes), dtype=np.min_scalar_type(len(self.codes)))
+        return np.roll(np.repeat(bins, np.diff(self.codes, append=self._distinct)), -1).take
+
+
 class Router:
-    """A router sends encoded rows down some trees, one table lookup for each level.
+    """A router sends encoded rows down some trees at once, one table lookup for each level.
 
-    The codes of each column are first reduced to *bins* that no split of these trees tells apart. Bin
-    0 is code -1; then come the ranges between all thresholds (cuts), or the codes themselves
-    (values, groups). Node v has a table from the bin of a row in v's column to the node that comes
-    next, which is v itself where the row stops.
-
-    For example, a root that cuts ``age`` at codes 30 and 60 has the bins -1, 0 to 29, 30 to 59 and
-    60 upwards, and the table [0, 1, 2, 3].
+    The codes of each column are first reduced to ``Bins``. Node v has a table from the bin of a row in
+    v's column to the node that comes next, which is v itself where the row stops. For example, a root
+    that cuts ``age`` at codes 30 and 60 has four bins, and the table [0, 1, 2, 3].
 
     Args:
         schema: The public schema.
         trees: The nodes of each tree.
-        depths: The number of splits that are above the deepest leaf of each.
+        depth: The number of splits that are above the deepest leaf of all.
     """
 
-    def __init__(self, schema: Schema, trees: Sequence[Sequence[Node]], depths: Sequence[int]) -> None:
+    def __init__(self, schema: Schema, trees: Sequence[Sequence[Node]], depth: int) -> None:
         nodes = [node for tree in trees for node in tree]
         axes = [None if node.split is None else bind(node.split, schema).axes[0] for node in nodes]
-        self.schema, self._depths = schema, depths
-        self._firsts = np.cumsum([0, *map(len, trees)])
+        self.schema, self._depth = schema, depth
         self.columns = tuple(dict.fromkeys(str(axis.column) for axis in axes if axis is not None))
-        # The first code of each bin but that of code -1.
-        self._starts = {
-            name: _starts([a for a in axes if a is not None and a.column == name], schema.columns[name])
+        self._bins = {
+            name: Bins(schema.columns[name], [axis for axis in axes if axis is not None and axis.column == name])
             for name in self.columns
         }
         # All tables stand one behind another; that of node v begins at `start[v]`, and is looked up by
-        # the bins in row `row_of[v]` of a block of rows. Row 0 is all zeros, for leaves.
+        # the bins in row `row[v]` of a block of rows. Row 0 is all zeros, for leaves.
         row_of = {name: 1 + row for row, name in enumerate(self.columns)}
+        firsts = np.cumsum([0, *map(len, trees)])[:-1]
         tables = list[np.ndarray]()
-        for first, tree in zip(self._firsts.tolist(), trees, strict=False):
+        for first, tree in zip(firsts.tolist(), trees, strict=True):
             for index, node in enumerate(tree):
                 axis = axes[first + index]
                 tables.append(np.array([index] if axis is None else self._table(index, node, axis)) + first)
         start = np.cumsum([0, *map(len, tables)])[:-1]
         row = np.array([0 if axis is None else row_of[str(axis.column)] for axis in axes])
-        # Where a node's table begins and where its bins do are one number: they are looked up together.
-        self._places = start << PLACE_BITS | row * ROWS_AT_ONCE
+        self._rows = ROUTED_AT_ONCE // max(4, len(trees))  # in a block
         self._to = np.concatenate(tables)
-        self._next = self._places[self._to]
+        # Where a node's table begins and where its bins do are one number: they are looked up together.
+        self._next = (start << PLACE_BITS | row * self._rows)[self._to]
+        self._roots, self._root_rows = start[firsts, None], row[firsts]
 
     def _table(self, index: int, node: Node, axis: Axis) -> np.ndarray:
         """Returns the node that comes after node ``index``, for each bin of its column."""
         # For cuts at 30 and 60: codes -1, 0, 30 and 60, one for each bin, have the parts -1, 0, 1
         # and 2, so the row stops or goes to the first, second or third child.
-        parts = axis.parts_of(np.append(-1, self._starts[str(axis.column)]))
+        parts = axis.parts_of(self._bins[str(axis.column)].codes)
         return np.where(parts < 0, index, np.array(node.children)[parts])
 
-    def _lookup(self, name: str) -> np.ndarray | None:
-        """Returns the bin of each code of a column, that of -1 last; None where a search is as fast."""
-        distinct = self.schema.columns[name].codes
-        # A larger table would not be faster than a search.
-        if distinct > 2**16:
-            return None
-        # Code -1 stands at the end, where Python looks for it: of 4 codes and bins that start at 0
-        # and 2 the table is [1, 1, 2, 2, 0].
-        return np.append(np.searchsorted(self._starts[name], np.arange(distinct), side="right"), 0)
+    def reached(self, codes: Mapping[str, np.ndarray], rows: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yields rows, some at a time that a processor keeps at hand, and the nodes where they end up.
 
-    def reached(self, codes: Mapping[str, np.ndarray], rows: int) -> Iterator[tuple[slice, list[np.ndarray]]]:
-        """Yields rows, some at a time that a processor keeps at hand, and the nodes where they end up in each tree."""
-        lookups = [(name, self._lookup(name)) for name in self.columns]
-        bins = np.zeros((1 + len(lookups), ROWS_AT_ONCE), dtype=np.int64)
-        for first in range(0, rows, ROWS_AT_ONCE):
-            block = slice(first, min(first + ROWS_AT_ONCE, rows))
-            own = np.arange(block.stop - first)
-            for row, (name, lookup) in enumerate(lookups, 1):
-                mine = codes[name][block]
-                if lookup is None:
-                    bins[row, : len(own)] = np.searchsorted(self._starts[name], mine, side="right")
-                else:
-                    bins[row, : len(own)] = lookup[mine]
-            yield block, [self._walk(bins.ravel(), own, tree) for tree in range(len(self._depths))]
+        These have shape (trees, rows of the block), and are numbered through all trees.
+        """
+        finders = [(codes[name], own.finder(rows)) for name, own in self._bins.items()]
+        bins = np.zeros((1 + len(finders), self._rows), dtype=np.int64)
+        for first in range(0, rows, self._rows):
+            block = slice(first, min(first + self._rows, rows))
+            for row, (own, find) in enumerate(finders, 1):
+                bins[row, : block.stop - first] = find(own[block])
+            yield block, self._walk(bins, np.arange(block.stop - first))
 
-    def _walk(self, bins: np.ndarray, own: np.ndarray, tree: int) -> np.ndarray:
-        """Returns the nodes, numbered within their tree, at which rows with these bins end up."""
-        root = self._firsts[tree]
-        place, at = np.full(len(own), self._places[root]), np.full(len(own), self._places[root] >> PLACE_BITS)
-        # Row 7 of a block at a node that is split by the second column has its bin at 2 * ROWS_AT_ONCE + 7.
-        for _ in range(self._depths[tree]):
-            at = (place >> PLACE_BITS) + bins.take((place & ((1 << PLACE_BITS) - 1)) + own)
+    def _walk(self, bins: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Returns the nodes at which rows with these bins end up."""
+        # At a root, all rows are split by one column.
+        at = bins[self._root_rows, : len(own)] + self._roots
+        # Row 7 of a block at a node that is split by the second column has its bin at 2 * the block's rows + 7.
+        for _ in range(self._depth - 1):
             place = self._next.take(at)
-        return self._to.take(at) - root
+            at = place >> PLACE_BITS
+            place &= (1 << PLACE_BITS) - 1
+            place += own
+            at += bins.ravel().take(place)
+        return self._to.take(at)
 
 
 def encode_rows(
@@ -149,7 +164,10 @@ def encode_rows(
     says what happens ``otherwise``. The warning counts rows, so this is for rows that anybody may
     see.
     """
-    codes = {name: encode(schema, name, frame) for name in names}
+    # In small integers: new memory for a million rows takes longer than their codes.
+    codes = {
+        name: encode(schema, name, frame).astype(np.min_scalar_type(-schema.columns[name].codes)) for name in names
+    }
     told = [complaint for name, own in codes.items() for complaint in _complaints(schema, name, frame[name], own)]
     if told:
         warnings.warn(f"{'; '.join(told)}. {otherwise}", UndeclaredValueWarning, stacklevel=5)
@@ -195,9 +213,14 @@ def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray
     if name in schema.numeric_columns:
         return schema.numeric_columns[name].encode(values)
     # Text is looked up once for each distinct value. A missing value has index -1, the last one.
-    indices, distinct = pd.factorize(pd.Series(values), use_na_sentinel=True)
+    series = pd.Series(values)
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        indices, distinct = series.cat.codes.to_numpy(), series.cat.categories
+    else:
+        indices, distinct = pd.factorize(series, use_na_sentinel=True)
     distinct_values = [*pd.Series(distinct).astype(object), None]
-    return np.asarray(schema.columns[name].encode(distinct_values)[indices])
+    # By indices of this width, a look-up takes half the time.
+    return np.asarray(schema.columns[name].encode(distinct_values)[indices.astype(np.intp, copy=False)])
 
 
 def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarray) -> list[str]:
@@ -205,16 +228,19 @@ def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarr
     import pandas as pd
 
     numeric = schema.numeric_columns.get(name)
-    # What is unusable has no code, that of a missing value, or that of a bound.
-    odd = codes < 0 if numeric is None else (codes <= 0) | (codes >= numeric.cells - 1)
+    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values)
+    if numeric is None:
+        odd = codes < 0
+    else:
+        numbers, (low, high) = numeric.numbers_of(series), (float(numeric.lower), float(numeric.upper))
+        odd = ~((numbers >= low) & (numbers <= high))
     if not odd.any():
         return []
-    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values)[odd]
-    known = series.notna().to_numpy()
+    known = series[odd].notna().to_numpy()
     if numeric is None:
         found = {f"a value of `{name}` that the schema does not declare": known}
     else:
-        numbers, (low, high) = numeric.numbers_of(series), (float(numeric.lower), float(numeric.upper))
+        numbers = numbers[odd]
         found = {
             f"no number as `{name}`": known & np.isnan(numbers),
             f"no `{name}`, of which no value may be missing": ~known & (not numeric.nullable),
@@ -222,11 +248,3 @@ def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarr
             > 1.5 * (high - low),
         }
     return [f"{rows.sum():,} of {len(codes):,} rows have {what}" for what, rows in found.items() if rows.any()]
-
-
-def _starts(axes: Sequence[Axis], column: Categorical | Numeric) -> np.ndarray:
-    """Returns the first code of each range that no axis divides; each code where one looks codes up."""
-    if any(axis.thresholds is None for axis in axes):
-        return np.arange(column.codes)
-    starts = {0, *(threshold for axis in axes for threshold in axis.thresholds or ())}
-    return np.array(sorted(starts | ({column.cells} if column.nullable else set())), dtype=np.int64)

@@ -682,7 +682,7 @@ class Tree:
     @cached_property
     def _router(self) -> Router:
         """Returns the router, which is built at the first prediction."""
-        return Router(self.schema, [self.nodes], [self.depth])
+        return Router(self.schema, [self.nodes], self.depth)
 
 
 FOREST_FORMAT = "pinq-forest"
@@ -798,16 +798,17 @@ class Forest:
         # Two trees that give a row shares of .9 and .6: .75.
         result = np.zeros((rows, *answers[0].shape[1:]))
         for router, first in zip(self._routers, range(0, len(answers), TREES_AT_ONCE), strict=True):
+            own = np.concatenate(answers[first : first + TREES_AT_ONCE])
             for block, reached in router.reached(codes, rows):
-                for nodes, answer in zip(reached, answers[first : first + TREES_AT_ONCE], strict=True):
-                    result[block] += answer.take(nodes, axis=0)
+                for nodes in reached:
+                    result[block] += own.take(nodes, axis=0)
         return result / len(self.trees)
 
     @cached_property
     def _routers(self) -> list[Router]:
         """Returns a router for some trees at a time: with each tree the tables of all the others grow."""
         some = [self.trees[first : first + TREES_AT_ONCE] for first in range(0, len(self.trees), TREES_AT_ONCE)]
-        return [Router(self.schema, [tree.nodes for tree in own], [tree.depth for tree in own]) for own in some]
+        return [Router(self.schema, [tree.nodes for tree in own], max(tree.depth for tree in own)) for own in some]
 
     def export_text(self, *, max_depth: int | None = None) -> str:
         """Returns all trees as indented text."""

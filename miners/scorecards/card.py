@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from miners.fitted.node import Split, Target, as_array, split_in, split_out, target_of
-from miners.fitted.route import encode_rows, length
+from miners.fitted.route import Bins, encode_rows, length
 from miners.growth.candidates import refined
 from pinq.errors import QueryError
 from pinq.public.checks import Shown
@@ -162,6 +162,7 @@ def reliable_shares(
 
 FORMAT, VERSION = "pinq-scorecard", 1
 MOST_POINTS = 2**48
+ADDED_AT_ONCE = 2**14  # rows, whose points a processor keeps at hand
 DOUBLES = 20  # printed points that double the odds
 NO_PART = "A value that the card does not know adds no points."
 
@@ -325,14 +326,14 @@ class Card(Shown):
         codes = encode_rows(self.schema, self.columns, frame, otherwise=NO_PART)
         total = np.tile(np.array(self.base, dtype=np.int64), (rows, 1))
         for term in self.terms:
-            points, own = np.vstack([term.points, np.zeros_like(term.points[:1])]), codes[term.spec.column]
-            # Code -1 is in no part, -1, which has no points. Where rows are many each code is looked up once.
-            distinct = np.append(np.arange(self.schema.column(term.spec.column).codes), -1)
-            if len(distinct) < rows:
-                points = points[self.axis(term).parts_of(distinct)]
-            else:
-                own = self.axis(term).parts_of(own)
-            total += points.take(own, axis=0)
+            own, axis = codes[term.spec.column], self.axis(term)
+            bins = Bins(self.schema.columns[term.spec.column], [axis])
+            # Code -1 is in no part, -1, which has no points.
+            points = np.vstack([term.points, np.zeros_like(term.points[:1])]).take(axis.parts_of(bins.codes), axis=0)
+            find = bins.finder(rows)
+            for first in range(0, rows, ADDED_AT_ONCE):
+                block = slice(first, first + ADDED_AT_ONCE)
+                total[block] += points.take(find(own[block]), axis=0)
         return total / POINTS
 
     def predict_proba(self, frame: Any) -> np.ndarray:
@@ -344,7 +345,10 @@ class Card(Shown):
         if self.numeric is not None:
             cells = np.clip(self.scores(frame)[:, 0], 0, self.numeric.cells - 1)
             return float(self.numeric.origin) + float(self.numeric.width) * cells
-        return np.asarray(as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)])
+        # The class with the most points is the likeliest. One score stands beside a 0.
+        scores = self.scores(frame)
+        best = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return np.asarray(as_array(self.classes).take(best))
 
     def axis(self, term: Term) -> Axis:
         """Returns the cells of a term."""

@@ -569,24 +569,30 @@ class Numeric(_Column):
         return self.codes_of(self.numbers_of(values))
 
     def numbers_of(self, values: Any) -> np.ndarray:
-        """The number of each value, float64, shape (n,); nan if it is missing or not a number."""
+        """The number of each value, int64 or float64, shape (n,); nan if it is missing or not a number."""
         import pandas as pd
 
-        return pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        series = pd.Series(values)
+        if isinstance(series.dtype, np.dtype) and series.dtype.kind == "i":
+            return series.to_numpy(dtype=np.int64)
+        return pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
     def codes_of(self, numbers: np.ndarray) -> np.ndarray:
         """Codes of numbers, shape (n,); -1 where nan and not nullable."""
-        missing = np.isnan(numbers)
+        if numbers.dtype.kind == "i" and self.integer and self.width == 1:
+            # Whole numbers in cells of one each, a sixth of the time: 17, 20 and 99 from 17 to 90 are 0, 3 and 73.
+            codes = np.clip(numbers, int(self.lower), int(self.upper))
+            codes -= int(self.lower)
+            return codes
         with np.errstate(over="ignore", invalid="ignore"):
-            cell = numbers - float(
-                self.lower
-            )  # of a million numbers, new memory for each step would take most of the time
+            # Of a million numbers, new memory for each step would take most of the time.
+            cell = numbers - float(self.lower)
             cell /= float(self.width)
             cell += self.tolerance
-            np.floor(cell, out=cell)
-        cell[missing] = 0
-        codes = np.clip(cell, 0, self.cells - 1, out=cell).astype(np.int64)
-        codes[missing] = self.cells if self.nullable else -1
+        # Both leave out nan. The whole part of a number from 0 on is its floor.
+        np.fmin(np.fmax(cell, 0, out=cell), self.cells - 1, out=cell)
+        codes = cell.astype(np.int64)
+        codes[np.isnan(numbers)] = self.cells if self.nullable else -1
         return codes
 
 

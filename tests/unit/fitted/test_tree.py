@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from miners.fitted.node import Node
+from miners.fitted.route import Bins
 from miners.fitted.tree import Tree, faint_of
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -93,6 +94,27 @@ def test_rows_go_where_a_plain_walk_takes_them(seed: Any) -> None:
                 break
             node = tree.nodes[node].children[part]
         assert reached[number] == node
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_codes_bin_is_the_same_by_search_and_by_table(nullable: bool) -> None:
+    """One row of a wide column is searched, many are looked up; each row ends where it ends alone."""
+    column = Numeric(lower=0, upper=100_000, integer=True, nullable=nullable)
+    axes = [
+        bind(Cuts("n", points), Schema(columns={"n": column}, max_rows=9)).axes[0] for points in ((7,), (7, 90_000))
+    ]
+    bins, codes = Bins(column, axes), np.array([-1, 0, 6, 7, 8, 89_999, 90_000, 100_000, column.codes - 1])
+    assert (
+        bins.finder(1)(codes).tolist() == bins.finder(10**6)(codes).tolist() == [0, 1, 1, 2, 2, 2, 3, 3, 3 + nullable]
+    )
+
+
+@pytest.mark.parametrize("step", [1, 5])
+def test_whole_numbers_have_the_codes_of_equal_doubles(step: int) -> None:
+    column = Numeric(lower=-10, upper=90, integer=True, step=step)
+    numbers = np.array([-(2**62), -11, -10, -9, 0, 3, 89, 90, 91, 2**62])
+    for kind in (np.int64, np.int32, np.int8):
+        assert column.encode(numbers.astype(kind)).tolist() == column.encode(numbers.astype(kind) * 1.0).tolist()
 
 
 def test_a_table_without_the_column_is_refused() -> None:
