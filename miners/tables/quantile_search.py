@@ -34,7 +34,7 @@ from typing import cast
 import numpy as np
 
 from miners.budget.plan import PlanLine, count_line, spread
-from miners.tables.columns import cells_left, counts_between, half_width, require_parts
+from miners.tables.columns import cells_left, counts_between, require_parts, within_noise
 from miners.tables.statistics import NumericStatistic, TableEstimate
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
@@ -177,10 +177,10 @@ def bounds(counted: tuple[CountedCuts, CountedCuts], share: float, level: float)
     # Points 10 and 20 of 30 cells: the surplus at 10 tells whether cells 10 to 19 are too high, and
     # that at 20 whether they are too low. Cells 0 to 9 cannot be too high, nor 20 to 29 too low.
     surplus, weights, times = _pooled(points, counted, share, after=False)
-    possible = np.append(True, surplus <= half_width(weights, _scales(counted), level, times=times))
+    possible = np.append(True, within_noise(surplus, weights, _scales(counted), level, times))
     high = int(ends[np.flatnonzero(possible)[-1] + 1])
     surplus, weights, times = _pooled(points, counted, share, after=True)
-    possible = np.append(surplus >= -half_width(weights, _scales(counted), level, times=times), True)
+    possible = np.append(within_noise(-surplus, weights, _scales(counted), level, times), True)
     return int(ends[np.flatnonzero(possible)[0]]), high - 1
 
 

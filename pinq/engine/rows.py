@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +32,8 @@ from pinq.public.derivatives import RowMeasure
 from pinq.public.parts import Part
 from pinq.public.specs import Axis, Partition
 
-# Up to this code, parts of a cut are looked up in a table within a core's cache; beyond, they are searched.
-TABLED_CODES = 2**17
-TABLES_BYTES = 2**24  # of a request's cuts: further ones are searched
+# Of a request. In a table the places of codes are found five to twenty times as fast as by a search among edges.
+TABLES_BYTES = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,24 +45,43 @@ class CodeTable:
 
     Attributes:
         table: The place of each code, and of each larger code the last one. Never empty.
-        edges: Where there is no table: the first code of each place but the first, in order.
+        edges: The first code of each place but the first, in order; where there is no table, they are searched.
     """
 
     table: np.ndarray | None
     edges: np.ndarray
 
     @classmethod
-    def of_edges(cls, edges: Sequence[int] | np.ndarray, *, tabled: bool = True) -> CodeTable:
-        """Numbers the intervals between edges; without an edge all codes are in one.
-
-        Unless ``tabled`` they are searched.
-        """
+    def of_edges(cls, edges: Sequence[int] | np.ndarray, room: int = TABLES_BYTES) -> CodeTable:
+        """Numbers the intervals between edges, in a table of at most so many bytes; without an edge all are one."""
         # Edges 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5. No edge makes 0.
-        last = int(edges[-1]) if len(edges) else 0
-        if len(edges) == 1 or (len(edges) and not tabled) or last >= TABLED_CODES:
+        last, kind = int(edges[-1]) if len(edges) else 0, smallest(len(edges) + 1)
+        if len(edges) == 1 or (last + 1) * kind.itemsize > room:
             return cls(None, np.array(edges, dtype=np.uint32))
         widths: np.ndarray = np.diff(np.array(edges, dtype=np.int64), prepend=0, append=last + 1)
-        return cls(np.repeat(np.arange(len(widths), dtype=smallest(len(widths))), widths), np.zeros(0, dtype=np.uint32))
+        return cls(np.repeat(np.arange(len(widths), dtype=kind), widths), np.array(edges, dtype=np.uint32))
+
+    @classmethod
+    def of_axis(cls, axis: Axis, room: int) -> CodeTable:
+        """The places along an axis of cuts, or of groups of codes."""
+        if axis.lookup is None:
+            return cls.of_edges(axis.thresholds or (), room)
+        parts = axis.parts_of(np.arange(len(axis.lookup)))
+        places = np.where(parts < 0, axis.size, parts).astype(smallest(axis.size + 1))
+        return cls(places, np.zeros(0, dtype=np.uint32))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its table."""
+        return 0 if self.table is None else self.table.nbytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Of a table between edges, the edges alone."""
+        return (
+            (CodeTable.of_edges, (self.edges, self.nbytes))
+            if len(self.edges)
+            else (CodeTable, (self.table, self.edges))
+        )
 
     def __call__(self, codes: np.ndarray) -> np.ndarray:
         """The place of each code."""
@@ -75,22 +93,13 @@ class CodeTable:
         return places.astype(smallest(len(self.edges) + 1))
 
 
-@lru_cache(maxsize=64)
-def _code_table(axis: Axis, tabled: bool) -> CodeTable:
-    if axis.thresholds is not None:
-        return CodeTable.of_edges(axis.thresholds, tabled=tabled)
-    parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]
-    places = np.where(parts < 0, axis.size, parts).astype(smallest(axis.size + 1))
-    return CodeTable(places, np.zeros(0, dtype=np.uint32))
-
-
 def code_tables(axes: Iterable[Axis]) -> dict[Axis, CodeTable]:
     """The tables of axes along which a code is not its own place; a row in no part is at ``axis.size``."""
     tables, room = dict[Axis, CodeTable](), TABLES_BYTES
     for axis in axes:
         if axis not in tables and (axis.thresholds is not None or axis.lookup is not None):
-            tables[axis] = made = _code_table(axis, room > 0)
-            room -= 0 if made.table is None else made.table.nbytes
+            tables[axis] = CodeTable.of_axis(axis, room)
+            room -= tables[axis].nbytes
     return tables
 
 

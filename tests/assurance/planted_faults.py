@@ -437,8 +437,8 @@ FAULTS = (
     Fault(
         "an interval of a quantile has half its level",
         "miners/tables/quantile_search.py",
-        "np.append(True, surplus <= half_width(weights, _scales(counted), level, times=times))",
-        "np.append(True, surplus <= half_width(weights, _scales(counted), level / 2, times=times))",
+        "np.append(True, within_noise(surplus, weights, _scales(counted), level, times))",
+        "np.append(True, within_noise(surplus, weights, _scales(counted), level / 2, times))",
         (INTERVALS,),
     ),
     Fault(

@@ -103,7 +103,9 @@ def test_any_code_has_a_place_along_any_axis(spec: Any, rows: int) -> None:
 def test_a_code_table_is_total(edges: tuple[int, ...]) -> None:
     """It has a place for each code of any width, and it is that of a search."""
     codes = np.array([0, 1, 2, 3, 4, 5, 2**16, 2**23, 2**24 - 1], dtype=np.uint32)
-    assert CodeTable.of_edges(edges)(codes).tolist() == np.searchsorted(edges, codes, side="right").tolist()
+    wanted = np.searchsorted(edges, codes, side="right").tolist()
+    for table in (CodeTable.of_edges(edges), CodeTable.of_edges(edges, 0)):
+        assert table(codes).tolist() == pickle.loads(pickle.dumps(table))(codes).tolist() == wanted
 
 
 @pytest.mark.parametrize("ill", ["no", "yes"])

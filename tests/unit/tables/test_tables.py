@@ -27,7 +27,7 @@ from miners.tables import (
     variance,
     where,
 )
-from miners.tables.columns import half_width
+from miners.tables.columns import half_width, within_noise
 from miners.tables.counts import agreeing, nearest_nonnegative, subsets, summed
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
@@ -481,6 +481,16 @@ def test_the_bound_of_a_sum_of_noises_holds() -> None:
         for level in (0.2, 0.5, 0.95):
             held = (np.abs(noise @ weights) <= half_width(weights, 10, level)).mean()
             assert level - 0.01 <= held < level + 0.05
+
+
+def test_a_sum_far_from_its_half_width_needs_no_law() -> None:
+    """Which sums are within their noise is what their half widths say, near and far."""
+    random = np.random.default_rng(8)
+    weights, times = random.random((200, 4)), random.integers(1, 30, (200, 4))
+    for scale in (1e-3, 1.0, 50.0):
+        half = half_width(weights, scale, 0.95, times=times)
+        sums = half * random.choice([-9, 0, 0.999, 1, 1.001, 30, 90], 200)
+        assert (within_noise(sums, weights, scale, 0.95, times) == (sums <= half)).all()
 
 
 def test_specs_of_groups_may_be_named_or_written() -> None:
