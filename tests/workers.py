@@ -8,24 +8,22 @@ on its way. Java, shuffles over a network and lost workers are left to ``make te
 from __future__ import annotations
 
 import pickle
-import re
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pinq.engine.codes import Codes, RowBlock
-from pinq.engine.spark import BLOCKS, SparkEngine, _block, _Encoded, _schema
+from pinq.engine.spark import PARTITION, SparkEngine, _block, _blocks, _Encoded, _schema, _sent
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 
 __all__ = ["Frame", "codes_of", "workers_over"]
 
 PARTITIONS = 2
-SUMMARY = re.compile(r"(sum|count)\((?:DISTINCT )?(\w+)\) AS (\w+)")
 
 
 class Frame:
@@ -63,16 +61,19 @@ class Frame:
         return Frame(dealt, self.schema)
 
     def selectExpr(self, *columns: str) -> Frame:
-        """Columns by their names, and sums and numbers of distinct values of all rows, as Spark calls them."""
-        table, answers = self._table(), {}
-        for column in columns:
-            if column.startswith("`"):
-                answers[column[1:-1].replace("``", "`")] = table[column[1:-1].replace("``", "`")]
-            else:
-                kind, source, name = SUMMARY.fullmatch(column).groups()  # type: ignore[union-attr]
-                whole = pc.sum(table[source]) if kind == "sum" else pc.count_distinct(table[source])
-                answers[name] = pa.array([whole.as_py()])
-        return Frame.of(pa.table(answers))
+        """Columns by their names, and the partition's number, as Spark calls them."""
+        made = [[_selected(batch, columns, number) for batch in own] for number, own in enumerate(self.partitions)]
+        return Frame(made, _selected(self.schema.empty_table(), columns, 0).schema)
+
+    def coalesce(self, partitions: int) -> Frame:
+        """Partitions after each other make one."""
+        share = -(-len(self.partitions) // partitions)
+        starts = range(0, len(self.partitions), share)
+        return Frame([list(chain(*self.partitions[start : start + share])) for start in starts], self.schema)
+
+    def range(self, end: int) -> Frame:
+        """Numbers, on as many cores as there are workers."""
+        return Frame.of(pa.table({"id": np.arange(PARTITIONS)}))
 
     def persist(self) -> Frame:
         return self
@@ -95,6 +96,19 @@ class Frame:
         return pa.Table.from_batches(self._batches(), self.schema)
 
 
+def _selected(batch: Any, columns: Sequence[str], partition: int) -> pa.RecordBatch:
+    """Columns of a batch by their names, in backticks or not; or the number of its partition."""
+    found = {}
+    for column in columns:
+        name = column.removeprefix("`").removesuffix("`").replace("``", "`")
+        if column == PARTITION:
+            found["partition"] = pa.array(np.full(batch.num_rows, partition, dtype=np.int32))
+        else:
+            own = batch[name]
+            found[name] = own.combine_chunks() if isinstance(own, pa.ChunkedArray) else own
+    return pa.RecordBatch.from_pydict(found)
+
+
 def codes_of(rows: Iterable[Sequence[int]], schema: Schema) -> Codes:
     """Rows of codes as a table of them."""
     table = np.array([*rows], dtype=np.int64).reshape(-1, len(schema.columns))
@@ -108,11 +122,12 @@ def codes_of(rows: Iterable[Sequence[int]], schema: Schema) -> Codes:
 def workers_over(codes: Codes, policy: Policy, salt: bytes) -> SparkEngine:
     """An engine whose workers hold these codes, half of them each."""
     partitions: list[list[pa.RecordBatch]] = [[] for _ in range(PARTITIONS)]
+    names = [f"c{number}" for number in range(len(policy.columns))]
     for block in codes.blocks:
-        table = pa.table({f"c{number}": own for number, own in enumerate(block.columns.values())})
+        table = pa.table(dict(zip(names, block.columns.values(), strict=True)))
         half = table.num_rows // 2
         for number, share in enumerate((table.slice(0, half), table.slice(half))):
             if share.num_rows:
-                partitions[number].append(_block(share, f"task {number}"))
-    frame: Any = Frame(partitions, _schema(BLOCKS))
+                partitions[number].append(_sent(_block(share)))
+    frame: Any = Frame(partitions, _schema(_blocks(names)))
     return SparkEngine(_Encoded(frame, policy, salt))

@@ -178,7 +178,7 @@ def write_codes(
     with pa.ipc.new_file(file, schema) as sink:
         for block in blocks:
             for name, column in zip(schema.names, block.columns, strict=True):
-                checksums[name] = zlib.crc32(_bytes(column), checksums[name])
+                checksums[name] = zlib.crc32(bytes_of(column), checksums[name])
             sink.write_batch(block)
             rows += block.num_rows
         footer = _Footer(rows=rows, files=list(files), checksums=checksums)
@@ -250,7 +250,7 @@ class MappedCodes(Codes):
         for name in [name for name in names if name in self._unread]:
             checksum = 0
             for chunk in self.table[name].chunks:
-                checksum = zlib.crc32(_bytes(chunk), checksum)
+                checksum = zlib.crc32(bytes_of(chunk), checksum)
             if checksum != self._unread[name]:
                 self._is_damaged = True
                 self._damaged()
@@ -275,7 +275,7 @@ def _footer_of(reader: pa.ipc.RecordBatchFileReader) -> _Footer:
     return _Footer.model_validate_json(noted[b"footer"])
 
 
-def _bytes(column: pa.Array) -> memoryview:
+def bytes_of(column: pa.Array) -> memoryview:
     """The bytes of a column's codes."""
     width = column.type.byte_width
     return memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]

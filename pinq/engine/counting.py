@@ -163,6 +163,50 @@ def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
 
 
 SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
+ODD = np.uint64(0x9E3779B97F4A7C15)  # an odd number with ones and zeros in no pattern, by which hashes multiply
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """Some cells of a tally's tables. It knows nothing else of its request: it is what travels between machines.
+
+    Attributes:
+        keys: The numbers that name each cell, shape (numbers, cells); without a number it is a stretch of all cells.
+        sums: What adds up in each, shape (sums, cells); of a stretch shape (cells,).
+    """
+
+    keys: np.ndarray
+    sums: np.ndarray
+
+    @classmethod
+    def of_stretch(cls, sums: np.ndarray) -> Share:
+        return cls(np.zeros((0, 0), dtype=np.uint8), sums)
+
+    @classmethod
+    def merged(cls, shares: Sequence[Share]) -> Share:
+        """The sums over all rows, of shares over other rows each that have one number."""
+        if not len(shares[0].keys):
+            return cls.of_stretch(sum((share.sums for share in shares), np.zeros(1, dtype=np.int64)))
+        keys = np.concatenate([share.keys for share in shares], axis=1)
+        lines = ((line, 1 + int(line.max(initial=0))) for line in keys)
+        words = keys[0] if len(keys) == 1 else packed_words(keys.shape[1], lines)
+        first, sums = _summed_runs(words, np.concatenate([share.sums for share in shares], axis=1))
+        return cls(keys[:, first], sums)
+
+    def dealt(self, shares: int) -> list[Share]:
+        """Its cells as so many shares; a cell is in the share of one number, whichever rows a tally has counted."""
+        if not len(self.keys):
+            return [self.of_stretch(_narrow(sums)) for sums in np.array_split(self.sums, shares)]
+        number = (ODD ** np.arange(len(self.keys), dtype=np.uint64) @ self.keys.astype(np.uint64)) % np.uint64(shares)
+        order = np.argsort(number, kind="stable")
+        ends = np.searchsorted(number[order], np.arange(1, shares))
+        return [Share(self.keys[:, own], self.sums[:, own]) for own in np.split(order, ends)]
+
+
+def _narrow(numbers: np.ndarray) -> np.ndarray:
+    """The same whole numbers in the smallest signed type that holds them."""
+    # Numbers from 0 to 127 have an octet each, as numbers from -128 have.
+    return numbers.astype(np.min_scalar_type(min(int(numbers.min(initial=0)), -1 - int(numbers.max(initial=0)))))
 
 
 class Tally(ABC):
@@ -173,16 +217,24 @@ class Tally(ABC):
         """Takes rows in."""
 
     @abstractmethod
-    def merge(self, other: Self) -> None:
-        """Takes in what another tally of the same tables counted of other rows."""
-
-    @abstractmethod
-    def condense(self) -> None:
-        """Keeps no more than the tables: what that takes follows their cells, not the rows."""
-
-    @abstractmethod
     def tables(self) -> Sequence[Table]:
         """The table of each request that it is for."""
+
+    @abstractmethod
+    def share(self) -> Share:
+        """All cells."""
+
+    @abstractmethod
+    def fill(self, shares: Sequence[Share]) -> None:
+        """Takes all shares of what was counted for its tables, in order, in place of its own cells."""
+
+    def merge(self, other: Self) -> None:
+        """Takes in what another tally of the same tables counted of other rows."""
+        self.fill([Share.merged([self.share(), other.share()])])
+
+    def condense(self) -> None:
+        """Keeps no more than the tables: what that takes follows their cells, not the rows."""
+        self.fill([self.share()])
 
     @property
     def most_condensed_bytes(self) -> float:
@@ -224,14 +276,6 @@ class DenseTally(Tally):
         cell = None if math.prod(self._shape) == 1 else rows.cell(self._axes)
         self._cells.add(cell, len(rows.node), rows.words())
 
-    def merge(self, other: DenseTally) -> None:
-        pairs = zip(self._summed(), other._summed(), strict=True)
-        self._condensed = [own.astype(np.int64) + their for own, their in pairs]
-
-    def condense(self) -> None:
-        self._condensed = self._summed()
-        self._cells = CountedCells(0)
-
     @property
     def most_condensed_bytes(self) -> float:
         cells = sum(math.prod(axis.size for axis in axes) for axes in self._tables)
@@ -241,6 +285,17 @@ class DenseTally(Tally):
         tables = [table.astype(np.int64, copy=False) for table in self._summed()]
         tables = [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
         return [table.reshape(-1, *table.shape[1 + self._common :]) for table in tables]
+
+    def share(self) -> Share:
+        return Share.of_stretch(np.concatenate([table.ravel() for table in self._summed()]))
+
+    def fill(self, shares: Sequence[Share]) -> None:
+        numbers = 1 if self._measure is None else self._measure.width
+        shapes = [(numbers, self._shape[0], *(axis.size for axis in axes)) for axes in self._tables]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        parts = np.split(np.concatenate([share.sums for share in shares]), ends[:-1])
+        self._condensed = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        self._cells = CountedCells(0)
 
     def _summed(self) -> list[np.ndarray]:
         """The tables, summed out of the joint one, in numbers as wide as its own."""
@@ -262,7 +317,26 @@ def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis])
     return np.ascontiguousarray(inner).astype(joint.dtype, copy=False)
 
 
-class SparseTally(Tally):
+class OccupiedTally(Tally):
+    """The occupied cells of one table.
+
+    Args:
+        axes: Those of the table.
+        nothing: No cell.
+    """
+
+    def __init__(self, axes: tuple[Axis, ...], nothing: Share) -> None:
+        self._axes, self._nothing = axes, nothing
+        self._shares: list[Share] = []
+
+    def share(self) -> Share:
+        return Share.merged([self._nothing, *self._shares])
+
+    def fill(self, shares: Sequence[Share]) -> None:
+        self._shares = list(shares)
+
+
+class SparseTally(OccupiedTally):
     """The occupied cells of one table, by sorting the rows' cells.
 
     Args:
@@ -272,12 +346,13 @@ class SparseTally(Tally):
     """
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...], measure: RowMeasure | None) -> None:
-        self._axes, self._measure = axes, measure
+        self._measure = measure
         self._kind = np.dtype(np.uint32 if nodes * math.prod(axis.size for axis in axes) < 2**32 else np.uint64)
+        sums = np.zeros((1 if measure is None else measure.width, 0), dtype=np.int64)
+        super().__init__(axes, Share(np.zeros((1, 0), dtype=self._kind), sums))
         self._keys: list[np.ndarray] = []
         self._words: list[np.ndarray] = []
         self._waiting = 0
-        self._runs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -292,27 +367,14 @@ class SparseTally(Tally):
             if self._waiting >= SORTED_ROWS:
                 self._sort()
 
-    def merge(self, other: SparseTally) -> None:
-        for tally in (self, other):
-            tally._sort()
-        self._runs += other._runs
-
-    def condense(self) -> None:
-        self._runs = [self._cells()]
-
     def tables(self) -> list[Sparse]:
-        keys, sums = self._cells()
-        values = sums[0] if self._measure is None else self._measure.finished(sums)
-        return [Sparse(keys.astype(np.int64, copy=False), values)]
+        share = self.share()
+        values = share.sums[0] if self._measure is None else self._measure.finished(share.sums)
+        return [Sparse(share.keys[0].astype(np.int64, copy=False), values)]
 
-    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """The occupied cells in order, and what adds up in each, shape (sums, cells)."""
+    def share(self) -> Share:
         self._sort()
-        if len(self._runs) == 1:
-            return self._runs[0]
-        nothing = np.zeros((1 if self._measure is None else self._measure.width, 0), dtype=np.int64)
-        keys = np.concatenate([np.zeros(0, dtype=self._kind), *(own for own, _ in self._runs)])
-        return _summed_runs(keys, np.concatenate([nothing, *(own for _, own in self._runs)], axis=1))
+        return self._shares[0] if len(self._shares) == 1 else super().share()
 
     def _sort(self) -> None:
         """Makes occupied cells, in order, of the rows that wait."""
@@ -321,27 +383,21 @@ class SparseTally(Tally):
         keys, words, self._keys, self._words, self._waiting = np.concatenate(self._keys), self._words, [], [], 0
         if self._measure is None:  # each is a row, and counts one
             keys.sort()
-            keys, sums = _counted_runs(keys)
+            first = run_starts(keys)
+            sums = np.diff(first, append=len(keys))[None]
         else:
-            keys, sums = _summed_runs(keys, self._measure.packing.unpacked(np.concatenate(words, axis=1)))
-        self._runs.append((keys.astype(self._kind, copy=False), sums))
+            first, sums = _summed_runs(keys, self._measure.packing.unpacked(np.concatenate(words, axis=1)))
+        self._shares.append(Share(keys.take(first).astype(self._kind, copy=False)[None], sums))
 
 
 def _summed_runs(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct keys in order, and what values of shape (sums, keys) add up to for each."""
+    """Where each distinct key, in order, is first met, and what values of shape (sums, keys) add up to for it."""
     # Keys 4 1 4 9 are sorted to 1 4 4 9; runs of equal ones start at 0, 1 and 3. Their values 5 2 3 7
     # add up to 5 7 10 17 on the way: at the runs' ends 5, 10 and 17, so runs have 5, 5 and 7.
     order = np.argsort(keys)
-    keys = keys.take(order)
-    starts = run_starts(keys)
+    starts = run_starts(keys.take(order))
     ends = np.append(starts[1:], len(keys)) - 1 if len(keys) else starts
-    return keys.take(starts), np.diff(values.take(order, axis=1).cumsum(axis=1).take(ends, axis=1), axis=1, prepend=0)
-
-
-def _counted_runs(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each run of equal numbers, and how long it is, shape (1, runs)."""
-    starts = run_starts(ordered)
-    return ordered.take(starts), np.diff(starts, append=len(ordered))[None]
+    return order.take(starts), np.diff(values.take(order, axis=1).cumsum(axis=1).take(ends, axis=1), axis=1, prepend=0)
 
 
 def run_starts(ordered: np.ndarray) -> np.ndarray:
@@ -349,7 +405,7 @@ def run_starts(ordered: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]]))
 
 
-class ListTally(Tally):
+class ListTally(OccupiedTally):
     """The occupied cells of a joint table that is too wide to be numbered.
 
     Args:
@@ -358,10 +414,9 @@ class ListTally(Tally):
     """
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
-        self._axes = axes
         self._sizes = [nodes, *(axis.size for axis in axes)]
-        self._codes: list[np.ndarray] = []
-        self._counts: list[np.ndarray] = []
+        codes = np.zeros((len(self._sizes), 0), dtype=smallest(max(self._sizes)))
+        super().__init__(axes, Share(codes, np.zeros((1, 0), dtype=np.int64)))
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -369,33 +424,11 @@ class ListTally(Tally):
         codes[0] = rows.node
         for line, axis in zip(codes[1:], self._axes, strict=True):
             line[:] = rows.places(axis)
-        self._codes.append(codes)
-
-    def merge(self, other: ListTally) -> None:
-        for tally in (self, other):
-            tally.condense()
-        self._codes += other._codes
-        self._counts += other._counts
-
-    def condense(self) -> None:
-        cells, counts = self._cells()
-        self._codes, self._counts = [cells], [counts]
+        self._shares.append(Share(codes, np.ones((1, len(rows.node)), dtype=np.int8)))  # each counts one
 
     def tables(self) -> list[Listed]:
-        cells, counts = self._cells()
-        return [Listed(cells[0].astype(np.int64), cells[1:], counts)]
-
-    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """The occupied cells, and the rows in each."""
-        codes = np.concatenate(self._codes, axis=1) if self._codes else np.zeros((len(self._sizes), 0), dtype=np.uint8)
-        # Codes (1, 0), (0, 2) and (1, 0) of sizes 2 and 3 are the words 3, 2 and 3: in order 2 3 3,
-        # so runs start at 0 and 1, and the cells (0, 2) and (1, 0) have 1 and 2 rows.
-        words = packed_words(codes.shape[1], zip(codes, self._sizes, strict=True))
-        order = np.argsort(words)
-        starts = run_starts(words[order])
-        if not self._counts or not len(starts):  # each is a row, and counts one
-            return codes[:, order[starts]], np.diff(starts, append=len(order))
-        return codes[:, order[starts]], np.add.reduceat(np.concatenate(self._counts)[order], starts)
+        share = self.share()
+        return [Listed(share.keys[0].astype(np.int64), share.keys[1:], share.sums[0])]
 
 
 def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarray:
@@ -615,6 +648,16 @@ class Counts:
         """Takes a block of rows of the whole table in; one of no rows too."""
         request = self._request
         self.add(request.divide(request.locate(Rows.of(block, request.places))))
+
+    def shares(self, number: int) -> list[list[Share]]:
+        """So many shares of each tally, all of a number together."""
+        dealt = [tally.share().dealt(number) for tally in self.tallies]
+        return [[shares[place] for shares in dealt] for place in range(number)]
+
+    def fill(self, shares: Iterable[Sequence[Share]]) -> None:
+        """Takes what ``shares`` gave for the same request, merged over all rows, in place of its own counts."""
+        for tally, own in zip(self.tallies, zip(*shares, strict=True), strict=True):
+            tally.fill(own)
 
     def condensed(self) -> Counts:
         """These, with no more kept than the tables."""

@@ -5,14 +5,17 @@ It uses Spark's DataFrame interface alone, so a session of Spark Connect does as
 process. Encoding and counting are the functions that one machine uses, so both engines give the same
 tables, of the same rows of each unit and with the same shards. Workers do with batches of rows::
 
-    raw rows - Encoding -> blocks ----------------------------+- Counting -> tallies - Adding -> tallies
-                    + by unit - shuffle - Bounding -> blocks -+
-                              Dealing - shuffle - Tossing -> blocks with coins
+    raw rows - encode_rows -> blocks -----------------------+- count_blocks -> shares - add_shares -> shares
+                   + by unit - shuffle - bound_units -------+
+                             deal_rows - shuffle - toss_coins -> blocks with coins
 
-A *block* is one row of a Spark table: some rows' codes as an Arrow stream in a binary value, so that
-Spark moves and caches them without looking inside. What goes between stages is codes, keyed hashes
-and tallies: nothing raw. Each class of a stage is made by the driver, pickled, called in a worker
-with the batches of one partition. A worker needs this package, of the same version, and nothing else.
+A *block* is one row of a Spark table: some rows' codes, each column of them one binary value. Spark
+moves and caches them without looking inside, and a worker receives the columns that it counts alone.
+A *share* is some cells of all tables that a worker counted. Where tables are large, each share is
+added up by one worker, so that all workers add, in one shuffle, and the driver receives each cell once.
+
+What goes between stages is codes, keyed hashes and shares: nothing raw. A worker is called with the
+batches of one partition. It needs this package, of the same version, and nothing else.
 
 Codes are cached by Spark. What it loses with a worker it makes again from the source, which may have
 changed meanwhile; so each request also adds up the rows that it counted and a digest of them, and
@@ -21,21 +24,21 @@ where these are not what was encoded at open nothing is answered.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
-from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, in_tables
-from pinq.engine.counting import CountRequest, Counts, Tally, count_request
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, bytes_of, in_tables, kinds_of
+from pinq.engine.counting import ODD, CountRequest, Counts, Share, count_request
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import EncodingReport, Losses, bound, encode, encoder_of
 from pinq.engine.shards import coins_of, shards_of
@@ -45,263 +48,200 @@ from pinq.errors import PolicyError
 from pinq.public.parts import PartSet
 from pinq.public.plugins import install_line
 from pinq.public.policy import Policy
+from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BLOCKS = "task string, bucket int, rows bigint, digest bigint, data binary"
-"""A table of blocks, as Spark calls its columns' types."""
-TALLIES = "sender string, number int, rows bigint, digest bigint, data binary"
-"""A table of tallies, pickled and cut into pieces that any connection carries."""
+BLOCKS = "bucket int, rows bigint, digest bigint"
+"""A table of blocks, as Spark calls its columns' types; the codes of each column are a further column."""
+SHARES = "number int, data binary"
+"""A table of what workers counted, by number: a share of each tally, after one of the number of rows and of
+their digest, a sum that does not follow their order. Pickled."""
 LOSSES = "data binary"
 """A table of what encoding leaves out."""
 
-PIECE = 2**22
 DIGEST = 2**32
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+UNIT = np.dtype("S32")  # a unit's hash, in hexadecimal digits
 _SHIFT = np.uint64(29)
 
 Batches = Iterable[pa.RecordBatch]
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """Encodes raw rows; with a privacy unit, into blocks of the rows whose units share a bucket.
-
-    Attributes:
-        policy: Whose columns.
-        salt: Keys the hashes of units.
-        buckets: The number of buckets.
-    """
-
-    policy: Policy
-    salt: bytes
-    buckets: int
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        bounded, task = self.policy.bounded_unit is not None, uuid4().hex
-        for table in in_tables(batches):
-            codes = encode(table, self.policy, self.salt)
-            if bounded:
-                yield from _dealt(codes, _bucket_of_units(codes, self.buckets), task)
-            else:
-                yield _block(codes, task)
+def encode_rows(policy: Policy, salt: bytes, buckets: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Encodes raw rows; with a privacy unit, into blocks of the rows whose units share one of so many buckets."""
+    for table in in_tables(batches):
+        block = _block(encode(table, policy, salt))
+        if policy.bounded_unit is None:
+            yield _sent(block)
+        else:
+            yield from _dealt(block, _bucket_of_units(block.columns["unit"], buckets))
 
 
-@dataclass(frozen=True)
-class Bounding:
+def bound_units(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.RecordBatch]:
     """Keeps the ``max_rows`` rows of each unit, by the rule of one machine; see ``Encoder``."""
-
-    policy: Policy
-    salt: bytes
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        tables, task = list(_tables(batches)), uuid4().hex
-        if tables:
-            kept = bound(pa.concat_tables(tables), self.policy, self.salt)
-            for start in range(0, kept.num_rows, BLOCK_ROWS):
-                yield _block(kept.slice(start, BLOCK_ROWS), task)
+    tables = [pa.table(dict(block.columns)) for block in _received(policy.schema_, batches)]
+    kept = bound(pa.concat_tables(tables), policy, salt) if tables else pa.table({})
+    for start in range(0, kept.num_rows, BLOCK_ROWS):
+        yield _sent(_block(kept.slice(start, BLOCK_ROWS)))
 
 
-@dataclass(frozen=True)
-class Dealing:
+def deal_rows(schema: Schema, buckets: int, batches: Batches) -> Iterator[pa.RecordBatch]:
     """Deals rows into buckets, equal rows into the same one."""
-
-    buckets: int
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        task = uuid4().hex
-        for table in _tables(batches):
-            yield from _dealt(table, (_hashes(table) % np.uint64(self.buckets)).astype(np.int64), task)
+    for block in _received(schema, batches):
+        yield from _dealt(block, (_hashes(block) % np.uint64(buckets)).astype(np.int64))
 
 
-@dataclass(frozen=True)
-class Tossing:
+def toss_coins(schema: Schema, salt: bytes, batches: Batches) -> Iterator[pa.RecordBatch]:
     """Gives each row its coin, where all rows that are equal to it are in the partition."""
-
-    policy: Policy
-    salt: bytes
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        tables, task, schema = list(_tables(batches)), uuid4().hex, self.policy.schema_
-        coins = coins_of(Codes([RowBlock.from_arrow(table, schema) for table in tables], schema), self.salt)
-        for table in tables:
-            yield _block(table.append_column("coin", pa.array(coins[: table.num_rows])), task)
-            coins = coins[table.num_rows :]
+    blocks = list(_received(schema, batches))
+    coins = coins_of(Codes(blocks, schema), salt)
+    for block in blocks:
+        yield _sent(RowBlock({**block.columns, "coin": coins[: block.rows]}, block.rows))
+        coins = coins[block.rows :]
 
 
-@dataclass(frozen=True)
-class Partial:
-    """Tallies of some rows, with an identity of these rows.
-
-    Attributes:
-        rows: Their number.
-        digest: A sum over them, whatever their order.
-        tallies: The counts.
-    """
-
-    rows: int
-    digest: int
-    tallies: list[Tally]
-
-    def merged(self, other: Partial) -> Partial:
-        """These, with those of other rows taken in."""
-        for mine, theirs in zip(self.tallies, other.tallies, strict=True):
-            mine.merge(theirs)
-        return Partial(self.rows + other.rows, self.digest + other.digest, self.tallies)
-
-    def pieces(self) -> Iterator[pa.RecordBatch]:
-        """Rows of ``TALLIES``."""
-        sender, data = uuid4().hex, pickle.dumps(self.tallies, protocol=pickle.HIGHEST_PROTOCOL)
-        for number, start in enumerate(range(0, len(data), PIECE)):
-            first = number == 0
-            values = [sender, number, self.rows * first, self.digest * first, data[start : start + PIECE]]
-            yield _row(values, _TALLIES)
-
-    @classmethod
-    def read(cls, rows: Iterable[tuple[str, int, int, int, bytes]]) -> Partial | None:
-        """Adds up what senders gave, from rows of ``TALLIES`` in any order; None for none."""
-        senders: dict[str, list[tuple[int, int, int, bytes]]] = {}
-        for sender, *piece in rows:
-            senders.setdefault(sender, []).append(tuple(piece))  # type: ignore[arg-type]
-        partials = (_partial(sorted(pieces)) for pieces in senders.values())
-        return reduce(cls.merged, partials) if senders else None
-
-
-def _partial(pieces: list[tuple[int, int, int, bytes]]) -> Partial:
-    """The result of one sender, from its pieces in order."""
-    _, rows, digest, _ = pieces[0]
-    return Partial(rows, digest, pickle.loads(b"".join(bytes(data) for *_, data in pieces)))
-
-
-@dataclass(frozen=True)
-class Counting:
+def count_blocks(
+    schema: Schema, request: bytes, names: Mapping[str, str], shares: int, batches: Batches
+) -> Iterator[pa.RecordBatch]:
     """Counts blocks for a request.
 
-    Attributes:
-        policy: Whose columns.
+    Args:
+        schema: Whose columns.
         request: Pickled.
+        names: The columns that it reads, and what blocks call them.
+        shares: How many are made of the counts.
+        batches: Blocks.
     """
-
-    policy: Policy
-    request: bytes
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        request: CountRequest = pickle.loads(self.request)
-        counts, total, digest = Counts(request), 0, 0
-        for batch in batches:
-            for data in batch["data"]:
-                counts.take(self._block(_table(data), request))
-            total += sum(batch["rows"].to_pylist())
-            digest += sum(batch["digest"].to_pylist())
-        yield from Partial(total, digest, counts.condensed().tallies).pieces()
-
-    def _block(self, table: pa.Table, request: CountRequest) -> RowBlock:
-        """The codes, and the shards that the request reads."""
-        block = RowBlock.from_arrow(table, self.policy.schema_)
-        columns = dict(block.columns)
-        for source in request.shards():
-            _, key, number = source
-            columns[source] = shards_of(table["coin"].to_numpy(), key, number)
-        return RowBlock(columns, block.rows)
-
-
-class Adding:
-    """Adds up the tallies of several workers."""
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        total = Partial.read(
-            row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
-        )
-        if total is not None:
-            yield from total.pieces()
-
-
-@dataclass(frozen=True)
-class Losing:
-    """Counts what encoding leaves out, for the provider's report."""
-
-    policy: Policy
-    salt: bytes
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        losses = Losses(self.policy)
-        for table in in_tables(batches):
-            with encoder_of(table, self.policy, self.salt) as (connection, encoder):
-                losses.add(connection, encoder, "source")
-        yield _row([losses.numbers.tobytes()], _LOSSES)
-
-
-def _tables(batches: Batches) -> Iterator[pa.Table]:
-    """The codes in blocks."""
+    asked: CountRequest = pickle.loads(request)
+    counts, rows, digest = Counts(asked), 0, 0
     for batch in batches:
-        yield from map(_table, batch["data"])
+        for block in _received(schema, [batch]):
+            columns: dict[Hashable, np.ndarray] = {own: block.columns[name] for own, name in names.items()}
+            for source in asked.shards():
+                columns[source] = shards_of(block.columns["coin"], *source[1:])
+            counts.take(RowBlock(columns, block.rows))
+        rows += sum(batch["rows"].to_pylist())
+        digest += sum(batch["digest"].to_pylist())
+    facts = Share.of_stretch(np.array([rows, digest]))
+    for number, own in enumerate(counts.shares(shares)):
+        yield _row(SHARES, number, pickle.dumps([facts, *own]))
 
 
-def _table(data: pa.BinaryScalar) -> pa.Table:
-    return pa.ipc.open_stream(data.as_buffer()).read_all()
+def add_shares(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Adds up the shares of several workers, those of a number together."""
+    known: dict[int, list[Share]] = {}
+    for batch in batches:
+        known = added(zip(*(column.to_pylist() for column in batch.columns), strict=True), known)
+    for number, shares in known.items():
+        yield _row(SHARES, number, pickle.dumps(shares))
 
 
-def _block(codes: pa.Table, task: str, bucket: int = 0) -> pa.RecordBatch:
-    """A row of ``BLOCKS``."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, codes.schema) as stream:
-        stream.write_table(codes.combine_chunks())
-    digest = int(_hashes(codes).sum() % np.uint64(DIGEST))
-    return _row([task, bucket, codes.num_rows, digest, sink.getvalue().to_pybytes()], _BLOCKS)
+def added(found: Iterable[tuple[int, bytes]], known: Mapping[int, list[Share]]) -> dict[int, list[Share]]:
+    """Adds rows of ``SHARES``, in any order, to what is ``known`` by number."""
+    groups = {number: [shares] for number, shares in known.items()}
+    for number, data in found:
+        groups.setdefault(number, []).append(pickle.loads(data))
+    return {number: [*map(Share.merged, zip(*groups[number], strict=True))] for number in sorted(groups)}
 
 
-def _dealt(codes: pa.Table, bucket: np.ndarray, task: str) -> Iterator[pa.RecordBatch]:
+def count_losses(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Counts what encoding leaves out, for the provider's report."""
+    losses = Losses(policy)
+    for table in in_tables(batches):
+        with encoder_of(table, policy, salt) as (connection, encoder):
+            losses.add(connection, encoder, "source")
+    yield _row(LOSSES, losses.numbers.tobytes())
+
+
+def _block(table: pa.Table) -> RowBlock:
+    """What ``encode`` made, by the names of its columns; a unit's hash as its octets."""
+    columns: dict[Hashable, np.ndarray] = {}
+    for name in table.column_names:
+        if name == "unit":
+            chunks = table["unit"].cast(pa.binary(UNIT.itemsize)).chunks
+            columns[name] = np.frombuffer(b"".join(map(bytes_of, chunks)), UNIT)
+        else:
+            columns[name] = table[name].to_numpy()
+    return RowBlock(columns, table.num_rows)
+
+
+def _sent(block: RowBlock, bucket: int = 0) -> pa.RecordBatch:
+    """A block as a row."""
+    digest = int(_hashes(block).sum() % np.uint64(DIGEST))
+    codes = (own.tobytes() for own in block.columns.values())
+    return _row(_blocks(block.columns), bucket, block.rows, digest, *codes)
+
+
+def _received(schema: Schema, batches: Batches) -> Iterator[RowBlock]:
+    """The blocks in rows, with those of their columns that are there."""
+    kinds = {f"c{number}": kind for number, kind in enumerate(kinds_of(schema).values())}
+    kinds |= {"unit": UNIT, "coin": np.dtype(np.uint64)}
+    for batch in batches:
+        names = [name for name in batch.schema.names if name in kinds]
+        for row, rows in enumerate(batch["rows"].to_pylist()):
+            codes = (np.frombuffer(batch[name][row].as_buffer(), kinds[name]) for name in names)
+            yield RowBlock(dict(zip(names, codes, strict=True)), rows)
+
+
+def _dealt(block: RowBlock, bucket: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Blocks of the rows in each bucket."""
     # Rows in the buckets 1 0 1: in the order 1 0 2, of which the first is bucket 0, the others
     # bucket 1.
-    order = np.argsort(bucket, kind="stable")
-    ordered, sizes = codes.take(pa.array(order)), np.bincount(bucket)
-    for number, (end, size) in enumerate(zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True)):
-        if size:
-            yield _block(ordered.slice(end - size, size), task, number)
+    order, ends = np.argsort(bucket, kind="stable"), np.bincount(bucket).cumsum()
+    for number, own in enumerate(np.split(order, ends[:-1])):
+        if len(own):
+            yield _sent(RowBlock({name: codes.take(own) for name, codes in block.columns.items()}, len(own)), number)
 
 
-def _bucket_of_units(codes: pa.Table, buckets: int) -> np.ndarray:
+def _bucket_of_units(units: np.ndarray, buckets: int) -> np.ndarray:
     """A bucket for each row, the same for all rows of a unit, in any process and version."""
     # The first eight signs of a unit's hash, read as the digits of a number to the base 31.
-    digits = codes["unit"].combine_chunks().cast(pa.binary())
-    words = np.frombuffer(b"".join(digits.to_pylist()), dtype=np.uint8).reshape(-1, 32)[:, :8]
+    words = units.view(np.uint8).reshape(-1, UNIT.itemsize)[:, :8]
     return (words.astype(np.int64) @ 31 ** np.arange(8)) % buckets
 
 
-def _hashes(codes: pa.Table) -> np.ndarray:
+def _hashes(block: RowBlock) -> np.ndarray:
     """A hash of each row's codes, 64 bits, the same in any process and version."""
-    mixed = np.zeros(codes.num_rows, dtype=np.uint64)
-    for name in codes.column_names:
-        if name.startswith("c") and name != "coin":
+    mixed = np.zeros(block.rows, dtype=np.uint64)
+    for name, codes in block.columns.items():
+        if name not in ("unit", "coin"):
             # One code after the other, each multiplied on and its high bits put on low ones: codes
             # 0, 1 and codes 1, 0 have different hashes.
-            mixed = (mixed ^ codes[name].to_numpy().astype(np.uint64)) * _ODD
+            mixed = (mixed ^ codes.astype(np.uint64)) * ODD
             mixed ^= mixed >> _SHIFT
     return mixed
 
 
-def _row(values: list[object], schema: pa.Schema) -> pa.RecordBatch:
+def _row(columns: str, *values: object) -> pa.RecordBatch:
+    """A row of a table with these columns."""
+    schema = _schema(columns)
     return pa.RecordBatch.from_arrays(
         [pa.array([v], f.type) for v, f in zip(values, schema, strict=True)], schema=schema
     )
 
 
+def _blocks(names: Iterable[Hashable]) -> str:
+    """The columns of blocks that have codes by these names."""
+    return BLOCKS + "".join(f", {name} binary" for name in names)
+
+
 def _schema(columns: str) -> pa.Schema:
     """The same columns as Arrow calls them."""
-    kinds = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
+    kinds = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
     pairs = [column.split() for column in columns.split(", ")]
     return pa.schema([(name, kinds[kind]) for name, kind in pairs])
 
 
-_BLOCKS, _TALLIES, _LOSSES = _schema(BLOCKS), _schema(TALLIES), _schema(LOSSES)
-
-
-# How many workers' tables one worker adds up.
-FAN_IN = 16
 # Up to so many bytes, all workers' tables come to the driver, which adds them up: no shuffle is needed.
 DIRECT_BYTES = 2**24
+# Of larger ones each worker adds up a share, of about so many bytes.
+SHARE_BYTES = 2**16
+# Tasks for each core that count: a task's own milliseconds count more than an idle core at the end.
+TASKS = 2
+# Spark makes a table of numbers by a task on each core; of more cores than this the rest are not noticed.
+MAX_CORES = 2**12
+PARTITION = "spark_partition_id() AS partition"
 # Seconds between two looks at whether the caller has given up.
 LOOK = 0.1
 
@@ -380,12 +320,7 @@ class SparkEngine:
         request = count_request(parts, tables, measure, schema=encoded.policy.schema_)
         if request.shards():
             encoded = self._with_coins(encoded, check)
-        counts = Counts(request)
-        direct = encoded.tasks * counts.most_condensed_bytes <= DIRECT_BYTES
-        partial = _cancellable(encoded.session, lambda: encoded.counted(pickle.dumps(request), direct), check)
-        if partial is not None:
-            counts.tallies = partial.tallies
-        return counts.tables()
+        return _cancellable(encoded.session, lambda: encoded.counted(request), check).tables()
 
     def rows(self) -> int:
         """Encoded rows, exact: for the provider's eyes only."""
@@ -429,60 +364,67 @@ class _Encoded:
 
     Attributes:
         rows: Rows in all blocks.
-        tasks: How many tasks made them.
     """
 
     def __init__(self, blocks: DataFrame, policy: Policy, salt: bytes) -> None:
         self.policy, self.session = policy, blocks.sparkSession
         self._salt, self._blocks = salt, blocks.persist()
         try:
-            facts = ("sum(rows) AS rows", "sum(digest) AS digest", "count(DISTINCT task) AS tasks")
-            rows, digest, tasks = self._blocks.selectExpr(*facts).collect()[0]
+            facts = self._blocks.selectExpr("rows", "digest", PARTITION).collect()
+            cores = {core for (core,) in self.session.range(MAX_CORES).selectExpr(PARTITION).collect()}
         except BaseException:
             self.close()
             raise
-        self.rows, self.tasks = rows or 0, tasks
-        self._digest = (digest or 0) % DIGEST
+        self.rows, self._digest = sum(rows for rows, _, _ in facts), sum(digest for _, digest, _ in facts) % DIGEST
+        self._tasks = max(1, min(len({partition for _, _, partition in facts}), TASKS * len(cores)))
 
     @classmethod
     def of(cls, raw: DataFrame, policy: Policy, salt: bytes) -> _Encoded:
         """Encodes a raw frame."""
-        buckets = _buckets(raw)
-        blocks = raw.mapInArrow(Encoding(policy, salt, buckets), BLOCKS)
-        if policy.bounded_unit is not None:
-            blocks = blocks.repartition(buckets, "bucket").mapInArrow(Bounding(policy, salt), BLOCKS)
-        return cls(blocks, policy, salt)
+        buckets, names = _buckets(raw), [f"c{number}" for number in range(len(policy.columns))]
+        encoding = partial(encode_rows, policy, salt, buckets)
+        if policy.bounded_unit is None:
+            return cls(raw.mapInArrow(encoding, _blocks(names)), policy, salt)
+        dealt = raw.mapInArrow(encoding, _blocks([*names, "unit"])).repartition(buckets, "bucket")
+        return cls(dealt.mapInArrow(partial(bound_units, policy, salt), _blocks(names)), policy, salt)
 
     def tossed(self) -> _Encoded:
         """The same rows, equal ones together, with coins."""
-        buckets = _buckets(self._blocks)
-        dealt = self._blocks.mapInArrow(Dealing(buckets), BLOCKS).repartition(buckets, "bucket")
-        tossed = _Encoded(dealt.mapInArrow(Tossing(self.policy, self._salt), BLOCKS), self.policy, self._salt)
+        buckets, schema = _buckets(self._blocks), self.policy.schema_
+        names = [f"c{number}" for number in range(len(schema.columns))]
+        dealt = self._blocks.mapInArrow(partial(deal_rows, schema, buckets), _blocks(names))
+        blocks = dealt.repartition(buckets, "bucket").mapInArrow(
+            partial(toss_coins, schema, self._salt), _blocks([*names, "coin"])
+        )
+        tossed = _Encoded(blocks, self.policy, self._salt)
         if (tossed.rows, tossed._digest) != (self.rows, self._digest):
             tossed.close()
             raise PolicyError(_CHANGED)
         return tossed
 
-    def counted(self, request: bytes, direct: bool) -> Partial | None:
-        """The tallies of all rows.
-
-        Args:
-            request: Pickled.
-            direct: Whether what each task counted comes here, else what workers added up of it.
+    def counted(self, request: CountRequest) -> Counts:
+        """The counts of all rows.
 
         Raises:
             PolicyError: They are not the rows that were encoded at open.
         """
-        tallies = self._blocks.mapInArrow(Counting(self.policy, request), TALLIES)
-        senders = 1 if direct else self.tasks
-        while senders > 1:
-            senders = -(-senders // FAN_IN)
-            tallies = tallies.repartition(senders, "sender").mapInArrow(Adding(), TALLIES)
-        partial = Partial.read(tuple(row) for row in tallies.collect())
-        rows, digest = (0, 0) if partial is None else (partial.rows, partial.digest % DIGEST)
-        if (rows, digest) != (self.rows, self._digest):
+        counts, schema, read = Counts(request), self.policy.schema_, request.columns()
+        most = counts.most_condensed_bytes
+        shares = max(1, math.ceil(min(_buckets(self._blocks), most / SHARE_BYTES)))
+        names = {name: f"c{number}" for number, name in enumerate(schema.columns) if name in read}
+        # Spark reads no other columns, and gives one task the blocks of several that encoded.
+        columns = ["rows", "digest", *names.values(), *(["coin"] if request.shards() else [])]
+        blocks = self._blocks.selectExpr(*columns).coalesce(self._tasks)
+        found = blocks.mapInArrow(partial(count_blocks, schema, pickle.dumps(request), names, shares), SHARES)
+        if self._tasks * most > DIRECT_BYTES:
+            found = found.repartition(shares, "number").mapInArrow(add_shares, SHARES)
+        total = added(found.collect(), {}).values()
+        facts = {(rows, digest % DIGEST) for rows, digest in (own[0].sums.tolist() for own in total)}
+        if (facts or {(0, 0)}) != {(self.rows, self._digest)}:
             raise PolicyError(_CHANGED)
-        return partial
+        if total:
+            counts.fill([own[1:] for own in total])
+        return counts
 
     def close(self) -> None:
         """Lets Spark forget them."""
@@ -500,7 +442,7 @@ def _buckets(frame: DataFrame) -> int:
 def _report(raw: DataFrame, policy: Policy, salt: bytes, encoded: int) -> EncodingReport:
     """The rows that encoding leaves out, by another pass."""
     losses = Losses(policy)
-    for (data,) in raw.mapInArrow(Losing(policy, salt), LOSSES).collect():
+    for (data,) in raw.mapInArrow(partial(count_losses, policy, salt), LOSSES).collect():
         losses.numbers += np.frombuffer(bytes(data), dtype=np.int64)
     return losses.report(encoded, Lines())
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ import pytest
 
 from miners import DiffPC45
 from pinq.engine import TableRequest, open_engine
+from pinq.engine.tables import Form
 from pinq.errors import PolicyError
 from pinq.provider.claim import ledger_url
 from pinq.public.parts import Block, Part, PartSet
@@ -106,13 +107,23 @@ def test_shards_are_those_of_one_machine() -> None:
     assert found[0] == found[1] == found[2]
 
 
-def test_tables_of_many_workers_are_added_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few each worker adds up."""
-    monkeypatch.setattr("pinq.engine.spark.FAN_IN", 2)
+def test_large_tables_are_added_by_workers_in_one_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each adds up a share of the cells of all, whatever the form of the tables; blocks are of more tasks than count."""
     monkeypatch.setattr("pinq.engine.spark.DIRECT_BYTES", 0)
-    engine = engine_over(POLICY, data=frame_of(visits(), 7), salt=b"")
-    assert by_ward(engine) == [2000] * 3
-    engine.close()
+    monkeypatch.setattr("pinq.engine.spark.SHARE_BYTES", 8)
+    axes = tuple(bind(Values(name), POLICY.schema_).axes[0] for name in POLICY.columns)
+    tables = [TableRequest(axes, form) for form in get_args(Form)]
+    engines = [engine_over(POLICY, data=data, salt=b"") for data in (visits(), frame_of(visits(), 7))]
+    (dense, sparse, listed), (wanted, *_) = (engine.tabulate(WHOLE, tables) for engine in reversed(engines))
+    assert dense.tolist() == wanted.tolist() == [[[2000, 0], [0, 2000], [0, 2000]]]
+    assert (sparse.places.tolist(), sparse.values.tolist()) == ([0, 3, 5], [2000] * 3)
+    assert sorted(zip(*listed.codes.tolist(), listed.counts.tolist(), strict=True)) == [
+        (0, 0, 2000),
+        (1, 1, 2000),
+        (2, 1, 2000),
+    ]
+    for engine in engines:
+        engine.close()
 
 
 def test_a_source_that_changes_is_not_answered_from_half(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pinq.engine.codes import Codes, kinds_of
 from pinq.engine.counting import Counts
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.rows import CodeTable
-from pinq.engine.spark import Adding, Counting, Encoding, Partial
+from pinq.engine.spark import add_shares, count_blocks, encode_rows
 from pinq.public.derivatives import Logistic
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
@@ -142,16 +142,15 @@ def test_a_calendar_of_one_period_tells_nothing_of_a_part(ill: str, tmp_path: Pa
         assert np.asarray(engine.tabulate(WHOLE.split(bind(year, schema)))[0]).tolist() == [50]
         engine.close()
     request = count_request(sick, measure=loss.vectors(schema), schema=schema)
-    blocks = Encoding(policy, b"", 2)(table.to_batches())
-    total = Partial.read(
-        row
-        for batch in Adding()(Counting(policy, pickle.dumps(request))(blocks))
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
     counts = Counts(request)
-    assert total is not None
-    counts.tallies = total.tallies
-    assert (np.asarray(counts.tables()[0]) == wanted).all()
+    for shares in (1, 3):
+        blocks = encode_rows(policy, b"", 2, table.to_batches())
+        names = {name: f"c{number}" for number, name in enumerate(schema.columns)}
+        added = add_shares(count_blocks(schema, pickle.dumps(request), names, shares, blocks))
+        rows, *tallies = zip(*(pickle.loads(batch["data"][0].as_py()) for batch in added), strict=True)
+        assert [share.sums[0] for share in rows] == [50] * shares
+        counts.fill(zip(*tallies, strict=True))
+        assert (np.asarray(counts.tables()[0]) == wanted).all()
 
 
 def _codes_of(policy: Policy, table: pa.Table) -> dict[Any, np.ndarray]:

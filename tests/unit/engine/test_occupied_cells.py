@@ -55,6 +55,6 @@ def test_runs_of_sorted_numbers_are_counted(rows: int) -> None:
     """The first, the last and each between; of no row none."""
     ordered = np.sort(np.random.default_rng(rows).integers(0, 1 + rows // 2, rows)).astype(np.uint32)
     numbers, lengths = np.unique(ordered, return_counts=True)
-    got = counting._counted_runs(ordered)
-    assert got[0].tolist() == numbers.tolist()
-    assert got[1].tolist() == [lengths.tolist()]
+    starts = counting.run_starts(ordered)
+    assert ordered[starts].tolist() == numbers.tolist()
+    assert np.diff(starts, append=rows).tolist() == lengths.tolist()
