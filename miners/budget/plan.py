@@ -43,6 +43,7 @@ from typing import Literal, Protocol, Self
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
+from pinq.public.checks import require_bool
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
 from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
@@ -616,8 +617,7 @@ def begin_fit(
         QueryError: ``reuse`` is not True or False.
         BudgetExceeded: Less than ``total`` remains.
     """
-    if not isinstance(reuse, bool):
-        raise QueryError(f"is {reuse!r}", parameter="reuse", allowed="True or False")
+    require_bool("reuse", reuse)
     require = partial(require_budget, handle, total, name=f"{type(miner).__name__}.fit")
     if not reuse:
         require()

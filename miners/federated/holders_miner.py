@@ -18,7 +18,7 @@ from miners.federated.federation import Ability, CountSource, Dropped, Federatio
 from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
-from pinq.public.checks import Shown, whole_number
+from pinq.public.checks import Shown, require_bool, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -150,8 +150,7 @@ def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
         keeps: Whether whoever is asked keeps answers.
     """
     for name, value in (("resume", resume), ("reuse", reuse)):
-        if not isinstance(value, bool):
-            raise QueryError(f"is {value!r}", parameter=name, allowed="True or False")
+        require_bool(name, value)
         if value and not keeps:
             raise QueryError(
                 f"`{name}` goes with holders that keep their answers; parties of a secure session keep none."

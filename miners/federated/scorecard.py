@@ -29,7 +29,7 @@ from miners.federated.federation import CountSource, FederatedParts, HolderTally
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, Participants as Holders, resumes
 from miners.federated.topdown import deal
 from miners.growth.candidates import refined
-from miners.scorecards.card import Card
+from miners.scorecards.card import Card, CardCells
 from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, choice_score
 from miners.scorecards.scorecard import CardFit, Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
@@ -66,7 +66,7 @@ class HoldersAsking(Asking[FederatedParts]):
     def _know(self, answers: Sequence[Mapping[str, HolderTally]]) -> None:
         """Takes note of tables that each count all rows of each holder; nothing by default."""
 
-    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
+    def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives over the holders that are still there."""
         losses = {name: self._step(name, step).sums for name in self._source.holders}
         question = self._rows.sum_question(loss, spec, epsilon=losses, reuse=self._reuse)
@@ -115,7 +115,7 @@ class CardInTurns(HoldersAsking):
     def _step(self, holder: str, step: int) -> CardStep:
         return self._steps[holder][step]
 
-    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+    def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
         """Lets the holder choose whose turn it is; where it was dropped meanwhile, another one."""
         while True:
             holder = self._order[step]
@@ -130,8 +130,8 @@ class CardInTurns(HoldersAsking):
         return sum((rest.sums + (rest.choice or Epsilon(0)) for rest in self._steps[holder][step:]), Epsilon(0))
 
     def _chosen(
-        self, holder: str, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives
-    ) -> Cells | None:
+        self, holder: str, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives
+    ) -> CardCells | None:
         """Returns one holder's choice; None where it was dropped meanwhile."""
         paid, holders = self._step(holder, step), len(self._source.holders)
         assert paid.choice is not None
@@ -157,10 +157,10 @@ class InOrder(HoldersAsking):
         self._order = sorted(says, key=lambda name: -says[name])
         return tables
 
-    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+    def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
         """Returns the next attribute; after the last the first again."""
         name = self._order[step % len(self._order)]
-        return next(spec for spec in specs if spec.column == name)
+        return next(spec for spec in specs if spec.columns() == {name})
 
 
 def _says(counts: np.ndarray, scale: float) -> float:
@@ -247,6 +247,8 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         require_word("strategy", self.strategy, get_args(CardStrategyName))
         resumes(self.resume, False, keeps=self.strategy != "secure")
         card_fit = super()._checked(schema, target)
+        if self.pairs and self.strategy != "turns":
+            raise QueryError("`pairs` goes with strategy 'turns'; the others take attributes in order and choose none.")
         steps, attributes = len(card_fit.shares.steps), len(card_fit.specs)
         return replace(card_fit, naive=self._is_naive(card_fit.objective, card_fit.shares.total, attributes, steps))
 
@@ -261,10 +263,12 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         """
         return objective.tabulates and (self._asks_tables(objective, epsilon, attributes) or 2 * steps < attributes)
 
-    def _shares(self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int) -> Shares:
+    def _shares(
+        self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
+    ) -> Shares:
         """Returns the costs of each query; without choices, tables order the attributes."""
         if self.strategy == "turns":
-            return super()._shares(epsilon, objective, cells, steps)
+            return super()._shares(epsilon, objective, cells, steps, choice)
         attributes = len(cells)
         asked = self._asks_tables(objective, epsilon, attributes) or (steps > 0 and attributes > 1)
         naive = self._is_naive(objective, epsilon, attributes, steps)
@@ -310,6 +314,7 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
             public facts.
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
+        pairs: Whether steps may choose pairs of attributes (strategy ``"turns"`` alone); see ``Scorecard``.
         resume: Use the stored answers of identical earlier queries. An interrupted fit continues
             with it and pays only for the missing answers.
 
@@ -367,6 +372,7 @@ class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
             number that follows from public facts.
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
+        pairs: Whether steps may choose pairs of attributes (strategy ``"turns"`` alone); see ``Scorecard``.
         resume: Use the stored answers of identical earlier queries.
 
     Attributes:

@@ -10,6 +10,7 @@ criterion is one ``Criterion`` in ``CRITERIA`` (classes) or ``REGRESSION_CRITERI
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
-from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Groups, Values
+from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cross, Cuts, Groups, Values, bind
 
 BINS = 10
 MAX_BINS = 4096
@@ -263,6 +264,7 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
 
 
 MOST = 32  # intervals of equal width
+PAIR_BINS, PAIR_CELLS = 6, 64  # intervals of a number in a pair of attributes, and its cells at most
 FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
 
 
@@ -328,6 +330,17 @@ def attribute_cells(
             points = public_cuts(schema, name, grid)
             chosen |= {name: points} if points else {}
     return multiway_splits(schema, target, attributes=attributes, cuts={**chosen, **(cuts or {})})
+
+
+def attribute_pairs(
+    schema: Schema, target: str | None, attributes: Sequence[str], cuts: CutsByColumn | None
+) -> tuple[Cross, ...]:
+    """Returns the joint cells of each two attributes of which there are at most ``PAIR_CELLS``, cut coarsely."""
+    coarse = multiway_splits(schema, target, attributes=attributes, cuts=cuts, bins=PAIR_BINS)
+    # Six intervals of a number and the 7 values of another attribute: 42 cells.
+    sizes = {spec: bind(spec, schema).size for spec in coarse}
+    pairs = itertools.combinations(coarse, 2)
+    return tuple(Cross(pair) for pair in pairs if sizes[pair[0]] * sizes[pair[1]] <= PAIR_CELLS)
 
 
 def refined(first: Cuts, second: Cuts, schema: Schema) -> Cuts:

@@ -14,8 +14,7 @@ from miners.budget.plan import Plan, many
 from miners.fitted.theme import BLUE, INK, panels
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
-from pinq.errors import QueryError
-from pinq.public.checks import whole_number
+from pinq.public.checks import require_bool, whole_number
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -220,8 +219,7 @@ class PCA(LinearMiner):
         return found.plot(heat, most)
 
     def _checked(self, schema: Schema, target: str) -> Work:
-        if not isinstance(self.scaled, bool):
-            raise QueryError(f"is {self.scaled!r}", parameter="scaled", allowed="True or False")
+        require_bool("scaled", self.scaled)
         if target:
             schema.column(target)
         numeric = [name for name, column in schema.numeric_columns.items() if name != target and column.cells > 1]

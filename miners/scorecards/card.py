@@ -18,11 +18,12 @@ Privacy:
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from pinq.errors import QueryError
 from pinq.public.checks import Shown
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Axis, Cuts, bind
+from pinq.public.specs import Axis, Cross, Cuts, bind
 
 FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
 ANY_SHARE = 1 / 12  # variance of a share that may be anything from 0 to 1
@@ -165,11 +166,13 @@ MOST_POINTS = 2**48
 ADDED_AT_ONCE = 2**14  # rows, whose points a processor keeps at hand
 DOUBLES = 20  # printed points that double the odds
 NO_PART = "A value that the card does not know adds no points."
+CardCells = Split | Cross
+"""The cells of an attribute, or of a pair of attributes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """The points of one attribute's cells.
+    """The points of the cells of one attribute, or of a pair.
 
     Attributes:
         spec: The cells.
@@ -179,13 +182,13 @@ class Term:
         weights: About how much each cell counts among all rows, shape (cells,).
     """
 
-    spec: Split
+    spec: CardCells
     points: np.ndarray
     deviations: np.ndarray
     weights: np.ndarray
 
     @classmethod
-    def estimated(cls, spec: Split, estimate: Estimate) -> Term:
+    def estimated(cls, spec: CardCells, estimate: Estimate) -> Term:
         """Rounds an estimate to whole points."""
         return cls(
             spec,
@@ -219,6 +222,21 @@ class Term:
             return self.plus(other)
         both = refined(self.spec, other.spec, schema)
         return self.on(both, schema).plus(other.on(both, schema))
+
+    @property
+    def factors(self) -> tuple[Split, ...]:
+        """The cells of each of its attributes."""
+        return cast("tuple[Split, ...]", self.spec.factors)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Its attributes."""
+        return tuple(factor.column for factor in self.factors)
+
+    @property
+    def name(self) -> str:
+        """Its attributes, as a card prints them."""
+        return " and ".join(map(str, self.columns))
 
     @property
     def is_sound(self) -> bool:
@@ -290,8 +308,8 @@ class Card(Shown):
 
     @property
     def columns(self) -> list[str]:
-        """The attributes, the one that says most first."""
-        return [term.spec.column for term in self.ranked]
+        """The attributes, those of the term that says most first."""
+        return list(dict.fromkeys(itertools.chain.from_iterable(term.columns for term in self.ranked)))
 
     @cached_property
     def ranked(self) -> tuple[Term, ...]:
@@ -300,17 +318,20 @@ class Card(Shown):
 
     @property
     def importances(self) -> dict[str, float]:
-        """The spread of each attribute's points among rows, as proportions of 1."""
+        """The spread of each attribute's points among rows, as proportions of 1; half of a pair's is each one's."""
         total = sum(term.spread for term in self.terms)
-        return {term.spec.column: term.spread / total for term in self.ranked} if total else {}
+        return {
+            name: sum(term.spread / len(term.columns) for term in self.terms if name in term.columns) / total
+            for name in (self.columns if total else ())
+        }
 
-    def plus(self, spec: Split, estimate: Estimate) -> Card:
+    def plus(self, spec: CardCells, estimate: Estimate) -> Card:
         """Returns the card with more points for some cells."""
         added = Term.estimated(spec, estimate)
-        terms = {term.spec.column: term for term in self.terms}
+        terms = {term.columns: term for term in self.terms}
         # Each step adds to what earlier steps said of the attribute: 40 points, then -10, are 30.
-        known = terms.get(spec.column)
-        terms[spec.column] = added if known is None else known.joined(added, self.schema)
+        known = terms.get(added.columns)
+        terms[added.columns] = added if known is None else known.joined(added, self.schema)
         return Card(self.schema, self.target, self.base, tuple(terms.values()))
 
     def score_of(self, output: int) -> Points:
@@ -326,11 +347,14 @@ class Card(Shown):
         codes = encode_rows(self.schema, self.columns, frame, otherwise=NO_PART)
         total = np.tile(np.array(self.base, dtype=np.int64), (rows, 1))
         for term in self.terms:
-            own, axis = codes[term.spec.column], self.axis(term)
-            bins = Bins(self.schema.columns[term.spec.column], [axis])
-            # Code -1 is in no part, -1, which has no points.
-            points = np.vstack([term.points, np.zeros_like(term.points[:1])]).take(axis.parts_of(bins.codes), axis=0)
-            find = bins.finder(rows)
+            # Cell -1, of a code in no part, has no points.
+            points = np.vstack([term.points, np.zeros_like(term.points[:1])])
+            if len(term.columns) > 1:
+                total += points.take(self.cells(term, codes), axis=0)
+                continue
+            own, axis = codes[term.columns[0]], self.axis(term)
+            bins = Bins(self.schema.columns[term.columns[0]], [axis])
+            points, find = points.take(axis.parts_of(bins.codes), axis=0), bins.finder(rows)
             for first in range(0, rows, ADDED_AT_ONCE):
                 block = slice(first, first + ADDED_AT_ONCE)
                 total[block] += points.take(find(own[block]), axis=0)
@@ -351,8 +375,14 @@ class Card(Shown):
         return np.asarray(as_array(self.classes).take(best))
 
     def axis(self, term: Term) -> Axis:
-        """Returns the cells of a term."""
+        """Returns the cells of a term of one attribute."""
         return bind(term.spec, self.schema).axes[0]
+
+    def cells(self, term: Term, codes: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the cell of each row in a term, -1 for none."""
+        cells = bind(term.spec, self.schema)
+        parts = [axis.parts_of(codes[name]) for axis, name in zip(cells.axes, term.columns, strict=True)]
+        return np.where(np.min(parts, axis=0) < 0, -1, np.ravel_multi_index(parts, cells.shape, mode="clip"))
 
     # In the units of people
 
@@ -391,7 +421,7 @@ class Card(Shown):
             "base": list(self.base),
             "terms": [
                 {
-                    "cells": split_out(term.spec),
+                    "cells": _cells_out(term),
                     "points": term.points.tolist(),
                     "deviations": term.deviations.tolist(),
                     "weights": term.weights.tolist(),
@@ -422,10 +452,19 @@ def probabilities(scores: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray((odds / odds.sum(axis=0)).T)
 
 
+def _cells_out(term: Term) -> object:
+    cells = [split_out(factor) for factor in term.factors]
+    return cells if len(cells) > 1 else cells[0]
+
+
 def _read_terms(stored: Any) -> Iterator[Term]:
     for number, entry in enumerate(stored):
-        spec = split_in(f"term {number} of the stored card", entry["cells"])
-        if spec is None:
+        # The cells of a pair are those of its two attributes.
+        cells = entry["cells"] if isinstance(entry["cells"], list) else [entry["cells"]]
+        found = [split_in(f"term {number} of the stored card", own) for own in cells]
+        factors = [factor for factor in found if factor is not None]
+        if not factors or len(factors) < len(found):
             raise QueryError(f"term {number} of the stored card has no cells.")
+        spec = Cross(tuple(factors)) if len(factors) > 1 else factors[0]
         arrays = [np.array(entry[name], dtype=np.float64) for name in ("deviations", "weights")]
         yield Term(spec, np.array(entry["points"], dtype=np.int64), arrays[0], arrays[1])

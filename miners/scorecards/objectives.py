@@ -24,7 +24,7 @@ import numpy as np
 from miners.budget.plan import count_scale, rare_classes
 from miners.growth.candidates import Grid
 from miners.growth.target_range import TargetRange
-from miners.scorecards.card import Card, Estimate, from_share, log_shares, newton, reliable_shares
+from miners.scorecards.card import Card, CardCells, Estimate, from_share, log_shares, newton, reliable_shares
 from miners.scorecards.shares import (
     TABLES,
     Shares,
@@ -123,11 +123,11 @@ class Asking(ABC, Generic[P]):
         """Counts rows in each of some collections of parts, each at a loss of its own."""
 
     @abstractmethod
-    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+    def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
         """Chooses an attribute about whose cells the scores so far are most wrong."""
 
     @abstractmethod
-    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
+    def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives in each cell of an attribute, shape (cells, width)."""
 
 
@@ -140,7 +140,7 @@ class HandleAsking(Asking["Parts"]):
             for own, loss in zip(parts, losses, strict=True)
         ]
 
-    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+    def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
         """Lets the exponential mechanism choose."""
         paid = self._shares.steps[step]
         assert paid.choice is not None
@@ -148,7 +148,7 @@ class HandleAsking(Asking["Parts"]):
         (chosen,) = self._rows.exp_mech(list(specs), score=score, epsilon=paid.choice)
         return next(offered for offered in specs if offered == chosen)
 
-    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
+    def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives in each cell."""
         epsilon = self._shares.steps[step].sums
         sums = np.asarray(self._rows.noisy_sum(loss, by=[spec], epsilon=epsilon))

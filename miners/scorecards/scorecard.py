@@ -23,16 +23,16 @@ import numpy as np
 
 from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale, many, rows_text
 from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require_varied
-from miners.growth.candidates import attribute_cells, attribute_names
+from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
-from miners.scorecards.card import Card, Estimate
+from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, SumsAnswer, choice_score, objective_of
 from miners.scorecards.shares import MAX_STEPS, TABLES, CardStep, Shares
 from pinq.errors import QueryError
-from pinq.public.checks import whole_number
+from pinq.public.checks import require_bool, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
-from pinq.public.specs import Spec, bind
+from pinq.public.specs import Cross, Spec, bind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +53,7 @@ class CardFit:
         naive: Whether points start from tables, where tables are asked.
         holders: The number of holders that are asked.
         noises: How many of their noises are in each number.
+        pairs: The cells of each pair of attributes that steps may choose too.
     """
 
     objective: Objective
@@ -62,6 +63,12 @@ class CardFit:
     naive: bool = True
     holders: int = 1
     noises: int = 1
+    pairs: tuple[Cross, ...] = ()
+
+    @property
+    def offered(self) -> tuple[CardCells, ...]:
+        """What steps choose among."""
+        return (*self.specs, *self.pairs)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Previews the heaviest questions: the last ones, with the largest card there can be.
@@ -72,7 +79,7 @@ class CardFit:
         """
         objective, tables, steps = self.objective, self.shares.tables, self.shares.steps
         rows = objective.rows(handle.parts())
-        by_size = sorted(self.specs, key=self._size, reverse=True)
+        by_size = sorted(self.offered, key=self._size, reverse=True)
         if tables:
             parts = rows.partition(max(self.table_specs, key=self._size)).partition(objective.table_parts)
             parts.preview("noisy_count", epsilon=tables[0])
@@ -86,7 +93,7 @@ class CardFit:
         loss, paid = started.loss(card), steps[-1]
         if paid.choice is not None:
             score = choice_score(started, loss, started.scale(paid.sums))
-            rows.preview("exp_mech", list(self.specs), score=score, epsilon=paid.choice)
+            rows.preview("exp_mech", list(self.offered), score=score, epsilon=paid.choice)
         rows.preview("noisy_sum", loss, by=[by_size[0]], epsilon=paid.sums)
 
     def _size(self, spec: Spec) -> int:
@@ -122,7 +129,7 @@ class CardFit:
     def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> tuple[Card, SumsAnswer]:
         """Chooses an attribute where the scores are off, and moves its points; returns the sums too."""
         loss = objective.loss(card)
-        spec = asking.choice(number, self.specs, objective, loss) if len(self.specs) > 1 else self.specs[0]
+        spec = asking.choice(number, self.offered, objective, loss) if len(self.offered) > 1 else self.specs[0]
         sums = asking.sums(number, spec, objective, loss)
         gradients, curvatures = loss.gradients(sums.numbers), loss.hessians(sums.numbers)
         assert curvatures is not None  # every objective asks for them
@@ -140,7 +147,7 @@ class CardFit:
     def lines(self) -> list[PlanLine]:
         """Returns the lines of a plan."""
         target = self.objective.target
-        cells = [self._size(spec) for spec in self.specs]
+        cells = [self._size(spec) for spec in self.offered]
         start = self._size(self.objective.base_parts)
         texts = [f"rows by `{target}`"] + [f"rows by `{target}`, in finer cells"] * (len(self.shares.bases) - 1)
         schema = self.objective.schema
@@ -161,7 +168,7 @@ class CardFit:
         if step.choice is not None:
             # A score may rise or fall, so the scale of a choice's noise is twice that of a sum.
             noise = None if unit is None else 2 * self.objective.scale(step.choice)
-            asked = f"attribute to improve, of {len(self.specs):,}"
+            asked = f"attribute{' or pair' * bool(self.pairs)} to improve, of {len(self.offered):,}"
             lines.append(PlanLine(number, asked, "exp_mech", 1, step.choice.exact, noise, unit or ""))
         noise = None if unit is None else standard_deviation(self.objective.scale(step.sums))
         lines.append(PlanLine(number, "gradients of its cells", "noisy_sum", cells, step.sums.exact, noise, unit or ""))
@@ -176,6 +183,7 @@ class CardParameters:
     steps: int | None = None
     attributes: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None
+    pairs: bool = False
 
 
 class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
@@ -260,23 +268,29 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         attributes = attribute_names(schema, target, self.attributes)
         grids = objective.grid(epsilon), objective.table_grid(epsilon, len(attributes))
         specs, coarse = (attribute_cells(schema, target, attributes, self.cuts, grid) for grid in grids)
+        require_bool("pairs", self.pairs)
+        pairs = attribute_pairs(schema, target, attributes, self.cuts) if self.pairs else ()
         cells = [bind(spec, schema).size for spec in specs]
         steps = self._default_steps(objective, epsilon, cells)
         if self.steps is not None:
             steps = whole_number("steps", self.steps, 0, MAX_STEPS)
         elif len(specs) == 1:
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
-        return CardFit(objective, specs, coarse, self._shares(epsilon, objective, cells, steps))
+        choice = objective.choice([*cells, *(bind(pair, schema).size for pair in pairs)])
+        shares = self._shares(epsilon, objective, cells, steps, choice)
+        return CardFit(objective, specs, coarse, shares, pairs=pairs)
 
     def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
         """Returns the number of useful steps, by public facts."""
         return objective.steps(epsilon, cells)
 
-    def _shares(self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int) -> Shares:
-        """Returns what each question pays."""
+    def _shares(
+        self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
+    ) -> Shares:
+        """Returns what each question pays; ``choice`` is the share of a step that chooses."""
         tables = len(cells) if self._asks_tables(objective, epsilon, len(cells)) else 0
         weight = objective.table_weight(epsilon, len(cells)) or TABLES
-        choice, base, looks = objective.choice(cells), objective.base(cells), objective.looks
+        base, looks = objective.base(cells), objective.looks
         return Shares.of(epsilon, tables=tables, steps=steps, choice=choice, base=base, weight=weight, looks=looks)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
@@ -309,6 +323,8 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
                 f"steps is not given; {len(card_fit.shares.steps)} follows from epsilon, max_rows, the attributes "
                 "and the classes."
             )
+        if card_fit.pairs and not card_fit.shares.steps:
+            notes.append("there are no steps, so no pair is chosen; give `steps`.")
         return tuple(notes)
 
     def _warnings(self, card_fit: CardFit, rows: int | None) -> tuple[str, ...]:
@@ -354,6 +370,9 @@ class Scorecard(Classifier, ScorecardMiner):
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
             ``{"age": 5}``. Without: the cuts that the policy declares for the column, else intervals
             of equal width and round numbers.
+        pairs: Whether steps may also choose a pair of attributes that act together, and add a small
+            table of points for it. A pair has at most 64 cells; numeric attributes without cuts
+            have six intervals in it.
 
     Attributes:
         card_: The fitted ``Card``.
@@ -409,6 +428,7 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
             that follows from public facts (epsilon, ``max_rows``).
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
+        pairs: Whether steps may choose pairs of attributes; see ``Scorecard``.
 
     Attributes:
         card_: The fitted ``Card``.

@@ -21,7 +21,7 @@ from miners.fitted.theme import BLUE, CLASSES, INK, PALE, RED, panels, shorten
 from miners.scorecards.card import DOUBLES, Card, Term, probabilities
 from pinq.errors import QueryError
 from pinq.public.columns import CutPoint
-from pinq.public.specs import Cuts
+from pinq.public.specs import Cuts, bind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,9 @@ SURE = 2.0  # standard deviations on each side
 
 def cell_labels(card: Card, term: Term) -> list[str]:
     """Returns what the cells of a term are called."""
-    return ["(missing)" if label is None else str(label) for label in card.axis(term).labels]
+    cells = bind(term.spec, card.schema)
+    labels = [cells.labels(number) for number in range(cells.size)]
+    return [", ".join("(missing)" if own is None else str(own) for own in label) for label in labels]
 
 
 def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +53,7 @@ def _rows(card: Card, term: Term) -> Iterator[tuple[str, np.ndarray, np.ndarray]
 
 def heading(card: Card) -> str:
     """Returns what a card is for, in a line."""
-    return f"Scorecard for {card.goal}: {many(len(card.terms), 'attribute')}"
+    return f"Scorecard for {card.goal}: {many(len(card.columns), 'attribute')}"
 
 
 def rule(card: Card) -> str:
@@ -72,13 +74,13 @@ def text(card: Card) -> str:
     """Returns the card as text to print."""
     lines = [heading(card), rule(card), ""]
     names = [label for term in card.terms for label in cell_labels(card, term)]
-    wide = max([len(name) for name in (START, *names, *(str(name) for name in card.columns))], default=5) + 2
+    wide = max([len(name) for name in (START, *names, *(term.name for term in card.terms))], default=5) + 2
     columns = [max(len(name), 9) for name in card.headings]
     if len(columns) > 1:
         lines.append(" " * wide + "  ".join(name.rjust(w) for name, w in zip(card.headings, columns, strict=True)))
     lines.append(_line(card, START, wide, columns, card.start, None))
     for term in card.ranked:
-        lines += ["", str(term.spec.column)]
+        lines += ["", term.name]
         lines += [_line(card, f"  {label}", wide, columns, own, sure) for label, own, sure in _rows(card, term)]
     return "\n".join([*lines, *_ladder(card)])
 
@@ -127,7 +129,7 @@ def _table(card: Card, term: Term, is_open: bool) -> str:
         rows.append(f"<tr><td style='text-align:left'>{escape(label)}</td>{cells}</tr>")
     head = "".join(f"<th>{escape(name)}</th>" for name in card.headings)
     table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    summary = f"<summary><b>{escape(str(term.spec.column))}</b></summary>"
+    summary = f"<summary><b>{escape(term.name)}</b></summary>"
     return f"<details{' open' if is_open else ''}>{summary}{table}</details>"
 
 
@@ -147,7 +149,7 @@ def points_frame(card: Card) -> pd.DataFrame:
     for term in card.ranked:
         for label, points, margins in _rows(card, term):
             numbers = zip(card.headings, points, margins, strict=True)
-            rows += [(term.spec.column, label, name, own, own - sure, own + sure) for name, own, sure in numbers]
+            rows += [(term.name, label, name, own, own - sure, own + sure) for name, own, sure in numbers]
     return pd.DataFrame(rows, columns=["attribute", "value", "output", "points", "low", "high"])
 
 
@@ -160,10 +162,10 @@ def explained(card: Card, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFr
         raise QueryError(f"`row` has {len(frame):,} rows; one is explained at a time.")
     lines: list[tuple[str, object, np.ndarray]] = [(START, "", card.start)]
     for term in card.ranked:
-        part = int(card.axis(term).parts_of(encode(card.schema, term.spec.column, frame))[0])
+        part = int(card.cells(term, {name: encode(card.schema, name, frame) for name in term.columns})[0])
         added = card.printed(term.points[part]) if part >= 0 else np.zeros(len(card.base))
         label = cell_labels(card, term)[part] if part >= 0 else "(not known)"
-        lines.append((term.spec.column, label, added))
+        lines.append((term.name, label, added))
     lines[1:] = sorted(lines[1:], key=lambda line: -float(np.abs(line[2]).max()))
     names = [name for name, _, _ in lines]
     points = pd.DataFrame(np.array([added for *_, added in lines]), index=names, columns=list(card.headings))
@@ -200,7 +202,7 @@ def _caption(card: Card) -> str:
 
 def _panel(ax: Axes, card: Card, term: Term) -> None:
     """Draws one attribute."""
-    ax.set_title(shorten(str(term.spec.column), 34), fontsize=9, fontweight="bold", loc="left", color=INK)
+    ax.set_title(shorten(term.name, 34), fontsize=9, fontweight="bold", loc="left", color=INK)
     ax.tick_params(labelsize=7, colors=INK)
     ax.spines[["top", "right"]].set_visible(False)
     if len(card.base) > 1:

@@ -55,6 +55,12 @@ def whole_number(parameter: str, value: object, low: int, high: int) -> int:
     return int(value)
 
 
+def require_bool(parameter: str, value: object) -> None:
+    """Raises ``QueryError`` unless a parameter is True or False."""
+    if not isinstance(value, bool):
+        raise QueryError(f"is {value!r}", parameter=parameter, allowed="True or False")
+
+
 def is_listing(value: object) -> TypeIs[Iterable[object]]:
     """Whether a value lists others; text, whose letters Python would list, does not."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes))

@@ -65,6 +65,16 @@ def federation(*sizes: int, epsilon: Any = 1, **named: Any) -> Federation:
     )
 
 
+def test_a_holder_chooses_pairs_in_its_turn() -> None:
+    """Strategies that choose nothing refuse them."""
+    with federation(1000, 900, epsilon=9) as holders:
+        card = FederatedScorecard(epsilon=8, steps=2, pairs=True, attributes=["job", "still"]).fit(holders, "y")
+        assert set(holders.spent().values()) == {8}
+    assert {term.name for term in card.card_.terms} <= {"job", "still", "job and still"}
+    with pytest.raises(QueryError, match="`pairs` goes with strategy 'turns'"):
+        FederatedScorecard(pairs=True, strategy="secure").plan(SCHEMA, "y")
+
+
 class UsedUp(Federation):
     """Somebody else uses up the last holder's budget before a round of questions."""
 

@@ -16,7 +16,7 @@ from miners.scorecards.view import explained, html, plot, text
 from pinq.errors import QueryError
 from pinq.public.points import POINTS
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Values
+from pinq.public.specs import Cross, Cuts, Values
 
 SCHEMA = Schema(
     columns={
@@ -39,7 +39,8 @@ JOB, AGE = Values("job"), Cuts("age", (30.0, 60.0))
 BUYS = Card(SCHEMA, "buys", (-256,), (term(JOB, [[256], [-256], [0]]), term(AGE, [[0], [128], [512]])))
 KIND = Card(SCHEMA, "kind", (0, 0, 128), (term(JOB, [[256, 0, -256], [0, 512, 0], [0, 0, 0]]),))
 WAGE = Card(SCHEMA, "wage", (20 * POINTS,), (term(AGE, [[-512], [0], [10**6]]),))
-CARDS = [BUYS, KIND, WAGE]
+PAIR = Card(SCHEMA, "buys", (0,), (term(Cross((JOB, AGE)), [[256 * cell] for cell in range(9)]), term(AGE, [[64]] * 3)))
+CARDS = [BUYS, KIND, WAGE, PAIR]
 
 
 def test_points_add_up_to_odds() -> None:
@@ -60,6 +61,20 @@ def test_points_of_many_classes_are_compared() -> None:
 def test_points_of_a_mean_are_units_of_the_target() -> None:
     """In grid cells of 0.5 from the middle of the first, 10.25, and never out of bounds."""
     assert WAGE.predict(ROWS).tolist() == [10.25 + 18 * 0.5, 10.25 + 20 * 0.5, 49.75]
+
+
+def test_a_pair_has_points_for_each_two_cells() -> None:
+    """Clerks below 30 have cell 0, cooks from 30 to 59 cell 4, and missing jobs from 60 on cell 8; both attributes count."""
+    assert PAIR.scores(ROWS)[:, 0].tolist() == [0.25, 4.25, 8.25]
+    assert PAIR.columns == ["job", "age"]
+    assert PAIR.importances == pytest.approx({"job": 0.5, "age": 0.5})
+    assert explained(PAIR, {"job": "<cook>", "age": 40})["value"].tolist() == ["", "<cook>, 30 to < 60", "30 to < 60"]
+    assert "job and age\n  clerk, < 30" in text(PAIR)
+    more = PAIR.plus(Cross((JOB, AGE)), Estimate(np.ones((9, 1)), np.ones((9, 1)), np.ones(9)))
+    assert len(more.terms) == 2
+    assert more.scores(ROWS)[:, 0].tolist() == [1.25, 5.25, 9.25]
+    with pytest.warns(UndeclaredValueWarning, match="adds no points"):
+        assert PAIR.scores(pd.DataFrame({"job": ["baker"], "age": [20]}))[0, 0] == 0.25
 
 
 def test_a_value_that_nobody_declared_adds_nothing() -> None:
@@ -130,6 +145,9 @@ def test_something_else_is_refused(key: str) -> None:
         {"deviations": [[float("inf")]] * 3},
         {"cells": None},
         {"cells": {"kind": "values", "column": "nobody"}},
+        {"cells": []},
+        {"cells": [{"kind": "values", "column": "job"}, None]},
+        {"cells": [{"kind": "values", "column": "job"}] * 2},
         {"weights": [1]},
     ],
 )
@@ -177,4 +195,4 @@ def test_a_picture_has_a_panel_for_each_attribute(card: Card) -> None:
     """The one that says most first, with its name."""
     figure = plot(card, None).figure
     titles = [ax.get_title(loc="left") for ax in figure.axes]
-    assert [title for title in titles if title] == card.columns
+    assert [title for title in titles if title] == [term.name for term in card.ranked]

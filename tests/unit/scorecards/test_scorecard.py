@@ -15,6 +15,7 @@ import pytest
 
 import pinq
 from miners import FitWarning, Scorecard, ScorecardRegressor
+from miners.growth.candidates import attribute_pairs
 from miners.scorecards.objectives import Objective
 from pinq.analyst.queryable import Verbs
 from pinq.errors import QueryError
@@ -136,6 +137,34 @@ def test_steps_can_be_chosen(handle: Any) -> None:
     assert [line.verb for line in alone.lines] == ["noisy_count", "noisy_sum"]
     with pytest.raises(QueryError, match="steps"):
         Scorecard(steps=201).fit(handle, "two")
+
+
+def test_a_pair_is_found_where_attributes_act_together() -> None:
+    """An exclusive or, which no sum of points says: .5 without pairs, for one epsilon as the plan tells it."""
+    bits = np.random.default_rng(3).integers(0, 2, (2000, 8))
+    rows = pd.DataFrame(np.where(bits, "y", "n"), columns=list("abcdefgh")).assign(
+        t=np.where(bits[:, 0] ^ bits[:, 1], "q", "p")
+    )
+    columns = {name: Categorical(values=("n", "y")) for name in "abcdefgh"}
+    schema = Schema(columns={**columns, "t": Categorical(values=("p", "q"))}, max_rows=2000)
+    with simulated(schema, data=rows, epsilon=100) as h:
+        alone = Scorecard(epsilon=20, steps=3).fit(h, "t")
+        card = Scorecard(epsilon=20, steps=3, pairs=True).fit(h, "t")
+    assert alone.score(rows) < 0.6 < 0.99 < card.score(rows)
+    assert card.cost_ == card.plan(schema, "t").total == 20
+    assert "attribute or pair to improve, of 36" in str(card.plan(schema, "t"))
+    assert card.card_.ranked[0].name == "a and b"
+    assert Scorecard.from_json(card.to_json()).score(rows) == card.score(rows)
+
+
+def test_pairs_need_steps_and_few_cells() -> None:
+    """Without steps a plan says so; a number has six intervals in a pair, and large pairs are left out."""
+    plan = Scorecard(steps=0, pairs=True).plan(SCHEMA, "two")
+    assert "there are no steps, so no pair is chosen; give `steps`." in plan.notes
+    found = attribute_pairs(SCHEMA, "two", ["a", "b", "still"], {"b": 30})
+    assert [pair.columns() for pair in found] == [{"a", "still"}, {"b", "still"}]
+    with pytest.raises(QueryError, match="`pairs` is 1; it must be True or False"):
+        Scorecard(pairs=1).plan(SCHEMA, "two")  # type: ignore[arg-type]
 
 
 def test_html_shows_parameters_and_points(handle: Any) -> None:
