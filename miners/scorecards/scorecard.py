@@ -202,7 +202,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
 
     _other: ClassVar[str]  # the miner of the other kind of target
     _limits = (
-        "Points add up: effects of attributes that act only together are not learned.",
+        "Points add up: effects of attributes that act only together are not learned, except by `pairs`.",
         "On small tables noise shrinks points, and probabilities move towards the middle.",
     )
 
