@@ -28,7 +28,6 @@ from miners.estimator import require_word
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, Participants as Holders, resumes
 from miners.federated.topdown import deal
-from miners.growth.candidates import refined
 from miners.scorecards.card import Card, CardCells
 from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, choice_score
 from miners.scorecards.scorecard import CardFit, Scorecard, ScorecardMiner, ScorecardRegressor
@@ -37,7 +36,7 @@ from pinq.errors import QueryError
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, bind
+from pinq.public.specs import bind
 
 
 class HoldersAsking(Asking[FederatedParts]):
@@ -235,13 +234,9 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         if self.strategy == "turns":
             raise QueryError("strategy 'turns' asks for choices too; 'secure' and 'noisy_counts' ask for sums alone.")
         card_fit = self._checked(schema, target)
-        cells = tuple(
-            refined(spec, table, schema) if isinstance(spec, Cuts) and isinstance(table, Cuts) else spec
-            for spec, table in zip(card_fit.specs, card_fit.table_specs, strict=True)
-        )
         shares, width = card_fit.shares, card_fit.objective.width
         steps = [step.sums for step in shares.steps]
-        return SumsNeeded(cells, min([*shares.bases, *shares.tables]), min(steps, default=None), width)
+        return SumsNeeded(card_fit.specs, min([*shares.bases, *shares.tables]), min(steps, default=None), width)
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         require_word("strategy", self.strategy, get_args(CardStrategyName))

@@ -263,7 +263,8 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
     return None
 
 
-MOST = 32  # intervals of equal width
+# Intervals of equal width: all have a cut in the middle of the range, and few numbers change with max_rows.
+WIDTHS = (4, 6, 8, 12, 16, 24, 32)
 PAIR_BINS, PAIR_CELLS = 6, 64  # intervals of a number in a pair of attributes, and its cells at most
 FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
 
@@ -287,16 +288,18 @@ class Grid:
         A cell's error falls with its width and rises with its noise: the best number of cells grows
         with a root of ``size``, rows times epsilon; 10 at 5,000 (docs/defaults.md).
         """
-        return cls(_root(10, size / 5000, 0.3, 4))
+        return cls(_widths(10 * (size / 5000) ** 0.3))
 
     @classmethod
-    def of_tables(cls, size: float) -> Grid:
-        """Returns the grid of a card whose first tables are of all attributes.
+    def of_tables(cls, size: float, *, many: bool) -> Grid:
+        """Returns the coarse grid of a card that asks tables of all attributes first.
 
         Args:
             size: Rows times epsilon for each attribute and class.
+            many: Whether there are more than two classes: then steps follow, which a finer grid helps.
         """
-        return cls(_root(4, size / 20, 0.2, 3), fine=False)
+        widths = _widths(4 * (size / 20) ** (0.3 if many else 0.2))
+        return cls(widths, fine=many and widths > WIDTHS[0])
 
 
 def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:
@@ -343,17 +346,6 @@ def attribute_pairs(
     return tuple(Cross(pair) for pair in pairs if sizes[pair[0]] * sizes[pair[1]] <= PAIR_CELLS)
 
 
-def refined(first: Cuts, second: Cuts, schema: Schema) -> Cuts:
-    """Returns the cuts of both, which are of the same column.
-
-    Cuts at 30, and cuts at 20 and 40, become cuts at 20, 30 and 40.
-    """
-    name = first.column
-    column = schema.numeric(name)
-    points = {column.threshold(point, name): point for point in (*first.points, *second.points)}
-    return Cuts(name, tuple(points[threshold] for threshold in sorted(points)))
-
-
 def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:
     """Yields the round numbers within a column's range, and zero."""
     # From 0 to 1,000 by ones: 1, 10 and 100, from 10 on with 2 and 5 times those (10 * 100 reaches
@@ -371,10 +363,10 @@ def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:
             yield float(number)
 
 
-def _root(at_one: int, size: float, power: float, least: int) -> int:
-    """Returns a number of cells that grows with a power of a size, ``MOST`` at most."""
-    # 50,000 rows at epsilon 1 are 10 times 5,000: 10 * 10^.3 = 20 intervals.
-    return min(max(least, round(at_one * max(size, 0.0) ** power)), MOST)
+def _widths(wanted: float) -> int:
+    """Returns the number of ``WIDTHS`` whose ratio to the wanted one is nearest to 1."""
+    # 50,000 rows at epsilon 1 are 10 times 5,000: 10 * 10^.3 = 20 intervals are wanted, and 24 are nearest.
+    return min(WIDTHS, key=lambda widths: max(widths / wanted, wanted / widths))
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,11 @@ import numpy as np
 
 from miners.fitted.node import Split, Target, as_array, split_in, split_out, target_of
 from miners.fitted.route import Bins, encode_rows, length
-from miners.growth.candidates import refined
 from pinq.errors import QueryError
 from pinq.public.checks import Shown
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Axis, Cross, Cuts, bind
+from pinq.public.specs import Axis, Cross, bind
 
 FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
 ANY_SHARE = 1 / 12  # variance of a share that may be anything from 0 to 1
@@ -206,23 +205,6 @@ class Term:
         deviations = np.minimum(self.deviations, other.deviations)
         return Term(self.spec, self.points + other.points, deviations, np.maximum(self.weights, other.weights))
 
-    def on(self, spec: Split, schema: Schema) -> Term:
-        """Returns the same points on finer cells, each of which lies in one of these."""
-        # A cut at 30, on cuts at 20, 30 and 40: the finer cells lie in cells 0, 0, 1 and 1, and
-        # each gets half of the weight of its own.
-        axis = bind(spec, schema).axes[0]
-        starts = np.array([0, *(axis.thresholds or ())])
-        cells = bind(self.spec, schema).axes[0].parts_of(starts)
-        weights = self.weights[cells] / np.bincount(cells)[cells]
-        return Term(spec, self.points[cells], self.deviations[cells], weights)
-
-    def joined(self, other: Term, schema: Schema) -> Term:
-        """Adds points of the same attribute, on the cells of both; see ``refined``."""
-        if not (isinstance(self.spec, Cuts) and isinstance(other.spec, Cuts)) or self.spec == other.spec:
-            return self.plus(other)
-        both = refined(self.spec, other.spec, schema)
-        return self.on(both, schema).plus(other.on(both, schema))
-
     @property
     def factors(self) -> tuple[Split, ...]:
         """The cells of each of its attributes."""
@@ -328,10 +310,9 @@ class Card(Shown):
     def plus(self, spec: CardCells, estimate: Estimate) -> Card:
         """Returns the card with more points for some cells."""
         added = Term.estimated(spec, estimate)
-        terms = {term.columns: term for term in self.terms}
+        terms = {term.spec: term for term in self.terms}
         # Each step adds to what earlier steps said of the attribute: 40 points, then -10, are 30.
-        known = terms.get(added.columns)
-        terms[added.columns] = added if known is None else known.joined(added, self.schema)
+        terms[spec] = terms[spec].plus(added) if spec in terms else added
         return Card(self.schema, self.target, self.base, tuple(terms.values()))
 
     def score_of(self, output: int) -> Points:

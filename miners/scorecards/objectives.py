@@ -222,13 +222,9 @@ class Objective(ABC):
         objective, card = self.start(np.zeros(bind(self.base_parts, self.schema).size), 1.0)
         return objective.loss(card).vectors(self.schema).width
 
-    def grid(self, epsilon: Epsilon) -> Grid:
-        """Returns the default cuts of numeric attributes for steps."""
+    def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns the default cuts of numeric attributes: coarse where all share what tables may cost."""
         return Grid.of_steps(rows_epsilon(self.schema, epsilon))
-
-    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns how tables cut them: coarsely, for all attributes share what tables may cost."""
-        return self.grid(epsilon)
 
     @property
     @abstractmethod
@@ -494,11 +490,11 @@ class TwoClasses(_Classes):
         """Returns the weight for few attributes; 0 where steps are better alone."""
         return tables_for_two(rows_epsilon(self.schema, epsilon), attributes)
 
-    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+    def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
         """Returns a coarse grid where points start from tables by default."""
         if not self.table_weight(epsilon, attributes):
-            return self.grid(epsilon)
-        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes))
+            return super().grid(epsilon, attributes)
+        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes), many=False)
 
     @property
     def bound(self) -> float:
@@ -559,13 +555,9 @@ class ManyClasses(_Classes):
         """Returns what tables weigh; 0 where they cannot be told from noise."""
         return TABLES if tables_pay(rows_epsilon(self.schema, epsilon), self.column.cells) else 0.0
 
-    def grid(self, epsilon: Epsilon) -> Grid:
-        """Returns the grid of two classes, as if three of these shared its rows."""
-        return Grid.of_steps(3 * rows_epsilon(self.schema, epsilon) / self.column.cells)
-
-    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+    def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
         """Returns a coarse grid."""
-        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes))
+        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes), many=True)
 
     @property
     def bound(self) -> float:

@@ -47,8 +47,7 @@ class CardFit:
 
     Attributes:
         objective: What is fitted.
-        specs: The cells of each attribute in steps.
-        table_specs: Their cells in tables.
+        specs: The cells of each attribute.
         shares: The costs of each query.
         naive: Whether points start from tables, where tables are asked.
         holders: The number of holders that are asked.
@@ -58,7 +57,6 @@ class CardFit:
 
     objective: Objective
     specs: tuple[Cells, ...]
-    table_specs: tuple[Cells, ...]
     shares: Shares
     naive: bool = True
     holders: int = 1
@@ -81,13 +79,13 @@ class CardFit:
         rows = objective.rows(handle.parts())
         by_size = sorted(self.offered, key=self._size, reverse=True)
         if tables:
-            parts = rows.partition(max(self.table_specs, key=self._size)).partition(objective.table_parts)
+            parts = rows.partition(max(self.specs, key=self._size)).partition(objective.table_parts)
             parts.preview("noisy_count", epsilon=tables[0])
         if not steps:
             return
         started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
         # Tables look at each attribute, and each step but the last at one.
-        for spec in (*(self.table_specs if self.naive and tables else ()), *by_size[: len(steps) - 1]):
+        for spec in (*(self.specs if self.naive and tables else ()), *by_size[: len(steps) - 1]):
             cells = np.ones((self._size(spec), len(card.base)))
             card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
         loss, paid = started.loss(card), steps[-1]
@@ -112,11 +110,11 @@ class CardFit:
         asking.among(objective)
         told = [objective.class_rows(counts.numbers[None], counts.scale)]
         if self.shares.tables:
-            tables = asking.tables(self.table_specs, objective)
+            tables = asking.tables(self.specs, objective)
             told += [objective.class_rows(table.numbers, table.scale) for table in tables]
             if self.naive:
                 numbers = [table.numbers for table in tables]
-                card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale)
+                card = objective.tabulated(card, self.specs, numbers, tables[0].scale)
         for number in range(len(self.shares.steps)):
             started = card if number == 0 and not self.shares.tables else None
             card, sums = self._stepped(asking, objective, card, number)
@@ -156,7 +154,7 @@ class CardFit:
             asked = f"`{target}` in the cells of each attribute"
             classes = self._size(self.objective.table_parts)
             each, total = self.shares.tables[0], sum(self.shares.tables, ZERO)
-            parts = classes * sum(self._size(spec) for spec in self.table_specs)
+            parts = classes * sum(self._size(spec) for spec in self.specs)
             lines.append(count_line(schema, asked, parts, total, each))
         for number, step in enumerate(self.shares.steps, 1):
             lines += self._step_lines(number, step, max(cells))
@@ -266,8 +264,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
         require_varied(schema, target)
         objective = objective_of(schema, target)
         attributes = attribute_names(schema, target, self.attributes)
-        grids = objective.grid(epsilon), objective.table_grid(epsilon, len(attributes))
-        specs, coarse = (attribute_cells(schema, target, attributes, self.cuts, grid) for grid in grids)
+        specs = attribute_cells(schema, target, attributes, self.cuts, objective.grid(epsilon, len(attributes)))
         require_bool("pairs", self.pairs)
         pairs = attribute_pairs(schema, target, attributes, self.cuts) if self.pairs else ()
         cells = [bind(spec, schema).size for spec in specs]
@@ -278,7 +275,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
         choice = objective.choice([*cells, *(bind(pair, schema).size for pair in pairs)])
         shares = self._shares(epsilon, objective, cells, steps, choice)
-        return CardFit(objective, specs, coarse, shares, pairs=pairs)
+        return CardFit(objective, specs, shares, pairs=pairs)
 
     def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
         """Returns the number of useful steps, by public facts."""

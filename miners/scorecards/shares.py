@@ -27,7 +27,7 @@ STEP = 1000  # what an average step weighs
 SUMS_GROW, CHOICES_GROW = 1.1, 1.2
 LEFT = 5.0  # a step finds one part in so many of the rows, over its number; six tables, docs/defaults.md
 HOPELESS_EACH = 25.0  # rows times epsilon for each class below which tables cannot be told from noise
-TABLES_KNOW = 4  # steps that tables of all attributes replace, and twice as many of few attributes
+TABLES_KNOW, TABLES_OF_FEW_KNOW = 3, 8  # steps that tables of all attributes replace, and of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
 # What tables of all attributes weigh for each unit of all steps: seven tenths; for two classes a half.
 TABLES, TABLES_FOR_TWO = 2.3, 1.0
@@ -208,8 +208,8 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
         classes: The classes of the target, three or more; those beyond three share the rows that three would have.
         attributes: Their number.
     """
-    known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else 2 * TABLES_KNOW
-    # As many rows a class as 50,000 have of three: 11 steps, of which tables replace 4.
+    known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else TABLES_OF_FEW_KNOW
+    # As many rows a class as 50,000 have of three: 11 steps, of which tables replace 3.
     return min(max(0, round(11 * (3 / classes * size / 50_000) ** 0.35) - known), MAX_STEPS)
 
 

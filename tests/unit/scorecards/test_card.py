@@ -99,17 +99,6 @@ def test_more_points_for_the_same_cells_are_added() -> None:
     assert more.score_of(0).tables[0] == (512, -256, 0)
 
 
-def test_points_on_other_cuts_are_added_on_the_cells_of_both() -> None:
-    """Every row gets what both give it, and an attribute stays one attribute."""
-    estimate = Estimate(np.array([[1.0], [0.0], [-1.0]]), np.ones((3, 1)), np.array([4.0, 0.0, 6.0]))
-    added = BUYS.plus(Cuts("age", (30.0, 80.0)), estimate)
-    assert added.columns.count("age") == 1
-    (age,) = (term for term in added.terms if term.spec.column == "age")
-    assert age.spec == Cuts("age", (30.0, 60.0, 80.0))
-    assert age.points.ravel().tolist() == [256, 128, 512, 256]
-    assert age.weights.sum() == pytest.approx(4 + 1 + 0.5 + 6)  # of each cell the larger of both
-
-
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.target)
 def test_a_card_is_whole_in_json(card: Card) -> None:
     """The same text again, and the same predictions."""

@@ -145,6 +145,14 @@ def test_whoever_names_cuts_gets_them() -> None:
 
 
 def test_more_rows_carry_finer_cells() -> None:
-    """The number grows with a root, within bounds; tables of all attributes bear fewer."""
-    assert [Grid.of_steps(size).widths for size in (1, 5_000, 50_000, 200_000, 10**9)] == [4, 10, 20, 30, 32]
-    assert [Grid.of_tables(size).widths for size in (0.1, 20, 200, 800)] == [3, 4, 6, 8]
+    """The number grows with a root, within bounds; tables of all attributes bear fewer, those of two classes fewest."""
+    assert [Grid.of_steps(size).widths for size in (1, 5_000, 50_000, 200_000, 10**9)] == [4, 12, 24, 32, 32]
+    assert [Grid.of_tables(size, many=False).widths for size in (0.1, 20, 200, 2_000)] == [4, 4, 6, 12]
+    assert [Grid.of_tables(size, many=True) for size in (20, 200)] == [Grid(4, fine=False), Grid(8)]
+
+
+@given(size=st.floats(1e-3, 10**8), many=st.booleans())
+def test_a_finer_grid_keeps_the_middle(size: float, many: bool) -> None:
+    """Half of the range is a cut at every size: a larger max_rows does not move all cells."""
+    for grid in (Grid.of_steps(size), Grid.of_tables(size, many=many)):
+        assert 50.0 in public_cuts(SCHEMA, "age", grid)
