@@ -298,7 +298,7 @@ class Grid:
             size: Rows times epsilon for each attribute and class.
             many: Whether there are more than two classes: then steps follow, which a finer grid helps.
         """
-        widths = _widths(4 * (size / 20) ** (0.3 if many else 0.2))
+        widths = _widths(4 * (size / 20) ** (0.25 if many else 0.2))
         return cls(widths, fine=many and widths > WIDTHS[0])
 
 

@@ -73,20 +73,6 @@ class SumsAnswer(NamedTuple):
     scale: float
 
 
-class ClassRows(NamedTuple):
-    """The noisy numbers of rows of each class, from one query.
-
-    Attributes:
-        rows: The rows of each class.
-        noise: The deviation of the noise in them.
-        cell: That in a single cell.
-    """
-
-    rows: np.ndarray
-    noise: float
-    cell: float
-
-
 class Asking(ABC, Generic[P]):
     """Sends the queries of one fit; each step is sent once.
 
@@ -245,19 +231,12 @@ class Objective(ABC):
         """The doubts after the first answers, one sentence each."""
         return ()
 
-    def class_rows(self, table: np.ndarray | None, scale: float) -> ClassRows | None:
-        """Returns what a table of classes tells of their rows, shape (cells, classes); None without classes."""
-        return None
+    def rare(self, answers: Sequence[SumsAnswer]) -> tuple[str, ...]:
+        """Says which classes noise hides; empty if none.
 
-    def expected(self, card: Card, sums: np.ndarray) -> np.ndarray | None:
-        """Returns about how many rows of each class the sums of a card's first step find in each cell.
-
-        The card has no terms yet. None where they cannot say.
+        Args:
+            answers: Rows of ``base_parts`` or ``table_parts``, shape (cells, parts) each.
         """
-        return None
-
-    def rare(self, told: Sequence[ClassRows]) -> tuple[str, ...]:
-        """Says which classes noise hides; empty if none."""
         return ()
 
     @abstractmethod
@@ -424,22 +403,18 @@ class _Classes(Objective):
             return everything
         return everything.partition(Groups(self.target, (self.column.values,)))
 
-    def class_rows(self, table: np.ndarray | None, scale: float) -> ClassRows | None:
-        """Returns the sums over cells, whose noises add up."""
-        if table is None:
-            return None
-        cell = standard_deviation(scale)
-        return ClassRows(table[:, : self.column.cells].sum(axis=0), cell * len(table) ** 0.5, cell)
-
-    def rare(self, told: Sequence[ClassRows]) -> tuple[str, ...]:
+    def rare(self, answers: Sequence[SumsAnswer]) -> tuple[str, ...]:
         """Says which classes have fewer rows than four deviations of a cell's noise, where that is least.
 
         Made-up classes of 20 to 3,000 among 50,000 rows: from four deviations on shares were within a
         factor of two, below two they were up to 15 times too large (docs/scorecards.md).
         """
-        # Questions that tell 90 and 30 rows with noise of 10 and 20: (90 * 4 + 30) / 5 = 78.
-        rows = np.average([each.rows for each in told], axis=0, weights=[max(each.noise, 1e-6) ** -2 for each in told])
-        noise = min(each.cell for each in told)
+        # Totals of many cells are noisier. Of 90 and 30 rows with noise of 10 and 20: (90 * 4 + 30) / 5 = 78.
+        weights = [1 / (len(numbers) * max(scale, 1e-6) ** 2) for numbers, scale in answers]
+        rows = np.average(
+            [numbers[:, : self.column.cells].sum(axis=0) for numbers, _ in answers], axis=0, weights=weights
+        )
+        noise = min(standard_deviation(scale) for _, scale in answers)
         rare = rows < 4 * noise
         return (rare_classes(self.target, self.column.values, rows, noise, rare),) if rare.any() else ()
 
@@ -510,19 +485,6 @@ class TwoClasses(_Classes):
         """Returns the log-odds of the class."""
         first, second = self.shares(counts, scale)
         return self, Card(self.schema, self.target, (round((second - first) * POINTS),))
-
-    def expected(self, card: Card, sums: np.ndarray) -> np.ndarray | None:
-        """Returns the rows of the rarer class; the other one is not rare.
-
-        All rows have one score, so p is known, and curvatures p (1 - p) say how many there are.
-        """
-        likely = card.base[0] > 0
-        p = 1 / (1 + np.exp(np.abs(card.base[0]) / POINTS))  # of the rarer class
-        gradients, curvatures = sums[:, 0] * (-1 if likely else 1), sums[:, 1]
-        # Rows of the class are y summed, which is y - p summed and p summed.
-        rare = gradients + curvatures / (1 - p)
-        other = np.full(len(rare), np.inf)
-        return np.column_stack([rare, other] if likely else [other, rare])
 
     def loss(self, card: Card) -> AnyDerivatives:
         """Returns the logistic loss."""

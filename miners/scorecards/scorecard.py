@@ -26,7 +26,7 @@ from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
 from miners.scorecards.card import Card, CardCells, Estimate
-from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, SumsAnswer, choice_score, objective_of
+from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, choice_score, objective_of
 from miners.scorecards.shares import MAX_STEPS, TABLES, CardStep, Shares
 from pinq.errors import QueryError
 from pinq.public.checks import require_bool, whole_number
@@ -108,30 +108,23 @@ class CardFit:
         for doubt in objective.doubts if self.shares.steps else ():  # without steps a plan has said so
             warnings.warn(doubt, FitWarning, stacklevel=5)
         asking.among(objective)
-        told = [objective.class_rows(counts.numbers[None], counts.scale)]
-        if self.shares.tables:
-            tables = asking.tables(self.specs, objective)
-            told += [objective.class_rows(table.numbers, table.scale) for table in tables]
-            if self.naive:
-                numbers = [table.numbers for table in tables]
-                card = objective.tabulated(card, self.specs, numbers, tables[0].scale)
-        for number in range(len(self.shares.steps)):
-            started = card if number == 0 and not self.shares.tables else None
-            card, sums = self._stepped(asking, objective, card, number)
-            if started is not None:  # two sums each
-                told.append(objective.class_rows(objective.expected(started, sums.numbers), 2**0.5 * sums.scale))
-        for doubt in objective.rare([each for each in told if each is not None]):
+        tables = asking.tables(self.specs, objective) if self.shares.tables else []
+        if tables and self.naive:
+            card = objective.tabulated(card, self.specs, [table.numbers for table in tables], tables[0].scale)
+        for doubt in objective.rare([counts._replace(numbers=counts.numbers[None]), *tables]):
             warnings.warn(doubt, FitWarning, stacklevel=5)
+        for number in range(len(self.shares.steps)):
+            card = self._stepped(asking, objective, card, number)
         return card
 
-    def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> tuple[Card, SumsAnswer]:
-        """Chooses an attribute where the scores are off, and moves its points; returns the sums too."""
+    def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> Card:
+        """Chooses an attribute where the scores are off, and moves its points."""
         loss = objective.loss(card)
         spec = asking.choice(number, self.offered, objective, loss) if len(self.offered) > 1 else self.specs[0]
         sums = asking.sums(number, spec, objective, loss)
         gradients, curvatures = loss.gradients(sums.numbers), loss.hessians(sums.numbers)
         assert curvatures is not None  # every objective asks for them
-        return card.plus(spec, objective.update(card, gradients, curvatures, sums.scale)), sums
+        return card.plus(spec, objective.update(card, gradients, curvatures, sums.scale))
 
     @property
     def cell_noise(self) -> float:

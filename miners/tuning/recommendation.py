@@ -11,7 +11,6 @@ Privacy:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 from miners.growth.candidates import attribute_names
@@ -23,7 +22,7 @@ from miners.synthesizer.synthesizer import Synthesizer
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeRegressor
 from pinq.errors import QueryError
-from pinq.public.checks import whole_number
+from pinq.public.checks import Shown, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -88,7 +87,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Shown):
     """The answer of ``recommend``.
 
     Attributes:
@@ -116,16 +115,6 @@ class Recommendation:
         lines += [f"  {other.name:<{wide}}  {other.when}" for other in self.alternatives]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join([*lines, f"Note: {NOTE}"])
-
-    def _repr_html_(self) -> str:
-        """Returns the answer and its alternatives as a notebook shows them."""
-        rows = "".join(
-            f"<tr><td>{escape(other.name)}</td><td>{escape(other.when)}</td></tr>" for other in self.alternatives
-        )
-        texts = [f"Facts: {self.facts}.", *(f"Warning: {warning}" for warning in self.warnings), NOTE]
-        below = "".join(f"<p>{escape(text)}</p>" for text in texts)
-        table = f"<table><thead><tr><th>miner</th><th>take it</th></tr></thead><tbody>{rows}</tbody></table>"
-        return f"<p><b>{escape(repr(self.miner))}</b>: {escape(self.reason)}</p>{table}{below}"
 
 
 def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: int | None = None) -> Recommendation:
