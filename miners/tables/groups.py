@@ -184,7 +184,7 @@ def grouped(
         raise QueryError(f"is {statistics!r}", parameter="statistics", allowed=allowed)
     for column, names in statistics.items():
         handle.schema.column(column)
-        kinds += [(_named(name), column, 1) for name in (names if is_listing(names) else [names])]
+        kinds += [(_named(name), column, 1) for name in dict.fromkeys(names if is_listing(names) else [names])]
     # What declares no missing values has none, and is not asked for them.
     kinds = [kind for kind in kinds if kind[0] is not Missing or handle.schema.column(kind[1]).nullable]
     if not kinds:
@@ -230,6 +230,8 @@ def summary(
     if columns is None:
         columns = [name for name in handle.schema.columns if name not in apart]
     names = list(dict.fromkeys(columns if is_listing(columns) else [columns]))
+    if not names:
+        raise QueryError("names nothing to ask", parameter="columns")
     kinds: list[Kind] = [(CountStatistic, "", 1)]
     for name in names:
         kinds += _described(handle.schema, name)
@@ -349,6 +351,8 @@ def correlation(
     """
     level, schema = require_level(level), handle.schema
     names = asked_columns(schema, None, list(schema.numeric_columns) if columns is None else columns)
+    if len(Coordinates.unasked(schema, names).entries) < 2:
+        raise QueryError(f"names {' and '.join(names)} alone; a correlation is of two columns", parameter="columns")
     total, measured = Epsilon.of(epsilon), any(name in schema.numeric_columns for name in names)
     scales, products = spread(total, SHARES) if measured else (ZERO, total)
     norm = replace(Norm.of(schema, names, products), fine=FINE)

@@ -257,6 +257,12 @@ class NumericStatistic(Statistic):
     def _numeric(self) -> Numeric:
         return self.schema.numeric(self.column)
 
+    @property
+    def _ends(self) -> np.ndarray:
+        """The least and the most that the statistic can be."""
+        numeric = self._numeric
+        return np.asarray(numeric.shown(np.array([numeric.number(0), numeric.number(numeric.cells - 1)])))
+
     def __post_init__(self) -> None:
         self.schema.numeric(self.column)
 
@@ -266,14 +272,14 @@ class NumericStatistic(Statistic):
         if numeric.half_cell:
             cell = f"{float(numeric.width):.6g}{numeric.unit}"
             notes.append(f"values of `{self.column}` are read in grid cells of {cell}; {self.of_cells}")
-        ends = numeric.shown(np.array([numeric.number(0), numeric.number(numeric.cells - 1)]))
+        ends = self._ends
         of_kind = [each for each in estimates if each.value.dtype.kind == ends.dtype.kind and numeric.cells > 1]
         vague = [each.name for each in of_kind if ((each.low <= ends[0]) & (each.high >= ends[1])).any()]
         if vague:
             where = " of some groups" if self.groups > 1 else ""
             notes.append(
-                f"epsilon is too small for {', '.join(vague)} of `{self.column}`: the interval{where} is all of the "
-                "declared range"
+                f"epsilon is too small for {', '.join(vague)} of `{self.column}`: the interval{where} is as wide as "
+                "the declared range allows"
             )
         return notes
 
@@ -415,6 +421,13 @@ class Variance(NumericStatistic):
         # Largest with half of the rows at either end: 25 for cells 0 to 10.
         low, high = np.clip([low, high], 0, (cells - 1 + 2 * half) ** 2 / 4)
         return min(max(value, low), high), low, high
+
+    @property
+    def _ends(self) -> np.ndarray:
+        # At most, half of the rows lie at either end of the range.
+        most = np.array([(self._numeric.cells - 1) ** 2 / 4]) * float(self._numeric.width) ** 2
+        widest = self._estimate(most, 0 * most, most)
+        return np.append(widest.low, widest.high)
 
     def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> TableEstimate:
         """Names variances with their intervals, in the column's squared units."""

@@ -17,6 +17,7 @@ import miners.tables.columns
 import miners.tables.table
 from miners.tables import (
     Table,
+    correlation,
     crosstab,
     grouped,
     histogram,
@@ -496,3 +497,13 @@ def test_a_sum_far_from_its_half_width_needs_no_law() -> None:
 def test_specs_of_groups_may_be_named_or_written() -> None:
     named, written = (grouped(opened(), by, {"age": "count"}, epsilon=SURE).frame for by in ("sex", [Values("sex")]))
     pd.testing.assert_frame_equal(named, written)
+
+
+def test_a_table_of_nothing_is_refused_and_a_statistic_is_asked_once() -> None:
+    """What would be paid for and say nothing: no column, one column's correlation with itself, a statistic twice."""
+    handle = opened()
+    for ask, columns in ((summary, []), (correlation, []), (correlation, ["age"]), (correlation, ["sex"])):
+        with pytest.raises(QueryError):
+            ask(handle, columns, epsilon=0.1)
+    assert not handle.budget.spent
+    assert len(grouped(handle, None, {"age": ["mean", "mean"]}, epsilon=0.1)) == 1
