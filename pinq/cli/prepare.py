@@ -166,7 +166,7 @@ def init(
 ) -> None:
     """Propose a policy for a table, for your review.
 
-    Values that come from the data are listed under [bold]unreviewed[/bold]: replace it by
+    Values that come from the data are listed under [bold]unreviewed[/bold]: replace each by
     what is publicly known, or confirm it, and delete its name there. Options
     describe a text file:
 

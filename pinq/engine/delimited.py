@@ -130,7 +130,8 @@ class TextFiles(ABC):
             raise PolicyError(
                 f"The header of {files[0]} must name each column once (also without regard to case), and all "
                 f"files of a source must share it{self._otherwise('; ')}. "
-                "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
+                "Where the first line is a row, or leaves a name out (pandas writes its index so), name the columns: "
+                "`csv: {header: [name, age]}`."
             )
 
     @abstractmethod

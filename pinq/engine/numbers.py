@@ -98,7 +98,7 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
             keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
             return (
                 f"The values of {column} look like numbers in another spelling: try {options}. "
-                f"To keep them as they are: {keep}"
+                f"To keep them as they are: {keep}."
             )
     return ""
 
@@ -164,7 +164,7 @@ def other_dates(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequ
     doubt = " Both orders of day and month read all of them: say which it is." if either else ""
     return (
         f"The values of {shown} look like dates in another form: try {options} (in a policy "
-        f"`csv: {{dates: {lists[0]}}}`).{doubt} To keep them as they are: --dates none"
+        f"`csv: {{dates: {lists[0]}}}`).{doubt} To keep them as they are: --dates none."
     )
 
 

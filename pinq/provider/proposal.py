@@ -32,6 +32,7 @@ from pinq.public.policy import Dialect, Policy, is_text
 from pinq.public.schema import Categorical
 
 FEW = 20  # so many different values are categories, whatever the column is called
+MOSTLY = 0.8  # so large a share of numbers or dates makes a column; other texts, such as "n/a", are missing values
 _IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|(nummer|kennung|[\W_]nr)$"
 _PERSON = (
     r"(person|patient|user|customer|client|member|household|family)[\W_]?id$|"
@@ -390,8 +391,12 @@ def _look(
     # number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
     column, notes = dates or _propose_column(name, kind, seen, proposed.rows, target=target, says_text=says_text)
-    notes["nullable"] = f"guessed: {proposed.rows - seen.filled:,} of {proposed.rows:,} rows hold no value"
+    notes.setdefault("nullable", _lack(proposed.rows - seen.filled, proposed.rows, "value"))
     proposed.columns[name], proposed.notes[name] = column, notes
+
+
+def _lack(missing: int, rows: int, noun: str) -> str:
+    return f"guessed: {missing:,} of {rows:,} rows hold no {noun}"
 
 
 def _propose_dates(
@@ -426,7 +431,7 @@ def _propose_dates(
             count, first, last, timed = date_range(connection, table, f"try_{made['formula']}", "TIMESTAMP")
             if count == seen.filled:
                 break
-    if count < seen.filled or first is None or last is None:
+    if count < MOSTLY * seen.filled or first is None or last is None:
         return None
     # In whole years the range then still has a grid of minutes.
     timed = timed and (last - first) <= (2**24 - 2 * 366 * 1440) / 1440
@@ -434,9 +439,9 @@ def _propose_dates(
     # Dates from 2019-03-05 to 2021-11-30: declared from 2019-01-01 to 2021-12-31.
     bounds = {"lower": f"{years[0]}-01-01", "upper": f"{years[1]}-12-31" + (" 23:59" if timed else "")}
     waiting = ["lower", "upper", "nullable"] if says_date else ["type", *list(made)[1:], "lower", "upper", "nullable"]
-    declared = {"type": "datetime" if timed else "date", **made, **bounds, "nullable": seen.filled < rows}
+    declared = {"type": "datetime" if timed else "date", **made, **bounds, "nullable": count < rows}
     guess = f"the source says {kind}" if says_date else f"guessed from about {seen.distinct:,} different dates"
-    return {**declared, "unreviewed": waiting}, {"type": guess}
+    return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": _lack(rows - count, rows, "date")}
 
 
 def _propose_column(
@@ -447,11 +452,12 @@ def _propose_column(
     moment = bool(re.fullmatch(_MOMENT, kind))
     if not seen.filled:
         raise _LeftOut("it holds no values")
-    numbers = seen.numbers == seen.filled and not seen.zero_led and low is not None and not moment
+    few = texts is not None and len(texts) <= FEW
+    enough = seen.numbers >= (1 if few else MOSTLY) * seen.filled
+    numbers = enough and not seen.zero_led and low is not None and not moment
     # A text stays a text where the source can tell it from a number, and so does a code that its
     # name gives away.
     numeric = numbers and not says_text and not (whole and re.search(_CODE, name.casefold()))
-    few = texts is not None and len(texts) <= FEW
     if moment and not few:
         advice = "derive a number or a date by a formula"
         raise _LeftOut(f"times of day are neither categories nor numbers here; {advice}")
@@ -464,7 +470,8 @@ def _propose_column(
         coded = few and whole and (target or _are_codes(name, len(texts or ()), low, high))
         if not coded:
             guess = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
-            return _propose_numeric(low, high, whole, kind, seen.filled < rows), {"type": guess}
+            lack = _lack(rows - seen.numbers, rows, "number")
+            return _propose_numeric(low, high, whole, kind, seen.numbers < rows), {"type": guess, "nullable": lack}
     values = _categories(_repeating(seen, rows, numbers=numbers, numeric=bool(numeric)), kind, says_text)
     if seen.longest > MAX_TEXT or any("\x00" in str(value) for value in values):
         raise _LeftOut(

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -103,6 +104,32 @@ class TestPropose:
             "    nullable: false  # guessed: 0 of 400 rows hold no value",
         ):
             assert line in text
+
+    def test_marks_of_missing_values_leave_numbers_and_dates(self, tmp_path: Path) -> None:
+        """One cell in ten says that there is no value; where every second is a text, the column is one of texts."""
+        rows = range(200)
+        days = [f"2024-0{1 + i % 9}-{10 + i // 20}" for i in rows]
+        frame = pd.DataFrame(
+            {
+                "crp": ["k.A." if i % 10 == 0 else f"{i % 90}.5" for i in rows],
+                "born": ["unknown" if i % 10 == 0 else day for i, day in enumerate(days)],
+                "note": [f"{i % 40}.5" if i % 2 else f"see {i % 40}" for i in rows],
+                "grade": ["none" if i % 10 == 0 else str(i % 5) for i in rows],
+            }
+        )
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        text = propose(tmp_path / "t.csv")
+        columns = yaml.safe_load(text)["columns"]
+        assert {name: column["type"] for name, column in columns.items()} == {
+            "crp": "numeric",
+            "born": "date",
+            "note": "categorical",
+            "grade": "categorical",
+        }
+        assert columns["crp"]["nullable"]
+        assert columns["born"]["nullable"]
+        assert "20 of 200 rows hold no number" in text
+        assert "20 of 200 rows hold no date" in text
 
     @pytest.mark.parametrize("numbers", [False, True], ids=["texts", "numbers"])
     def test_columns_that_name_persons_are_named(self, tmp_path: Path, numbers: bool) -> None:
