@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pinq.cli.base import AsJson, argument, console, flag, guarded, option, print_json, print_lines
-from pinq.errors import QueryError, printable
+from pinq.errors import NotAllowed, QueryError, printable
 from pinq.provider.report.markup import print_table
 from pinq.public.plugins import room_of_miners
 
@@ -102,11 +103,17 @@ def query(
         words["column"] = column
     if asked_score is not None:
         words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": asked_score}
-    forecast = asked.preview(VERBS[verb], **words)
+    ask = partial(getattr(asked, VERBS[verb]), **words)
+    try:
+        forecast = asked.preview(VERBS[verb], **words)
+    except NotAllowed:
+        if not preview:
+            ask()  # which is refused too, and then stands in the log
+        raise
     if preview:
         _print_preview(forecast, as_json)
         return
-    answer = getattr(asked, VERBS[verb])(**words)
+    answer = ask()
     _print_answer(answer, parts, handle, forecast.error, as_json)
 
 

@@ -200,6 +200,11 @@ def test_the_command_line_reads_and_prints_dates(tmp_path: Path, frame: pd.DataF
         result = run(*asked, "count", "--partition", spec, "--json")
         assert part is None or part in str(json.loads(result.stdout)["values"])
     assert json.loads(run(*asked, "avg", "born", "--json").stdout)["value"].startswith("197")
+    # A query that the terms forbid is in the log; a preview of it is not.
+    assert run("terms", path, "ana", "--columns", "left").exit_code == 0
+    for more in ((), ("--preview",)):
+        assert "does not allow the column born" in run(*asked, "avg", "born", *more).output
+    assert json.loads(run("audit", path, "--json").stdout)["analysts"][0]["refused"] == {"not-allowed": 1}
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d-%b-%Y", "%b %d, %Y"])
