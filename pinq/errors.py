@@ -173,7 +173,7 @@ class QueryError(Refusal, ValueError):
         if self.parameter is None:
             return self.problem
         subject = names.get(self.parameter, f"`{self.parameter}`")
-        return f"{subject} {self.problem}; it must be {self.allowed}." if self.allowed else f"{subject} {self.problem}"
+        return f"{subject} {self.problem.rstrip('.')}{f'; it must be {self.allowed}' if self.allowed else ''}."
 
 
 class BudgetExceeded(Refusal):

@@ -501,7 +501,7 @@ def _cost(steps: Iterable[Step]) -> Epsilon:
 
 
 UNSEEDED = (
-    "random_state is not given, so a second fit draws other queries and finds no paid answers; give a number "
+    "random_state is not given, so a second fit may draw other queries, which have no paid answers; give a number "
     "beside reuse=True."
 )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Frame: TypeAlias = "pd.DataFrame | pa.Table"
 ColumnValues: TypeAlias = "pd.Series | pa.ChunkedArray | ArrayLike"
 
-NODE_ANSWERS = "The node at which such a row stops answers for it."
+NODE_ANSWERS = "The node at which a row without a known value stops answers for it."
 ROUTED_AT_ONCE = 2**15  # rows times trees whose nodes and bins a processor keeps at hand
 CODES_A_ROW = 8  # a table of this many codes costs less than the search for a row's bin
 PLACE_BITS = 32
@@ -190,14 +190,15 @@ def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:
     The code is -1 where a value is not declared.
 
     Raises:
-        QueryError: The table has no such column.
+        QueryError: It is no such table, or has no such column.
     """
     import pandas as pd
 
+    length(frame)
     names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
     if name not in names:
         raise QueryError(
-            f"the table has no column {name!r}{closest(name, names)}, which the tree asks for; "
+            f"the table has no column {name!r}{closest(name, names)}, which the model needs; "
             f"it has {', '.join(names) or 'none'}."
         )
     if names.count(name) > 1:

@@ -160,7 +160,7 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
         left_out = next(name for name in names if name not in usable)
         raise QueryError(f"the attribute `{left_out}` has a single value, so nothing can be split by it.")
     if not usable:
-        raise QueryError("there is no attribute to split by.")
+        raise QueryError("there is no attribute to learn from.")
     return usable
 
 

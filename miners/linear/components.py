@@ -189,11 +189,11 @@ class PCA(LinearMiner):
             QueryError: A parameter is wrong.
             BudgetExceeded: Less than ``epsilon`` remains.
         """
-        return super().fit(handle, target or "", reuse=reuse)
+        return super().fit(handle, "" if target is None else target, reuse=reuse)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
-        return super().plan(schema, target or "", rows=rows)
+        return super().plan(schema, "" if target is None else target, rows=rows)
 
     def transform(self, X: Frame) -> np.ndarray:
         """Returns rows along the components, shape (rows, components); ``X`` is a pandas or Arrow table."""
@@ -223,7 +223,8 @@ class PCA(LinearMiner):
         if target:
             schema.column(target)
         numeric = [name for name, column in schema.numeric_columns.items() if name != target and column.cells > 1]
-        columns = asked_columns(schema, target or None, self.attributes or numeric or None)
+        named = numeric or None if self.attributes is None else self.attributes
+        columns = asked_columns(schema, target or None, named)
         if self.n_components is not None:
             whole_number("n_components", self.n_components, 1, len(Coordinates.unasked(schema, columns).entries))
         work = Work.of(schema, columns, "", "components", self.epsilon)

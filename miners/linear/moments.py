@@ -43,7 +43,7 @@ TARGET_SIZE = 3.0  # deviations: with how much a target counts in each row's nor
 REACH = (3.0, 6.0)  # deviations beyond which numbers count as these: the least and the most
 ROOT = math.sqrt(2)  # deviation of Laplace noise of scale 1; sums of products have so fine a grid that none shows
 LEAST_VARIANCE = 1e-12  # of half a column's range, squared
-KNOWN_NOT = "Such a row counts as one with the first value, or the mean."
+KNOWN_NOT = "An unknown value counts as the first one, or as the mean."
 
 
 def asked_columns(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def loss(policy: Where, file: str | os.PathLike[str]) -> str:
         hashes = {event.seq: event.hash for event in then.events()}
         later = sum(hashes.get(event.seq) != event.hash for event in now.events())
         budgets = "; ".join(_changes(now.accounts(), then.accounts())) or "no budget changes"
-        return f"{later} events would be forgotten: {budgets}" if later else ""
+        return f"{later} event{'s' * (later > 1)} would be forgotten: {budgets}" if later else ""
 
 
 def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False) -> str:
@@ -100,7 +100,7 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
     url = ledger_url(loaded, create=True)
     target = None if "://" in url else Path(url)
     if not forget and (target is None or target.exists()):
-        refusal = "Nothing was restored. `--forget` does it all the same: who asked before could then ask for more."
+        refusal = "Nothing was restored. `--forget` does it all the same: analysts could spend that budget again."
         try:
             lost = loss(loaded, file)
         except LedgerError as error:

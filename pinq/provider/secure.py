@@ -204,7 +204,7 @@ def _require_identity(
             raise SessionError("the session names certificates: give this party's certificate and key.")
         return
     if member.certificate_der is None:
-        raise SessionError("the session names no certificates, so TLS cannot be used.")
+        raise SessionError("the session names no certificates, so TLS cannot be used; join without --cert and --key.")
     try:
         with open(identity.key, encoding="ascii") as key:
             require_private(key, Path(identity.key), "the key")

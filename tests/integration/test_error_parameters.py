@@ -72,7 +72,7 @@ def _constants(call: ast.Call, file: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("allowed", "python", "command"),
     [
-        ("", "`epsilon` is 0 Nothing was spent.", "--epsilon is 0 Nothing was spent."),
+        ("", "`epsilon` is 0. Nothing was spent.", "--epsilon is 0. Nothing was spent."),
         (
             "at most 1",
             "`epsilon` is 0; it must be at most 1. Nothing was spent.",

@@ -391,6 +391,7 @@ def _problems(error: ValidationError) -> str:
         field = ".".join(str(part) for part in problem["loc"])
         unknown = problem["type"] == "extra_forbidden"
         text = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
+        text = text.replace("Tuple should", "it should").replace(" after validation", "")
         lines.append(f"  {field or 'session'}: {text}")
     return "\n".join(dict.fromkeys(lines))
 

@@ -175,6 +175,8 @@ def test_values_that_are_not_declared_are_named() -> None:
         miner.pairwise(pd.DataFrame({"town": ["A", "Z"], "sex": ["F", "M"]}))
     with pytest.raises(QueryError, match="no column 'sex'"):
         miner.transform(pd.DataFrame({"town": ["A"]}))
+    with pytest.raises(QueryError, match="named columns is needed, not ndarray"):
+        miner.transform(np.array([["A", "F"]]))
 
 
 def test_values_are_grouped() -> None:

@@ -121,3 +121,13 @@ def test_correlations_are_those_of_the_rows(rows: pd.DataFrame) -> None:
         assert table.plot().figure.axes
         with pytest.raises(BudgetExceeded):
             correlation(handle, epsilon=2)
+
+
+def test_an_empty_list_is_not_all_columns_and_a_table_is_no_handle(rows: pd.DataFrame) -> None:
+    """The list names nothing, and nothing is paid; a table with its labels is told what a handle is."""
+    with simulated(SCHEMA, data=rows, epsilon=1) as handle:
+        with pytest.raises(QueryError, match="no attribute to learn from"):
+            PCA(epsilon=1, attributes=[]).fit(handle)
+        assert not handle.budget.spent
+    with pytest.raises(QueryError, match="learns from a private handle, not from DataFrame"):
+        PCA(epsilon=1).fit(rows, rows["k"])  # type: ignore[arg-type]
