@@ -521,16 +521,8 @@ class CountRequest:
         return self._sources() - self.shards()
 
     def steady(self) -> list[tuple[Axis, ...]]:
-        """The joint tables in which a row has the same cell in many requests of sums.
-
-        Those of one part that join several axes; and each axis by itself along which a place is
-        looked up by a cut.
-        """
-        axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
-        axes += [] if self.measure is None else self.measure.inputs
-        joined = [own for own, _ in self.joint if self.parts == 1 and len(own) > 1]
-        known = {axis for own in joined for axis in own}
-        return [*joined, *((axis,) for axis in axes if axis.thresholds is not None and axis not in known)]
+        """The joint tables of several axes in which a row has the same cell in many requests of sums."""
+        return [axes for axes, _ in self.joint if self.parts == 1 and len(axes) > 1]
 
     def _sources(self) -> set[Hashable]:
         """The columns and shards that it reads."""

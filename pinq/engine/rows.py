@@ -44,11 +44,11 @@ class CodeTable:
     is indexing that cannot fail.
 
     Attributes:
-        table: The place of each code, and of each larger code the last one. Never empty.
-        edges: The first code of each place but the first, in order; where there is no table, they are searched.
+        table: The place of each code, and of each larger code the last one; empty where edges are searched.
+        edges: The first code of each place but the first, in order; none where places follow from groups.
     """
 
-    table: np.ndarray | None
+    table: np.ndarray
     edges: np.ndarray
 
     @classmethod
@@ -57,7 +57,7 @@ class CodeTable:
         # Edges 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5. No edge makes 0.
         last, kind = int(edges[-1]) if len(edges) else 0, smallest(len(edges) + 1)
         if len(edges) == 1 or (last + 1) * kind.itemsize > room:
-            return cls(None, np.array(edges, dtype=np.uint32))
+            return cls(np.zeros(0, dtype=kind), np.array(edges, dtype=np.uint32))
         widths: np.ndarray = np.diff(np.array(edges, dtype=np.int64), prepend=0, append=last + 1)
         return cls(np.repeat(np.arange(len(widths), dtype=kind), widths), np.array(edges, dtype=np.uint32))
 
@@ -70,22 +70,17 @@ class CodeTable:
         places = np.where(parts < 0, axis.size, parts).astype(smallest(axis.size + 1))
         return cls(places, np.zeros(0, dtype=np.uint32))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its table."""
-        return 0 if self.table is None else self.table.nbytes
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Of a table between edges, the edges alone."""
         return (
-            (CodeTable.of_edges, (self.edges, self.nbytes))
+            (CodeTable.of_edges, (self.edges, self.table.nbytes))
             if len(self.edges)
             else (CodeTable, (self.table, self.edges))
         )
 
     def __call__(self, codes: np.ndarray) -> np.ndarray:
         """The place of each code."""
-        if self.table is not None:
+        if len(self.table):
             return self.table.take(codes, mode="clip")
         if len(self.edges) == 1:
             return (codes >= self.edges[0]).view(np.uint8)
@@ -99,7 +94,7 @@ def code_tables(axes: Iterable[Axis]) -> dict[Axis, CodeTable]:
     for axis in axes:
         if axis not in tables and (axis.thresholds is not None or axis.lookup is not None):
             tables[axis] = CodeTable.of_axis(axis, room)
-            room -= tables[axis].nbytes
+            room -= tables[axis].table.nbytes
     return tables
 
 
@@ -148,12 +143,9 @@ class Rows:
 
     def places(self, axis: Axis, some: np.ndarray | None = None) -> np.ndarray:
         """The place of each row along an axis, ``axis.size`` for none, shape (rows,); or of some, by number."""
-        known = (axis,) in self.block.columns
-        codes = self.codes((axis,) if known else axis.source)
+        codes = self.codes(axis.source)
         codes = codes if some is None else codes.take(some)
-        if known or (axis.lookup is None and axis.thresholds is None):
-            return codes
-        return self.tables[axis](codes)
+        return codes if axis.lookup is None and axis.thresholds is None else self.tables[axis](codes)
 
     def cells(self, axes: tuple[Axis, ...]) -> np.ndarray:
         """Each row's cell in the joint table of axes, whatever its node, shape (rows,)."""
