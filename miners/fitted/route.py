@@ -107,11 +107,11 @@ class Router:
         # the bins in row `row[v]` of a block of rows. Row 0 is all zeros, for leaves.
         row_of = {name: 1 + row for row, name in enumerate(self.columns)}
         firsts = np.cumsum([0, *map(len, trees)])[:-1]
-        tables = list[np.ndarray]()
-        for first, tree in zip(firsts.tolist(), trees, strict=True):
-            for index, node in enumerate(tree):
-                axis = axes[first + index]
-                tables.append(np.array([index] if axis is None else self._table(index, node, axis)) + first)
+        first_of = np.repeat(firsts, [len(tree) for tree in trees]).tolist()
+        tables = [
+            np.array([number]) if axis is None else self._table(number - first, node, axis) + first
+            for number, (first, node, axis) in enumerate(zip(first_of, nodes, axes, strict=True))
+        ]
         start = np.cumsum([0, *map(len, tables)])[:-1]
         row = np.array([0 if axis is None else row_of[str(axis.column)] for axis in axes])
         self._rows = ROUTED_AT_ONCE // max(4, len(trees))  # in a block

@@ -498,7 +498,7 @@ class Tree:
         for number, node in enumerate(self.nodes):
             parents[list(node.children)] = number
         intervals = [node.interval() or (np.nan, np.nan) for node in self.nodes]
-        frame = pd.DataFrame(
+        return pd.DataFrame(
             {
                 "parent": parents,
                 "depth": self.depths,
@@ -508,10 +508,9 @@ class Tree:
                 "rows_low": [low for low, _ in intervals],
                 "rows_high": [high for _, high in intervals],
                 **_answers(self),
-            }
+            },
+            index=pd.RangeIndex(self.n_nodes, name="node"),
         )
-        frame.index.name = "node"
-        return frame
 
     def rules(self) -> pd.DataFrame:
         """Returns a rule for each leaf, in descending order of rows; the index is the leaf's node.

@@ -167,10 +167,9 @@ def explained(card: Card, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFr
         label = cell_labels(card, term)[part] if part >= 0 else "(not known)"
         lines.append((term.name, label, added))
     lines[1:] = sorted(lines[1:], key=lambda line: -float(np.abs(line[2]).max()))
-    names = [name for name, _, _ in lines]
+    names = pd.Index([name for name, _, _ in lines], name="attribute")
     points = pd.DataFrame(np.array([added for *_, added in lines]), index=names, columns=list(card.headings))
     points.insert(0, "value", [value for _, value, _ in lines])
-    points.index.name = "attribute"
     return points
 
 

@@ -92,10 +92,9 @@ def within_noise(
     A half width is at least 0 and at most ``SPAN`` deviations and the largest weight, so the laws of
     few sums are needed.
     """
-    most = 2 * SPAN * np.sqrt(2 * (times * (weights * scale) ** 2).sum(axis=-1)) + np.abs(weights).max(axis=-1)
+    deviations, largest = np.sqrt(2 * (times * (weights * scale) ** 2).sum(axis=-1)), np.abs(weights).max(axis=-1)
     # Half widths of 30 and 30, at most 400: -5 is within its own, 900 is not, and 29 needs the law.
-    within = sums <= 0
-    unclear = ~within & (sums <= most)
+    within, unclear = sums <= 0, (sums > 0) & (sums <= 2 * SPAN * deviations + largest)
     within[unclear] = sums[unclear] <= half_width(weights[unclear], scale, level, times=times[unclear])
     return within
 

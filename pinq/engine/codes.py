@@ -212,10 +212,9 @@ class MappedCodes(Codes):
         footer = _footer_of(reader)
         sizes = [BLOCK_ROWS] * (footer.rows // BLOCK_ROWS) + [footer.rows % BLOCK_ROWS] * bool(footer.rows % BLOCK_ROWS)
         wanted = arrow_schema(schema)
-        if not reader.schema.equals(wanted) or set(footer.checksums) != set(wanted.names):
-            raise ValueError("other columns")
-        if [batch.num_rows for batch in batches] != [*sizes, 0]:
-            raise ValueError("other rows")
+        columns = reader.schema.equals(wanted) and set(footer.checksums) == set(wanted.names)
+        if not columns or [batch.num_rows for batch in batches] != [*sizes, 0]:
+            raise ValueError("other columns or rows")
         for batch in batches:
             batch.validate()
         self.files, self._damaged = tuple(footer.files), damaged
@@ -268,11 +267,10 @@ def _footer_of(reader: pa.ipc.RecordBatchFileReader) -> _Footer:
     if not reader.num_record_batches:
         raise ValueError("no codes")
     noted = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1).custom_metadata
-    if noted is None or set(noted.keys()) != {b"footer", b"checksum"}:
-        raise ValueError("no footer")
-    if str(zlib.crc32(noted[b"footer"])).encode() != noted[b"checksum"]:
-        raise ValueError("a damaged footer")
-    return _Footer.model_validate_json(noted[b"footer"])
+    text = b"" if noted is None else noted.get(b"footer", b"")
+    if noted is None or noted.get(b"checksum") != str(zlib.crc32(text)).encode():
+        raise ValueError("no footer, or a damaged one")
+    return _Footer.model_validate_json(text)
 
 
 def bytes_of(column: pa.Array) -> memoryview:

@@ -71,8 +71,7 @@ def profile(
             f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}"
         ).fetchall()
         texts = [text for (text,) in listed]
-    filled, numbers, low, high, whole, zero_led, longest, distinct = facts
-    return ColumnProfile(filled, numbers, low, high, whole, zero_led, longest, distinct, texts)
+    return ColumnProfile(*facts, texts)
 
 
 def date_range(
@@ -82,11 +81,10 @@ def date_range(
     minutes = moment_number(value, kind, MINUTE)
     days = f"({minutes}) / 1440"
     finite = f"FILTER (abs({days}) < 1e9)"
-    counted = connection.execute(
+    ((count, first, last, timed),) = connection.execute(
         f"SELECT count({minutes}), min({days}) {finite}, max({days}) {finite}, "
         f"coalesce(bool_or({days} != floor({days})) {finite}, false) FROM {table}"
     ).fetchall()
-    count, first, last, timed = counted[0]
     return int(count), first, last, bool(timed)
 
 
