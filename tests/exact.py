@@ -65,9 +65,10 @@ class Samplers:
     member: Callable[[int], int] = lambda members: 0
     calls: list[Call] = field(default_factory=list)
 
-    def flip(self, law: ScriptedLaw, scores: np.ndarray) -> int:
-        self.calls.append(Call(tuple(scores.tolist()), law.scale))
-        return self.winner(len(scores))
+    def flip(self, law: ScriptedLaw, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        lists = np.split(scores, np.cumsum(lengths)[:-1])
+        self.calls += [Call(tuple(own.tolist()), law.scale) for own in lists]
+        return np.array([self.winner(len(own)) for own in lists])
 
     def choose_weighted(self, candidates: Weighted, span: int, epsilon: Fraction) -> tuple[int, int]:
         self.calls.append(Call(tuple(candidates.scores.tolist()), span / epsilon, candidates))

@@ -230,7 +230,10 @@ class BestFirst(FederatedStrategy):
             children = growth.split(batch)
             if splits < self.max_nodes:  # no query after the last split
                 growth.seek(children)
-        growth.use_what_is_left()
+        # Counts of nodes that are not split after all have been paid for.
+        for number, proposal in growth.proposals.items():
+            below = {name: pooled([answer[name] for answer in proposal.below]) for name in proposal.below[0]}
+            growth.nodes[number].answers.append(below)
         ask_leaves(task, [node for node in growth.nodes if node.split is None])
         return growth.nodes
 
@@ -287,12 +290,6 @@ class _Growth:
         gain = proposal.gain(self.task, self.strategy.criterion)
         if gain > MIN_GAIN:
             heapq.heappush(self.queue, (-gain * self._rows(node), number))
-
-    def use_what_is_left(self) -> None:
-        """Notes the counts of nodes that are not split after all: they have been paid for."""
-        for number, proposal in self.proposals.items():
-            below = {name: pooled([answer[name] for answer in proposal.below]) for name in proposal.below[0]}
-            self.nodes[number].answers.append(below)
 
     def _rows(self, node: HeldNode) -> float:
         """Returns the estimated rows of a node.

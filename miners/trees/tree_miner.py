@@ -137,11 +137,6 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         """Returns the strategies."""
         return self._strategies(self._problem(schema, target, Epsilon.of(self.epsilon)))
 
-    def _checked_without_target(self, schema: Schema) -> Sequence[S]:
-        """Returns the strategies for a target that is not named: the column with most values."""
-        codes = [column.codes for column in schema.categorical_columns.values()]
-        return self._strategies(Problem(schema, None, max(codes, default=2), 2, Epsilon.of(self.epsilon)))
-
     def _problem(self, schema: Schema, target: str | None, epsilon: Epsilon) -> Problem:
         column, name = schema.column(target), type(self).__name__
         is_numeric = target in schema.numeric_columns
@@ -351,8 +346,10 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        checked = self._checked_without_target(schema) if target is None else self._checked(schema, target)
-        return self._planned(checked, rows)
+        if target is not None:
+            return self._planned(self._checked(schema, target), rows)
+        widest = max((column.codes for column in schema.categorical_columns.values()), default=2)
+        return self._planned(self._strategies(Problem(schema, None, widest, 2, Epsilon.of(self.epsilon))), rows)
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         """Returns what each node may be split by, one for each attribute."""

@@ -10,9 +10,10 @@ its parent.
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -66,18 +67,24 @@ def laplace(
 
 
 def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
-    """Chooses a candidate by permute-and-flip.
+    """Chooses one candidate as ``choose_each`` does; ``scores`` has the shape (candidates,)."""
+    return int(choose_each(np.asarray(scores, dtype=np.int64), [len(scores)], span, epsilon)[0])
+
+
+def choose_each(scores: np.ndarray, lengths: Sequence[int], span: int, epsilon: Fraction) -> np.ndarray:
+    """Chooses a candidate from each of several lists by permute-and-flip.
 
     Args:
-        scores: Integers below 2^62 in size, shape (candidates,); higher is better.
-        span: Largest change of the difference of two scores when one row comes or goes.
-        epsilon: Privacy loss of the release for one row.
+        scores: Integers below 2^62 in size, those of one list behind those of another; higher is better.
+        lengths: Candidates of each list, at least 1.
+        span: Largest change of the difference of two scores of a list when one row comes or goes.
+        epsilon: Privacy loss of each choice for one row.
 
     Returns:
-        The position of the choice.
+        The position of each choice in its list, shape (lists,).
 
     Privacy:
-        Adjacency: add or remove one row. Claim: epsilon-DP.
+        Adjacency: add or remove one row. Claim: epsilon-DP, for each list.
         Why: permute-and-flip is noisy max with exponential noise of rate eta = epsilon / span and
         ignores a common shift, so let every score fall by 0 .. span; with the other noises fixed
         the bar for the winner moves by at most span, and P[noise > t + span] = exp(-epsilon)
@@ -90,13 +97,18 @@ def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
     References:
         McKenna & Sheldon 2020, "Permute-and-Flip"; Ding et al. 2021 (equivalence).
     """
-    return _flip(_laplace(scale_of(span, epsilon)), np.asarray(scores, dtype=np.int64))
+    return _flip(_laplace(scale_of(span, epsilon)), scores, np.asarray(lengths))
 
 
-def _flip(law: DiscreteLaplace, scores: np.ndarray) -> int:
-    # Scores of 9 9 5 are 0 0 4 behind: numbers 0 8 3 accept the first two, either of which is the choice.
-    accepted = np.flatnonzero(law.geometric(len(scores)) >= scores.max() - scores)
-    return int(accepted[secrets.randbelow(len(accepted))])
+def _flip(law: DiscreteLaplace, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    # Lists of 7 4 and 9 9 5 are 0 3 and 0 0 4 behind. Numbers 2 1 and 0 8 3 accept the first of one and
+    # the first two of the other: positions 0, 2 and 3, which begin at 0 and 1 for the two lists.
+    starts = np.cumsum(lengths) - lengths
+    behind = np.maximum.reduceat(scores, starts).repeat(lengths) - scores
+    accepted = np.flatnonzero(law.geometric(len(scores)) >= behind)
+    ends = [*np.searchsorted(accepted, starts), len(accepted)]
+    drawn = [first + secrets.randbelow(int(end - first)) for first, end in itertools.pairwise(ends)]
+    return accepted[drawn] - starts
 
 
 @dataclass(frozen=True)

@@ -325,11 +325,11 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        chosen = []
+        chosen = list[int]()
         for counted in slices:
             for counts in counted.array():
                 counted.turn.check()
-                chosen.append(choose_evenly(counts, span, epsilon, textbook=question.textbook))
+                chosen += choose_evenly(counts, [column.codes], span, epsilon, textbook=question.textbook).tolist()
         return Released(chosen)
 
     classes = (TableRequest(bind(Values(score.target), schema).axes),)

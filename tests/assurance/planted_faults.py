@@ -155,10 +155,17 @@ FAULTS = (
         (LAWS,),
     ),
     Fault(
+        "lists of one call are compared with the best of all of them",
+        "pinq/curator/mechanisms.py",
+        "behind = np.maximum.reduceat(scores, starts).repeat(lengths) - scores",
+        "behind = np.maximum.reduceat(scores, starts).max() - scores",
+        (LAWS,),
+    ),
+    Fault(
         "of the candidates that permute-and-flip accepts the first one is chosen",
         "pinq/curator/mechanisms.py",
-        "accepted[secrets.randbelow(len(accepted))]",
-        "accepted[0]",
+        "drawn = [first + secrets.randbelow(int(end - first)) for",
+        "drawn = [first for",
         (MECHANISMS, LAWS),
     ),
     Fault(
@@ -262,8 +269,8 @@ FAULTS = (
     Fault(
         "several choices for a part cost as much as one",
         "pinq/curator/candidates/selection.py",
-        "self._choose_one(listed, scored, epsilon / self.choices)",
-        "self._choose_one(listed, scored, epsilon)",
+        "share = epsilon / self.choices",
+        "share = epsilon",
         (SELECTIONS,),
     ),
     Fault(

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import pinq.curator
-from pinq.curator.mechanisms import choose, choose_weighted, laplace
+from pinq.curator.mechanisms import choose_each, choose_weighted, laplace
 from pinq.provider.testing import epsilon_lower_bound
 from tests.laws import ALMOST_NEVER, WEAK, flip_law, interval_of, law_is, noise_law, weighted, weighted_law
 
@@ -60,8 +60,8 @@ MECHANISMS: dict[str, Mechanism] = {
         lambda noise: interval_of(noise, EDGES),
         runs=16_000,
     ),
-    "choose": Mechanism(
-        lambda scores, runs, epsilon: [choose(np.array(scores), 1, epsilon) for _ in range(runs)],
+    "choose_each": Mechanism(
+        lambda scores, runs, epsilon: choose_each(np.tile(scores, runs), [len(scores)] * runs, 1, epsilon),
         (0, 0, -1),
         (0, -1, -1),
         lambda scores, epsilon: flip_law(list(scores), epsilon),

@@ -184,8 +184,10 @@ def test_every_way_to_a_score_gives_the_number_of_its_own_table(
             request = count_request(WHOLE, selection.frame.tables, schema=schema)
             counted = Counted(WHOLE, count(RowBlock(codes, 9), request).tables())
             (scorer,) = selection._listed[0]
-            (runs,) = scorer.runs(counted, np.array([0]))
+            (runs,) = scorer.runs(counted, np.array([0]), [scorer])
             for run, found in enumerate(runs.scores.tolist()):
+                if not runs.members[run]:
+                    continue
                 axes = bind(runs.spec(run, 0), schema).axes
                 table = np.zeros((*(axis.size for axis in axes), classes.size), dtype=np.int64)
                 np.add.at(table, tuple(axis.parts_of(codes[axis.source]) for axis in (*axes, classes)), 1)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
+from collections.abc import Iterator
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import pinq.curator.mechanisms
-from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
+from pinq.curator.mechanisms import Weighted, choose, choose_each, choose_weighted, laplace, scale_of
 from pinq.public.epsilon import laplace_interval
 from tests.laws import flip_law, law_is, weighted, weighted_law
 
@@ -111,19 +113,37 @@ def test_the_law_of_permute_and_flip_is_the_one_of_the_paper() -> None:
     law_is(np.array(drawn), flip_law(scores, eta))
 
 
+def test_lists_are_chosen_from_each_by_its_own_law() -> None:
+    """Lists of other lengths and other best scores between them, and choices that do not follow each other."""
+    lists, eta = [[5, 4, 4, 0], [10**12 - 1, 10**12], [7], [-1, -2, 0, -1, 0, -3]], Fraction(3, 4)
+    lengths = [len(scores) for scores in lists]
+    drawn = choose_each(np.tile(np.concatenate(lists), 6000), lengths * 6000, 1, eta).reshape(6000, len(lists))
+    laws = [flip_law([score - max(scores) for score in scores], float(eta)) for scores in lists]
+    for own, law in zip(drawn.T, laws, strict=True):
+        law_is(own, law)
+    law_is(drawn[:, 0] * lengths[3] + drawn[:, 3], np.outer(laws[0], laws[3]).ravel())
+
+
 def test_those_accepted_are_equally_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate k behind the best is accepted by a geometric number of k or more, and each number below those accepted takes one."""
+    """A candidate k behind the best of its list is accepted by a geometric number of k or more, and each number below those accepted takes one."""
 
     class Law:
         def geometric(self, numbers: int) -> np.ndarray:
-            return np.array([0, 2, 1, 0])
+            return np.array([0, 2, 1, 0, 0, 3, 0, 2])
 
+    scores, lengths = np.array([9, 7, 7, 9, 0, 5, 5, 2]), [4, 1, 3]
     found = []
-    for drawn in range(3):
-        numbers = SimpleNamespace(randbelow={3: drawn}.__getitem__)
-        monkeypatch.setattr("pinq.curator.mechanisms.secrets", numbers)
-        found.append(pinq.curator.mechanisms._flip(Law(), np.array([9, 7, 7, 9])))  # type: ignore[arg-type]
-    assert found == [0, 1, 3]
+    for first, last in itertools.product(range(3), range(2)):
+        taken = iter([(3, first), (1, 0), (2, last)])
+
+        def below(limit: int, taken: Iterator[tuple[int, int]] = taken) -> int:
+            size, number = next(taken)
+            assert limit == size
+            return number
+
+        monkeypatch.setattr("pinq.curator.mechanisms.secrets", SimpleNamespace(randbelow=below))
+        found.append(pinq.curator.mechanisms._flip(Law(), scores, np.array(lengths)).tolist())  # type: ignore[arg-type]
+    assert found == [[first, 0, last] for first in (0, 1, 3) for last in (0, 1)]
 
 
 def test_a_single_candidate_is_chosen() -> None:

@@ -17,7 +17,7 @@ import logging
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
 from fractions import Fraction
 from functools import partial
@@ -28,6 +28,7 @@ import pyarrow as pa
 import pytest
 
 from pinq.curator import work
+from pinq.curator.candidates import selection
 from pinq.curator.monitor import Curator, Rehearsals
 from pinq.engine import ArrayEngine
 from pinq.engine.codes import Codes, MappedCodes, arrow_schema, in_blocks, write_codes
@@ -78,7 +79,14 @@ def _hiding(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     noted("pinq.curator.work", "laplace", np.asarray)
-    noted("pinq.curator.candidates.selection", "choose", np.asarray)
+    choose_each = selection.choose_each
+
+    def choose(scores: np.ndarray, lengths: Sequence[int], largest: int, epsilon: Fraction) -> np.ndarray:
+        if threading.get_ident() == here:
+            hidden.extend((own, largest, True) for own in np.split(scores, np.cumsum(lengths)[:-1]))
+        return choose_each(scores, lengths, largest, epsilon)
+
+    monkeypatch.setattr(selection, "choose_each", choose)
     noted("pinq.curator.candidates.selection", "choose_weighted", all_scores)
     answer = Curator._answer
 

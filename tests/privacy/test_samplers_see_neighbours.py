@@ -191,15 +191,15 @@ def test_no_row_moves_two_scores_apart_by_more_than_the_span(
     """The range of a pair's changes of scores: at most the span that the selection divides epsilon by, and nearly that somewhere."""
     seen: list[tuple[np.ndarray, int, Fraction]] = []
 
-    def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
-        seen.append((np.asarray(scores), span, epsilon))
-        return 0
+    def choose_each(scores: np.ndarray, lengths: np.ndarray, span: int, epsilon: Fraction) -> np.ndarray:
+        seen.extend((own, span, epsilon) for own in np.split(scores, np.cumsum(lengths)[:-1]))
+        return np.zeros(len(lengths), dtype=np.int64)
 
     def choose_weighted(candidates: Any, span: int, epsilon: Fraction) -> tuple[int, int]:
         seen.append((np.repeat(candidates.scores, candidates.members), span, epsilon))
         return int(np.flatnonzero(candidates.members)[0]), 0
 
-    monkeypatch.setattr("pinq.curator.candidates.selection.choose", choose)
+    monkeypatch.setattr("pinq.curator.candidates.selection.choose_each", choose_each)
     monkeypatch.setattr("pinq.curator.candidates.selection.choose_weighted", choose_weighted)
     candidates, score = CHOSEN[name]
     scores = []

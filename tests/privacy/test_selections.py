@@ -94,11 +94,11 @@ def loses_exactly(score: Any, schema: Schema, candidates: list[Any], table: list
     choose = choosing(schema, parts, score, candidates)
     with pytest.MonkeyPatch.context() as patch:
 
-        def noted(*given: Any) -> int:
-            handed.append(given)
-            return 0
+        def noted(scores: np.ndarray, lengths: np.ndarray, *given: Any) -> np.ndarray:
+            handed.append((scores, *given))
+            return np.zeros(len(lengths), dtype=np.int64)
 
-        patch.setattr("pinq.curator.candidates.selection.choose", noted)
+        patch.setattr("pinq.curator.candidates.selection.choose_each", noted)
         for tables in (table, neighbour):
             choose([np.array([one]) for one in tables], epsilon)
     for weaker, fails in ((Fraction(1), False), (WEAK, True)):

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pinq.curator.mechanisms import choose
+from pinq.curator.mechanisms import choose_each
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.derivatives import Logistic
 from pinq.public.points import Points
@@ -126,13 +126,13 @@ def test_choices_of_a_handle_lose_their_epsilon(
     The parts' answers follow the same law, so what is chosen is what is answered.
     """
     candidates, score, members = CHOICES[name]
-    right, handed, laws = choose, list[Any](), list[Any]()
+    right, handed, laws = choose_each, list[Any](), list[Any]()
 
-    def noted(*given: Any) -> Any:
-        handed.append(given)
-        return right(*given)
+    def noted(scores: np.ndarray, lengths: np.ndarray, *given: Any) -> np.ndarray:
+        handed.extend((own, *given) for own in np.split(scores, np.cumsum(lengths)[:-1]))
+        return right(scores, lengths, *given)
 
-    monkeypatch.setattr("pinq.curator.candidates.selection.choose", noted)
+    monkeypatch.setattr("pinq.curator.candidates.selection.choose_each", noted)
     for extra in (0, 1):
         handle = handle_on(in_memory, extra)
         answers = handle.partition(Values("part")).exp_mech(candidates, score=score, epsilon=1.5)

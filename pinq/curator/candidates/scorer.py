@@ -4,9 +4,9 @@
 ``Frame`` has the tables that the candidates of a request share, ``Runs`` members of equal score. A plain
 split has one score for each part (``SplitScorer``); a family has many members:
 
-``AnyCut``: a column of few codes has a dense table, and each cut into two is a run of its own. On a
-fine grid, or where classes are many, only the occupied codes are listed: cuts between two neighbouring
-ones put the same rows on the same sides, so they score alike and are one run.
+``AnyCut``: a column of few codes has a dense table, of all its codes. On a fine grid, or where classes are
+many, only the occupied codes are listed: cuts between two neighbouring ones put the same rows on the same
+sides, so they score alike and are one run.
 
 ``AnyGrouping``: bipartitions of the values of a categorical column that a part has left.
 
@@ -20,17 +20,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
 from pinq.curator.work import MAX_MEMBERS, MEMBER, SCORING, Counted
 from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, TableRequest
 from pinq.errors import QueryError
-from pinq.public.parts import Part
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import (
@@ -42,13 +41,14 @@ from pinq.public.specs import (
     Candidate,
     Cuts,
     Spec,
-    Splitting,
     Values,
     bind,
 )
 
 DENSE_COLUMN = 2048  # cells of a part, of two classes at least; of more, nearly all are empty on deep levels
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
+Piece = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Parts by number, codes in each, both in order, and their table, shape (measure, codes)."""
 NUMBERS_AT_ONCE = 2**16  # numbers of several parts that a scorer looks at together
 C = TypeVar("C", bound=Candidate)
 
@@ -83,7 +83,7 @@ class Frame:
     Args:
         schema: The public columns.
         score: By what they are judged.
-        splits: All plain candidates.
+        candidates: All of them.
         listed: The number of candidates of a part, at most.
 
     Attributes:
@@ -91,13 +91,14 @@ class Frame:
         crowded: Columns whose splits share a table.
     """
 
-    def __init__(self, schema: Schema, score: Score, splits: Iterable[Splitting] = (), listed: int = 1) -> None:
+    def __init__(self, schema: Schema, score: Score, candidates: Iterable[Candidate] = (), listed: int = 1) -> None:
         self.schema, self.score, self._room = schema, score, min(NUMBERS_AT_ONCE, MAX_MEMBERS // listed)
         self.tables: list[TableRequest] = []
         self._by_codes: dict[str, int] = {}
         # Where a column is split in many ways, one table of its codes serves them all: a level of a
         # forest has hundreds.
-        count = Counter(column for split in splits if len(split.factors) == 1 for column in split.columns())
+        splits = (candidate.as_spec for candidate in candidates)
+        count = Counter(column for split in splits if split and len(split.factors) == 1 for column in split.columns())
         self.crowded = {column for column, splits_of_it in count.items() if splits_of_it > FEW_SPLITS}
 
     @cached_property
@@ -144,9 +145,34 @@ class Frame:
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
 
-    def measured(self, table: np.ndarray) -> np.ndarray:
-        """A table with the score's measure as its last axis."""
-        return table[..., None] if self.score.measure == "rows" else table
+    @property
+    def measures(self) -> int:
+        """The numbers of a code of a column: of classes, of a vector, or rows, their sum and that of squares."""
+        return 3 if self.score.measure == "moments" else self.width if self.measure is None else self.measure.width
+
+    def pieces(self, counted: Counted, table: int, codes: int, rows: np.ndarray) -> Iterator[Piece]:
+        """The codes of a column in some parts, some at a time, which a processor keeps at hand.
+
+        Of a dense table these are all codes, else the occupied ones.
+        """
+        contents = counted.tables[table]
+        if isinstance(contents, np.ndarray):
+            for some in self.stretches(np.arange(len(rows)), codes * self.measures):
+                own = contents[rows[some]].reshape(-1, self.measures)
+                yield some.repeat(codes), np.tile(np.arange(codes), len(some)), own.T
+            return
+        classes = self.width if self.measure is None else 1
+        places, values = cast(Sparse, contents).places, cast(Sparse, contents).values
+        if not np.array_equal(rows, np.arange(len(counted.parts))):
+            places, values = occupied(places, values, codes * classes, rows)
+        # Cells 2 3 | 4 6 and 2 | 4 5 of 2 classes: a stretch ends before the first cell of a code.
+        begins = places[:: max(1, CELLS_AT_ONCE // self.measures)]
+        ends = np.unique([0, *np.searchsorted(places, begins - begins % classes), len(places)]).tolist()
+        for piece in map(slice, ends[:-1], ends[1:]):
+            cells, own = places[piece], values[piece].reshape(-1, self.measures // classes).T
+            if classes > 1:
+                cells, own = _by_code(cells, own, classes)
+            yield cells // codes, cells % codes, own
 
     def scores(self, table: np.ndarray, score: Score | None = None) -> np.ndarray:
         """The scores of tables (..., cells, measure), int64; by a candidate's own score, if it has one."""
@@ -199,92 +225,38 @@ class Scorer(ABC, Generic[C]):
         """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
         return parts * self.members * self.member_cells
 
+    def alike(self, place: int) -> Hashable:
+        """Scorers at places of lists for which this is equal are asked together."""
+        return self
+
     @abstractmethod
-    def runs(self, counted: Counted, rows: np.ndarray) -> Iterable[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> Iterable[Runs]:
         """Scores the members exactly.
 
         Args:
             counted: Parts and what the engine counted of them.
             rows: For which of these parts, in order.
+            scorers: Who is asked of each; all are alike, and the first one answers.
 
         Returns:
             One for each of ``rows``; scores of large families are there for some rows at a time.
         """
 
 
-@dataclass(frozen=True, eq=False)
-class Occupation:
-    """The contents of the occupied codes of a column, in some parts.
-
-    Attributes:
-        places: The occupied cells, in order; those of each part stand one behind another.
-        values: What is in each: a count, or numbers that were added up.
-        codes: The codes of the column.
-        classes: Cells of a code; None where each has one, of several numbers.
-    """
-
-    places: np.ndarray
-    values: np.ndarray
-    codes: int
-    classes: int | None
-
-    @property
-    def measures(self) -> int:
-        """The number of numbers at a code."""
-        return self.classes or self.values.shape[1]
-
-    def pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields parts, codes in each, both in order, and their table, shape (measure, codes).
-
-        They are some at a time, which a processor keeps at hand.
-        """
-        for piece in self._whole_codes():
-            cells, values = self.places[piece], self.values[piece]
-            places, table = (cells, values.T) if self.classes is None else _by_code(cells, values, self.classes)
-            parts = places // self.codes
-            yield parts, places - parts * self.codes, table
-
-    def cells(self, axis: Axis, parts: int) -> np.ndarray:
-        """The contents of each part of a split of the column, shape (parts, cells, measure)."""
-        cells = np.zeros((parts, axis.size, self.measures), dtype=np.int64)
-        for part, codes, table in self.pieces():
-            own = axis.parts_of(codes)
-            np.add.at(cells, (part[own >= 0], own[own >= 0]), table.T[own >= 0])
-        return cells
-
-    def _whole_codes(self) -> Iterator[slice]:
-        """Cuts the cells into stretches, all cells of a code in the same one."""
-        # Cells 2 3 | 4 6 and 2 | 4 5 of 2 classes: a stretch ends before the first cell of a code.
-        step = max(1, CELLS_AT_ONCE // self.measures)
-        begins = self.places[step::step]
-        begins = begins - begins % (self.classes or 1)
-        ends = np.unique([0, *np.searchsorted(self.places, begins), len(self.places)]).tolist()
-        return map(slice, ends[:-1], ends[1:])
-
-
-def occupied(frame: Frame, counted: Counted, position: int, codes: int, rows: np.ndarray) -> Occupation:
-    """The contents of the occupied codes of a column in some counted parts, by their place in ``rows``."""
-    table, classes = cast(Sparse, counted.tables[position]), frame.classes[0].size if frame.classes else 1
-    places, values = table.places, table.values
-    if not np.array_equal(rows, np.arange(len(counted.parts))):
-        # Places are in order. Of 5 codes and 2 classes, 20 to 29 are of part 2; where that comes first, they
-        # are 0 to 9.
-        width, numbers = codes * classes, np.arange(len(rows))
-        starts, ends = np.searchsorted(places, [width * rows, width * (rows + 1)])
-        number = np.repeat(numbers, ends - starts)
-        skipped = starts - np.cumsum(ends - starts) + (ends - starts)
-        mine = np.arange(len(number)) + skipped[number]
-        places, values = places[mine] + width * (numbers - rows)[number], values[mine]
-    if classes == 1 and frame.measure is None:
-        values = values[:, None]  # one number at a code
-    return Occupation(places, values, codes, classes if values.ndim == 1 else None)
+def occupied(places: np.ndarray, values: np.ndarray, width: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The occupied cells of some parts, of ``width`` cells each, numbered by their place in ``rows``; their values."""
+    # Places are in order. Of 10 cells, 20 to 29 are of part 2; where that comes first, they are 0 to 9.
+    numbers = np.arange(len(rows))
+    starts, ends = np.searchsorted(places, [width * rows, width * (rows + 1)])
+    number = np.repeat(numbers, ends - starts)
+    mine = np.arange(len(number)) + (starts - np.cumsum(ends - starts) + (ends - starts))[number]
+    return places[mine] + width * (numbers - rows)[number], values[mine]
 
 
 def _by_code(cells: np.ndarray, counts: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Puts the classes of a code beside each other; codes, and counts of shape (classes, codes)."""
     codes = cells // classes
-    new = np.ones(len(codes), dtype=bool)
-    np.not_equal(codes[1:], codes[:-1], out=new[1:])
+    new = np.diff(codes, prepend=-1) > 0
     begins = np.flatnonzero(new)
     # Cells 2, 3 and 6 of two classes are of the codes 1, 1 and 3: `new` is 1 0 1, so its running sum
     # less 1, 0 0 1, is the column of each, and their classes are 0, 1 and 0.
@@ -312,27 +284,61 @@ class SplitScorer(Scorer[Spec]):
         codes = frame.schema.column(self._column).codes if self._shares else 0
         self.member_cells = self.partition.size * frame.width + min(codes, frame.schema.max_rows)
 
-    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+    def alike(self, place: int) -> Hashable:
+        """Splits of a column whose table many share are scored together if they are of one form.
+
+        Those at one place of lists are: so no part is looked at twice at once.
+        """
+        if not self._shares:
+            return self
+        return place, self.table, id(self.score), self.partition.size, self.partition.axes[0].thresholds is None
+
+    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> Iterator[Runs]:
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
-        scores = self.frame.scores(self._cells(counted, rows), self.score).reshape(-1, 1)
-        return [Runs(score, single, single, 1, lambda _: self.partition.spec) for score in scores]
+        scores = self.frame.scores(self._cells(counted, rows, scorers), self.score).reshape(-1, 1)
+        return (Runs(own, single, single, 1, scorer.member) for own, scorer in zip(scores, scorers, strict=True))
 
-    def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
-        """The contents of each part of the split, shape (rows, cells, measure)."""
-        axis = self.partition.axes[0]
+    def member(self, _: int) -> Spec:
+        """The split."""
+        return self.partition.spec
+
+    def _cells(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> np.ndarray:
+        """The contents of each part of the splits, shape (rows, cells, measure)."""
         # Three kinds of tables: the occupied codes of a fine grid, all codes of a column that many
         # splits share, or the split's own parts. The first two are added up to parts here.
-        if self.frame.tables[self.table].form != "dense":
-            codes = self.frame.schema.column(self._column).codes
-            return occupied(self.frame, counted, self.table, codes, rows).cells(axis, len(rows))
-        tables = self.frame.measured(counted.array(self.table)[rows])
+        size = self.partition.size
         if not self._shares:
-            return tables.reshape(tables.shape[0], self.partition.size, tables.shape[-1])
-        cells = np.zeros((len(rows), axis.size, tables.shape[-1]), dtype=np.int64)
-        own = axis.parts_of(np.arange(tables.shape[1]))
-        np.add.at(cells.swapaxes(0, 1), own[own >= 0], tables.swapaxes(0, 1)[own >= 0])
-        return cells
+            return counted.array(self.table)[rows].reshape(len(rows), size, self.frame.measures)
+        number = {scorer: number for number, scorer in enumerate(dict.fromkeys(scorers))}
+        axes, which = [scorer.partition.axes[0] for scorer in number], np.array([number[own] for own in scorers])
+        codes, nowhere = self.frame.schema.column(self._column).codes, len(rows) * size
+        sums, parts = np.zeros((self.frame.measures, nowhere + 1), dtype=np.int64), side_by_side(axes, codes)
+        for row, code, table in self.frame.pieces(counted, self.table, codes, rows):
+            part = parts(which[row], code)
+            place = np.where(part < 0, nowhere, row * size + part)
+            for own, values in zip(sums, table, strict=True):
+                np.add.at(own, place, values)
+        return sums[:, :-1].reshape(-1, len(rows), size).transpose(1, 2, 0)
+
+
+def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """How to look up the part of each of some codes along an axis of its own, both shape (codes,).
+
+    Args:
+        axes: Of one column and equal numbers of parts; all have thresholds, or none has.
+        size: The number of codes of the column.
+
+    Returns:
+        A function of the number of each code's axis, and of the codes.
+    """
+    if axes[0].thresholds is None:
+        tables = np.stack([axis.parts_of(np.arange(size)) for axis in axes])
+        return lambda which, codes: tables[which, codes]
+    # Cuts at 3 and at 5 of 10 codes are 3 and 15, side by side: code 4 of the second is 14, behind
+    # one of them, which is the first one's own.
+    edges = np.array([axis.thresholds for axis in axes]) + size * np.arange(len(axes))[:, None]
+    return lambda which, codes: edges.ravel().searchsorted(size * which + codes, "right") - edges.shape[1] * which
 
 
 MOST_FLIPPED = 256  # of more, many score alike: the exponential mechanism falls short by at most two rows more
@@ -347,7 +353,7 @@ class AnyCutScorer(Scorer[AnyCut]):
         super().__init__(candidate, frame)
         self._column = frame.schema.numeric(candidate.column)
         self.table = frame.add_codes(candidate.column)
-        self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are listed
+        self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are looked at
         gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
         self.members, self.member_cells = int(min(self._column.codes, gaps)), 4 * frame.width
 
@@ -356,51 +362,38 @@ class AnyCutScorer(Scorer[AnyCut]):
         most = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
         return min(super().cells(parts), most) if self._is_fine else super().cells(parts)
 
-    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
-        """The cuts within the interval that a part's own splits leave to it."""
-        return self._every_gap(counted, rows) if self._is_fine else self._every_cut(counted, rows)
+    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
+        """The cuts within the interval that a part's own splits leave to it: a run of each gap between listed codes."""
+        scores, first, ends = self._gaps(counted, rows)
+        intervals = [counted.part_list[row].interval(self.candidate.column, self._column) for row in rows.tolist()]
+        low, high = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
+        high = np.maximum(low, high - 1)
+        # Codes 3 and 7 listed, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7 make three runs.
+        gaps = np.diff(ends, prepend=0)
+        last = np.clip(first, low.repeat(gaps), high.repeat(gaps))
+        members = np.append(last[1:], 0)
+        members[ends - 1] = high
+        members -= last
+        for end, count, size in zip(ends.tolist(), gaps.tolist(), (high - low).tolist(), strict=True):
+            own = slice(end - count, end)
+            yield Runs(scores[own], members[own], last[own] + 1, size, self._name)
 
-    def _every_cut(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
-        """Every cut as a run, from a table (rows, codes, measure)."""
-        for some in self.frame.stretches(rows, self._column.codes * self.frame.width):
-            # Codes with 3, 0, 2 and 5 rows: 3, 3, 5 and 10 up to each, so the cuts before codes 1, 2
-            # and 3 have 3 and 7 rows on their sides, 3 and 7, 5 and 5. The score of the cut before code
-            # k is at k - 1.
-            table = self.frame.measured(counted.array(self.table)[some]).transpose(2, 0, 1)
-            below = np.cumsum(table[..., : self._column.cells], axis=2)
-            scores = self._scores(below[..., :-1], below[..., -1:], table[..., self._column.cells :])
-            for row, own in zip(some.tolist(), scores, strict=True):
-                low, high = self._interval(counted.part_list[row])
-                first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
-                yield Runs(own[first - 1], np.ones(len(first), dtype=np.int64), first, len(first), self._name)
-
-    def _every_gap(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
-        """Makes a run of each gap between occupied codes, and of both ends."""
-        own = occupied(self.frame, counted, self.table, self._column.codes, rows)
-        scores, first, ends = self._gaps(own, len(rows))
-        for row, start, end in zip(rows.tolist(), [0, *ends[:-1]], ends, strict=True):
-            # Codes 3 and 7 occupied, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7
-            # make three runs.
-            low, high = self._interval(counted.part_list[row])
-            last = np.append(first[start:end], high - 1)
-            last[0], last[-1] = low, max(low, high - 1)
-            np.clip(last, low, last[-1], out=last)
-            yield Runs(scores[start:end], np.diff(last), last[:-1] + 1, int(last[-1] - low), self._name)
-
-    def _gaps(self, own: Occupation, parts: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    def _gaps(self, counted: Counted, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Scores the gaps of all parts, the code before each beside them, and says where those of each part end."""
-        # What has a value in each part, and what has none, shape (measure, parts); how many codes have rows.
-        totals, codes = np.zeros((2 * parts, own.measures), dtype=np.int64), np.zeros(2 * parts, dtype=np.int64)
-        for part, code, table in own.pieces():
+        # What has a value in each part, and what has none, shape (measure, parts); how many codes are listed.
+        pieces = partial(self.frame.pieces, counted, self.table, self._column.codes, rows)
+        totals, codes = np.zeros((2 * len(rows), self.frame.measures), np.int64), np.zeros(2 * len(rows), np.int64)
+        for part, code, table in pieces():
             kind = 2 * part + (code >= self._column.cells)
             begins = np.flatnonzero(np.diff(kind, prepend=-1))
             totals[kind[begins]] += np.add.reduceat(table, begins, axis=1).T
             codes += np.bincount(kind, minlength=len(codes))
-        total, missing, ends = totals[::2].T, totals[1::2].T, np.cumsum(codes[::2] + 1)
+        total, ends = totals[::2].T, np.cumsum(codes[::2] + 1)
+        missing = totals[1::2].T[: len(total) * self._column.nullable]
         scores, first = np.zeros((2, ends[-1]), dtype=np.int64)
         scores[ends - 1] = self._scores(total, total, missing)
-        before, above, end = total.cumsum(axis=1) - total, np.zeros((own.measures, 1), dtype=np.int64), 0
-        for part, code, table in own.pieces():
+        before, above, end = total.cumsum(axis=1) - total, np.zeros((len(total), 1), dtype=np.int64), 0
+        for part, code, table in pieces():
             present = code < self._column.cells
             part, table = part[present], table.compress(present, axis=1)
             # 4 rows at code 3 and 6 at code 7: below the three cuts are 0, 4 and 10.
@@ -410,7 +403,7 @@ class AnyCutScorer(Scorer[AnyCut]):
             scores[gap] = self._scores(up_to - table - below, every, none)
             first[gap + 1] = code[present]
             above, end = up_to[:, -1:] if len(part) else above, end + len(part)
-        return scores, first, ends.tolist()
+        return scores, first, ends
 
     def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
         """Scores cuts from what is below each, beside what all codes have, shape (measure, ..., cuts)."""
@@ -418,9 +411,6 @@ class AnyCutScorer(Scorer[AnyCut]):
         if self._column.nullable:
             sides.append(np.broadcast_to(missing, left.shape))
         return self.frame.scores(np.moveaxis(np.stack(sides), (0, 1), (-2, -1)))
-
-    def _interval(self, part: Part) -> tuple[int, int]:
-        return part.interval(self.candidate.column, self._column)
 
     def _name(self, threshold: int) -> Spec:
         return Cuts(self.candidate.column, (self._column.cut_before(threshold),))
@@ -441,35 +431,29 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.member_cells = MEMBER + values // 3 + (values // 16 + 2) * frame.width
         self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
-    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
-        """Each bipartition as a run."""
+    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
+        """Each bipartition as a run; parts with equal numbers of remaining values are scored together."""
         for some in self.frame.stretches(rows, self.scratch):
-            yield from self._runs(counted, some)
-
-    def _runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
-        """Returns the runs of a few parts; parts with equal numbers of remaining values are scored together."""
-        column, runs = self._column, {}
-        left = np.ones((len(rows), column.codes), dtype=bool)
-        for number, row in enumerate(rows.tolist()):
-            if counted.part_list[row].splits_by(self.candidate.column):
-                left[number] = counted.part_list[row].values_left(self.candidate.column, column.codes)
-        values_left = left.sum(axis=1)
-        # Shape (measure, parts, codes): a member's numbers lie beside each other for each measure.
-        counts = self.frame.measured(counted.array(self.table)[rows]).transpose(2, 0, 1)
-        for count in set(values_left.tolist()):
-            # Of three parts that have a b c, a c and b c left, the last two are scored as one array.
-            alike = np.flatnonzero(values_left == count)
-            codes = np.nonzero(left[alike])[1].reshape(len(alike), count)
-            here = counts[:, alike[:, None], codes]
-            # Of values a, b, c with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one
-            # the 7 of all values less those.
-            first = subset_sums(self.candidate.octets(count), here)
-            sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
-            scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
-            numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
-            for number, own, mine in zip(alike.tolist(), scores, codes, strict=True):
-                runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
-        return [runs[number] for number in range(len(rows))]
+            left = np.array(
+                [counted.part_list[row].values_left(self.candidate.column, self._column.codes) for row in some]
+            )
+            # Shape (measure, parts, codes): a member's numbers lie beside each other for each measure.
+            counts = counted.array(self.table)[some].reshape(*left.shape, -1).transpose(2, 0, 1)
+            values_left, runs = left.sum(axis=1), dict[int, Runs]()
+            for count in set(values_left.tolist()):
+                # Of three parts that have a b c, a c and b c left, the last two are scored as one array.
+                alike = np.flatnonzero(values_left == count)
+                codes = np.nonzero(left[alike])[1].reshape(len(alike), count)
+                here = counts[:, alike[:, None], codes]
+                # Of values a, b, c with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one
+                # the 7 of all values less those.
+                first = subset_sums(self.candidate.octets(count), here)
+                sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
+                scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
+                numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
+                for number, own, mine in zip(alike.tolist(), scores, codes, strict=True):
+                    runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
+            yield from (runs[number] for number in range(len(some)))
 
     def _name(self, codes: np.ndarray, number: int) -> Spec:
         labels = self._column.labels
@@ -520,7 +504,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
         cells, rows = math.prod(sorted(self._sizes)[-candidate.size :]) * frame.width, frame.schema.max_rows
         self.member_cells = SCORING + rows // 4 + min(cells, rows)
 
-    def runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
         """Each member as a run."""
         table = cast(Listed, counted.tables[self.table])
         numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)

@@ -10,8 +10,8 @@ exponential mechanism over runs of equal score. Public facts decide between the 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pinq.curator.candidates.scorer import (
+    NUMBERS_AT_ONCE,
     AnyCrossScorer,
     AnyCutScorer,
     AnyGroupingScorer,
@@ -27,7 +28,7 @@ from pinq.curator.candidates.scorer import (
     Scorer,
     SplitScorer,
 )
-from pinq.curator.mechanisms import Weighted, choose, choose_weighted
+from pinq.curator.mechanisms import Weighted, choose_each, choose_weighted
 from pinq.curator.work import MAX_MEMBERS, SCORING, Counted
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
@@ -88,16 +89,14 @@ class Selection:
             raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible.")
         # Lists (a, b) and (b, c) make three scorers: what several lists offer is scored by one.
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
-        specs = [candidate.as_spec for candidate in distinct.values()]
-        self.frame = Frame(schema, score, [spec for spec in specs if spec is not None], max(map(len, self.lists)))
+        self.frame = Frame(schema, score, distinct.values(), max(map(len, self.lists)))
         scorers = {
             identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
             for identity, candidate in distinct.items()
         }
         self._listed = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
         # A family alone may have more: the cuts of the finest grid.
-        together = [sum(scorer.members for scorer in listed) for listed in self._listed if len(listed) > 1]
-        most = max(together, default=0)
+        most = max((sum(own.members for own in listed) for listed in self._listed if len(listed) > 1), default=0)
         if most > MAX_MEMBERS and not self.each:
             raise QueryError(
                 f"the candidates of a part have {most:,} members together; at most {MAX_MEMBERS:,} are possible. Name "
@@ -157,61 +156,68 @@ class Selection:
             choices of epsilon / k (sequential composition); k follows from the request.
         """
         lists = [self._listed[which] for which in self.which[counted.start : counted.start + len(counted.parts)]]
-        if not self.each:
-            return self._pick(counted, lists, epsilon)
         # The first of every list, then the second; with 2 candidates where another part has 5, two
         # choices, and None three times.
-        places = range(self.choices)
-        picks = [self._pick(counted, [own[place : place + 1] for own in lists], epsilon) for place in places]
+        slots = [slice(place, place + 1) for place in range(self.choices)] if self.each else [slice(None)]
+        share = epsilon / self.choices
+        picks = [self._pick(counted, [own[slot] for own in lists], share) for slot in slots]
         return [pick[row] for row in range(len(lists)) for pick in picks]
 
     def _pick(self, counted: Counted, lists: Sequence[Listed], epsilon: Fraction) -> list[Spec | None]:
         """One choice for each of the counted parts from its list; None from an empty one."""
         # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
         # b for all three, c for row 1.
-        users: dict[AnyScorer, list[int]] = {}
+        users = defaultdict[Hashable, list[tuple[int, AnyScorer]]](list)
         for row, listed in enumerate(lists):
-            for scorer in listed:
-                users.setdefault(scorer, []).append(row)
-        runs = {scorer: iter(scorer.runs(counted, np.array(rows))) for scorer, rows in users.items()}
-        chosen = []
-        for listed in lists:
+            for place, scorer in enumerate(listed):
+                users[scorer.alike(place)].append((row, scorer))
+        runs = {
+            alike: iter(own[0][1].runs(counted, np.array([row for row, _ in own]), [scorer for _, scorer in own]))
+            for alike, own in users.items()
+        }
+        chosen = dict[int, Spec]()
+        even, numbers = dict[int, Sequence[Runs]](), 0
+        for row, listed in enumerate(lists):
             scored = []
-            for scorer in listed:
+            for place, scorer in enumerate(listed):
                 counted.turn.check()
-                scored.append(next(runs[scorer]))
+                scored.append(next(runs[scorer.alike(place)]))
             counted.turn.check()
-            chosen.append(self._choose_one(listed, scored, epsilon / self.choices))
-        return chosen
+            offered = [own for own in scored if own.size]
+            alone = len(listed) == 1 and scored[0].size <= listed[0].most_flipped
+            if offered and (alone or not any(scorer.is_family for scorer in listed)):
+                even[row], numbers = offered, numbers + sum(own.size for own in offered)
+            elif offered:
+                run, member = choose_weighted(_joined(offered), self.span, epsilon)
+                (chosen[row],) = _named(offered, np.array([run]), np.array([member]))
+            if even and (numbers > NUMBERS_AT_ONCE or row == len(lists) - 1):
+                chosen.update(zip(even, self._flipped(list(even.values()), epsilon), strict=True))
+                even, numbers = {}, 0
+        return [chosen.get(row) for row in range(len(lists))]
 
-    def _choose_one(self, listed: Listed, scored: Sequence[Runs], epsilon: Fraction) -> Spec | None:
-        """Chooses among the members of a part's candidates; None where it has none."""
-        offered = [own for own in scored if own.size]
-        if not offered:
-            return None
-        alone = len(listed) == 1 and offered[0].size <= listed[0].most_flipped
-        if alone or not any(scorer.is_family for scorer in listed):
-            # Members are numbered through: those of the first candidate's first run, of its second
-            # run, ..., of the second candidate.
-            members = np.concatenate([own.members for own in offered])
-            scores = np.concatenate([own.scores for own in offered]).repeat(members)
-            winner = choose_evenly(scores, self.span, epsilon, textbook=self.textbook)
-            run, member = _locate(members, winner)
-        else:
-            run, member = choose_weighted(_joined(offered), self.span, epsilon)
-        candidate, run = _locate([len(own.scores) for own in offered], run)
-        return offered[candidate].spec(run, member)
+    def _flipped(self, offers: Sequence[Sequence[Runs]], epsilon: Fraction) -> list[Spec]:
+        """Chooses for each of some parts among the members of its candidates, all equally likely."""
+        # Members are numbered through: those of the first candidate's first run, of its second
+        # run, ..., of the second candidate.
+        runs = [own for offered in offers for own in offered]
+        members = np.concatenate([own.members for own in runs])
+        scores = np.concatenate([own.scores for own in runs]).repeat(members)
+        lengths = [sum(own.size for own in offered) for offered in offers]
+        winners = choose_evenly(scores, lengths, self.span, epsilon, textbook=self.textbook)
+        return _named(runs, *_located(members, winners + np.cumsum(lengths) - lengths))
 
 
-def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook: bool) -> int:
-    """Chooses among equally likely candidates by permute-and-flip.
+def choose_evenly(
+    scores: np.ndarray, lengths: Sequence[int], span: int, epsilon: Fraction, *, textbook: bool
+) -> np.ndarray:
+    """Chooses from each of several lists of equally likely candidates by permute-and-flip.
 
     In the textbook's form it is the exponential mechanism.
     """
     if not textbook:
-        return choose(scores, span, epsilon)
-    single = np.ones(len(scores), dtype=np.int64)
-    return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
+        return choose_each(scores, lengths, span, epsilon)
+    lists = (Weighted(own, own**0, own**0) for own in np.split(scores, np.cumsum(lengths)[:-1]))
+    return np.array([choose_weighted(own, span, epsilon)[0] for own in lists])
 
 
 def _joined(offered: Sequence[Runs]) -> Weighted:
@@ -225,11 +231,17 @@ def _joined(offered: Sequence[Runs]) -> Weighted:
     )
 
 
-def _locate(lengths: np.ndarray | Sequence[int], number: int) -> tuple[int, int]:
-    """Finds in which of several stretches, laid end to end, a number lies.
+def _named(candidates: Sequence[Runs], runs: np.ndarray, members: np.ndarray) -> list[Spec]:
+    """The specs of members of the runs of some candidates, which are numbered through."""
+    places = zip(*_located([len(own.scores) for own in candidates], runs), members, strict=True)
+    return [candidates[candidate].spec(run, int(member)) for candidate, run, member in places]
+
+
+def _located(lengths: np.ndarray | Sequence[int], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Finds in which of several stretches, laid end to end, numbers lie.
 
     Example: of stretches of lengths 2, 3 and 4, number 6 lies in the third, as its number 1.
     """
     ends = np.cumsum(lengths)
-    stretch = int(np.searchsorted(ends, number, side="right"))
-    return stretch, number - int(ends[stretch] - lengths[stretch])
+    stretch = np.searchsorted(ends, numbers, side="right")
+    return stretch, numbers - (ends - lengths)[stretch]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pinq.curator.candidates import scorer
-from pinq.curator.candidates.scorer import Frame, Occupation
+from pinq.curator.candidates.scorer import Frame
 from pinq.curator.work import Counted
 from pinq.engine.tables import Sparse
 from pinq.public.parts import Block, Part, PartSet
@@ -20,26 +20,42 @@ from pinq.public.specs import AnyCut, Axis
 CODES, CLASSES, PARTS = 3001, 3, 4
 
 
-def occupation(random: np.random.Generator) -> tuple[np.ndarray, Occupation]:
-    """A table (parts, codes, classes), and what is occupied of it."""
-    table = random.integers(0, 3, (3, 20, CLASSES)) * random.integers(0, 2, (3, 20, CLASSES))
-    places = np.flatnonzero(table)
-    return table, Occupation(places, table.ravel()[places], 20, CLASSES)
+def pieces_frame() -> Frame:
+    """Of a score by the classes of a column."""
+    classes = {"type": "categorical", "values": list(range(CLASSES))}
+    return Frame(Policy(dataset="d", cap=1, max_rows=100, columns={"y": classes}).schema_, Gini("y"))
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 2**14])
-def test_pieces_of_a_column_are_its_table(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 0]])
+@pytest.mark.parametrize("dense", [False, True])
+def test_pieces_of_a_column_are_its_table(
+    step: int, rows: list[int], dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scorer, "CELLS_AT_ONCE", step)
+    monkeypatch.setattr(scorer, "NUMBERS_AT_ONCE", step)
+    frame, parts = pieces_frame(), PartSet([Block(Part()) for _ in range(3)])
     for seed in range(20):
-        table, own = occupation(np.random.default_rng(seed))
-        again = np.zeros_like(table)
-        for parts, codes, counts in own.pieces():
-            assert (np.diff(20 * parts + codes) > 0).all()
-            assert not again[parts, codes].any()
-            again[parts, codes] = counts.T
-        assert np.array_equal(again, table)
-        cuts = Axis("a", 2, (), (11,))
-        assert own.cells(cuts, 3).tolist() == np.add.reduceat(table, [0, 11], axis=1).tolist()
+        random = np.random.default_rng(seed)
+        table = random.integers(0, 3, (3, 20, CLASSES)) * random.integers(0, 2, (3, 20, CLASSES))
+        places = np.flatnonzero(table)
+        counted = Counted(parts, [table if dense else Sparse(places, table.ravel()[places])])
+        again = np.zeros_like(table[rows])
+        for part, codes, counts in frame.pieces(counted, 0, 20, np.array(rows)):
+            assert (np.diff(20 * part + codes) > 0).all()
+            assert not again[part, codes].any()
+            again[part, codes] = counts.T
+        assert np.array_equal(again, table[rows])
+
+
+def test_codes_are_looked_up_along_their_own_axis() -> None:
+    """Cuts of a column side by side, and groups of its values side by side."""
+    cuts = [Axis("a", 3, (), (3, 5)), Axis("a", 3, (), (1, 9))]
+    groups = [Axis("a", 2, (), lookup=np.arange(10) % 2), Axis("a", 2, (), lookup=np.arange(10) % 3 - 1)]
+    which, codes = np.repeat([1, 0], 10), np.tile(np.arange(10), 2)
+    for axes in (cuts, groups):
+        found = scorer.side_by_side(axes, 10)(which, codes)
+        assert found.tolist() == [*axes[1].parts_of(np.arange(10)), *axes[0].parts_of(np.arange(10))]
 
 
 def test_cuts_of_a_fine_grid_score_alike_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
