@@ -264,8 +264,9 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
 
 
 # Intervals of equal width: all have a cut in the middle of the range, and few numbers change with max_rows.
-WIDTHS = (4, 6, 8, 12, 16, 24, 32)
+WIDTHS = (2, 4, 6, 8, 12, 16, 24, 32)
 PAIR_BINS, PAIR_CELLS = 6, 64  # intervals of a number in a pair of attributes, and its cells at most
+FEW_WIDTHS = 4  # with no more, cells are coarse: a table of all attributes has powers of ten alone
 FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
 
 
@@ -299,7 +300,7 @@ class Grid:
             many: Whether there are more than two classes: then steps follow, which a finer grid helps.
         """
         widths = _widths(4 * (size / 20) ** (0.25 if many else 0.2))
-        return cls(widths, fine=many and widths > WIDTHS[0])
+        return cls(widths, fine=many and widths > FEW_WIDTHS)
 
 
 def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:

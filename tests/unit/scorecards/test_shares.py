@@ -146,8 +146,8 @@ def test_whoever_names_cuts_gets_them() -> None:
 
 def test_more_rows_carry_finer_cells() -> None:
     """The number grows with a root, within bounds; tables of all attributes bear fewer, those of two classes fewest."""
-    assert [Grid.of_steps(size).widths for size in (1, 5_000, 50_000, 200_000, 10**9)] == [4, 12, 24, 32, 32]
-    assert [Grid.of_tables(size, many=False).widths for size in (0.1, 20, 200, 2_000)] == [4, 4, 6, 12]
+    assert [Grid.of_steps(size).widths for size in (1, 5_000, 50_000, 200_000, 10**9)] == [2, 12, 24, 32, 32]
+    assert [Grid.of_tables(size, many=False).widths for size in (0.1, 20, 200, 2_000)] == [2, 4, 6, 12]
     assert [Grid.of_tables(size, many=True) for size in (20, 200)] == [Grid(4, fine=False), Grid(8)]
 
 
