@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the time of fits and counts grows: with rows, attributes, parts and codes, one at a time.
+"""How the time of fits and counts grows: with rows, attributes, codes, classes, depth, trees and parts, one at a time.
 
 ``python -m benchmarks.speed.growth`` writes CSVs and a picture into ``benchmarks/results/growth``. Each
 figure is of the least of three calls, processor seconds of all threads and wall seconds, so that other
 work on the machine hardly counts. Other libraries do the same in the same run on the same rows, where
-``PEERS_PYTHON`` names an interpreter that has them: those that are private count, or grow a tree with
-random splits; those that are not grow a tree. A library that took more than LIMIT processor seconds
+``PEERS_PYTHON`` names an interpreter that has them: those that are private count, or grow trees with
+random splits; those that are not grow trees. A library that took more than LIMIT processor seconds
 is not asked for more. Each line is kept below build as soon as it is measured, so a run that is ended,
 or of some series alone (``--series``), goes on where it stopped; ``--again`` measures all anew.
 ``--mapped 100000000`` measures instead, in processes of their own, what a table
@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from benchmarks.harness.kept import KeptLines
 from benchmarks.harness.publish import RESULTS, ROOT, single
 from benchmarks.speed.layer import forget, handle_over
 from benchmarks.speed.peers import HISTOGRAMS, TREES, measured
-from miners import DiffPC45
+from miners import DiffPC45, DPExtraTrees
 from pinq.engine import ArrayEngine, open_engine, sources
 from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy
@@ -67,6 +67,27 @@ KEPT = ROOT / "build" / "growth"
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What is measured: a table, and the trees that are grown on it.
+
+    Attributes:
+        rows: Of the table.
+        attributes: Their number.
+        codes: Of each attribute.
+        classes: Of the target.
+        depth: Of each tree.
+        trees: Of a forest; 0 for a tree alone.
+    """
+
+    rows: int = ROWS
+    attributes: int = 10
+    codes: int = 64
+    classes: int = 2
+    depth: int = 5
+    trees: int = 0
+
+
+@dataclass(frozen=True)
 class Series:
     """What grows.
 
@@ -74,40 +95,40 @@ class Series:
         label: Above its panel.
         sizes: What it grows to.
         peers: Who does the same.
-        rows: Of its tables; None where they grow.
-        attributes: Their attributes; None where they grow.
-        codes: Codes of each attribute; None where they, or the parts, grow.
+        grows: Which number of the setting grows.
+        base: All other numbers.
     """
 
     label: str
     sizes: tuple[int, ...]
     peers: Sequence[str]
-    rows: int | None = None
-    attributes: int | None = None
-    codes: int | None = None
+    grows: str
+    base: Setting = field(default_factory=Setting)
 
     @property
     def counts(self) -> bool:
-        """Whether parts are counted; else a tree grows."""
+        """Whether parts are counted; else trees grow."""
         return self.peers == tuple(HISTOGRAMS)
 
-    def shape(self, size: int) -> tuple[int, int, int]:
-        """Rows, attributes and codes of the table of this size."""
-        grown = max(1, round(size**0.5)) if self.counts else size
-        shape = self.rows, self.attributes, self.codes
-        rows, attributes, codes = (grown if number is None else number for number in shape)
-        return (size if self.rows is None else rows), attributes, codes
+    def setting(self, size: int) -> Setting:
+        """The setting of this size; so many parts are those of two columns."""
+        grown = max(1, round(size**0.5)) if self.counts and self.grows == "codes" else size
+        return replace(self.base, **{self.grows: grown})
 
 
 MANY = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
+CODES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 SERIES = {
-    "rows": Series("tree: rows, 10 attributes of 64 codes", MANY, tuple(TREES), None, 10, 64),
-    "attributes": Series("tree: attributes of 64 codes", (2, 4, 8, 16, 32), tuple(TREES), ROWS, None, 64),
-    "codes": Series(
-        "tree: codes of each of 4 attributes", (10, 100, 1_000, 10_000, 100_000, 1_000_000), tuple(TREES), ROWS, 4
+    "rows": Series("tree: rows, 10 attributes of 64 codes", MANY, tuple(TREES), "rows"),
+    "attributes": Series("tree: attributes of 64 codes", (2, 4, 8, 16, 32), tuple(TREES), "attributes"),
+    "codes": Series("tree: codes of each of 4 attributes", CODES, tuple(TREES), "codes", Setting(attributes=4)),
+    "classes": Series("tree: classes", (2, 4, 8, 16, 32), tuple(TREES), "classes"),
+    "depth": Series("tree: depth", (1, 2, 4, 6, 8, 10), tuple(TREES), "depth"),
+    "trees": Series("forest: trees of depth 5", (1, 4, 16, 64, 256), tuple(TREES), "trees"),
+    "rows counted": Series("count: rows, 64 parts", MANY, tuple(HISTOGRAMS), "rows"),
+    "parts": Series(
+        "count: parts", (1, 9, 100, 1_024, 10_000, 99_856, 499_849), tuple(HISTOGRAMS), "codes", Setting(attributes=2)
     ),
-    "rows counted": Series("count: rows, 64 parts", MANY, tuple(HISTOGRAMS), None, 10, 64),
-    "parts": Series("count: parts", (1, 9, 100, 1_024, 10_000, 99_856, 499_849), tuple(HISTOGRAMS), ROWS, 2),
 }
 
 
@@ -139,7 +160,7 @@ def growth(most: int, names: Sequence[str], kept: KeptLines) -> None:
         peers = Peers(Path(folder), kept)
         for name in names:
             for size in SERIES[name].sizes:
-                if SERIES[name].shape(size)[0] <= most:
+                if SERIES[name].setting(size).rows <= most:
                     own(name, size, kept)
                     peers.measure(name, size)
     lines = [(name, int(size), who, wall, cpu) for (name, size, who), (wall, cpu) in kept if cpu < ENDED]
@@ -154,7 +175,7 @@ def growth(most: int, names: Sequence[str], kept: KeptLines) -> None:
 def is_whole(kept: KeptLines) -> bool:
     """Whether every table that fits into memory is measured, and every peer has been asked."""
     for name, series in SERIES.items():
-        lines = [(name, str(size), OURS) for size in series.sizes if series.shape(size)[0] <= IN_MEMORY]
+        lines = [(name, str(size), OURS) for size in series.sizes if series.setting(size).rows <= IN_MEMORY]
         lines += [(name, str(series.sizes[0]), who) for who in series.peers]
         if not all(line in kept for line in lines):
             return False
@@ -163,7 +184,7 @@ def is_whole(kept: KeptLines) -> bool:
 
 def own(name: str, size: int, kept: KeptLines) -> None:
     """Measures ours, unless it is kept or the table does not fit into memory."""
-    if SERIES[name].shape(size)[0] <= IN_MEMORY and (name, str(size), OURS) not in kept:
+    if SERIES[name].setting(size).rows <= IN_MEMORY and (name, str(size), OURS) not in kept:
         keep(kept, (name, size, OURS), least([measured(ask, 1)[0] for ask in three(name, size)]))
 
 
@@ -184,7 +205,7 @@ def least(spent: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def three(name: str, size: int) -> Iterator[Callable[[], object]]:
     """Yields what is timed three times, each on an engine that remembers nothing."""
     series = SERIES[name]
-    policy, table = made_up(*series.shape(size))
+    policy, table = of_setting(series.setting(size))
     engine, _ = open_engine(policy, data=table, salt=b"growth")
     assert isinstance(engine, ArrayEngine)
     with tempfile.TemporaryDirectory() as folder:
@@ -197,8 +218,12 @@ def three(name: str, size: int) -> Iterator[Callable[[], object]]:
 
 def asking(handle: pinq.PrivateQueryable, name: str, size: int) -> Callable[[], object]:
     """Returns a fit, or a count of parts: of a column's values, or of a cross of two columns'."""
+    setting = SERIES[name].setting(size)
+    if setting.trees:
+        forest = DPExtraTrees(epsilon=1.0, max_depth=setting.depth, n_estimators=setting.trees, random_state=0)
+        return partial(forest.fit, handle, TARGET)
     if not SERIES[name].counts:
-        return partial(DiffPC45(epsilon=1.0, max_depth=5).fit, handle, TARGET)
+        return partial(DiffPC45(epsilon=1.0, max_depth=setting.depth).fit, handle, TARGET)
     values = [pinq.Values("a0"), pinq.Values("a1")]
     parts = handle.partition(values[0] if name == "rows counted" else pinq.Cross(tuple(values)))
     asked = handle if name == "parts" and size == 1 else parts
@@ -244,29 +269,38 @@ class Peers:
 
 def arrays(name: str, size: int) -> dict[str, np.ndarray]:
     """What a library gets of a table: keys and how many there are, or features and classes."""
-    series = SERIES[name]
-    rows, attributes, codes = series.shape(size)
-    _, table = made_up(min(rows, IN_MEMORY), attributes, codes)
-    columns = [np.tile(table[f"a{number}"].to_numpy(), -(-rows // IN_MEMORY)) for number in range(attributes)]
+    series, setting = SERIES[name], SERIES[name].setting(size)
+    _, table = of_setting(replace(setting, rows=min(setting.rows, IN_MEMORY)))
+    columns = [
+        np.tile(table[f"a{number}"].to_numpy(), -(-setting.rows // IN_MEMORY)) for number in range(setting.attributes)
+    ]
     if not series.counts:
-        return {"features": np.column_stack(columns), "classes": np.resize(table[TARGET].to_numpy(), rows)}
+        classes = np.resize(table[TARGET].to_numpy(), setting.rows)
+        trees = {"depth": np.array(setting.depth), "trees": np.array(setting.trees)}
+        return {"features": np.column_stack(columns), "classes": classes, **trees}
     if name == "rows counted":
-        return {"keys": columns[0], "size": np.array(codes)}
-    keys = columns[0].astype(np.int64) * codes + columns[1]
+        return {"keys": columns[0], "size": np.array(setting.codes)}
+    keys = columns[0].astype(np.int64) * setting.codes + columns[1]
     return {"keys": keys, "size": np.array(size)}
 
 
-def made_up(rows: int, attributes: int, codes: int, seed: int = 0) -> tuple[Policy, pa.Table]:
-    """Makes up numeric attributes of so many cells, and a binary target that leans on the first two."""
+def of_setting(setting: Setting) -> tuple[Policy, pa.Table]:
+    """Makes up the table of a setting."""
+    return made_up(setting.rows, setting.attributes, setting.codes, classes=setting.classes)
+
+
+def made_up(rows: int, attributes: int, codes: int, seed: int = 0, *, classes: int = 2) -> tuple[Policy, pa.Table]:
+    """Makes up numeric attributes of so many cells, and a target whose classes lean on the first two."""
     random = np.random.default_rng(seed)
     kind = np.min_scalar_type(codes - 1)
     columns = {f"a{number}": random.integers(0, codes, rows, dtype=kind) for number in range(attributes)}
     lean = (columns["a0"] / codes + columns["a1"] / codes) / 2
-    columns[TARGET] = (random.random(rows) < lean).astype(np.uint8)
-    return policy_of(rows, attributes, codes), pa.table(columns)
+    # Of two classes the second with the probability of the lean; of more, as many steps up of so many coins.
+    columns[TARGET] = sum((random.random(rows) < lean).astype(np.uint8) for _ in range(classes - 1))
+    return policy_of(rows, attributes, codes, classes), pa.table(columns)
 
 
-def policy_of(rows: int, attributes: int, codes: int) -> Policy:
+def policy_of(rows: int, attributes: int, codes: int, classes: int = 2) -> Policy:
     """The policy of such a table."""
     numeric = {"type": "numeric", "lower": 0, "upper": max(1, codes - 1), "integer": True}
     columns = {f"a{number}": numeric for number in range(attributes)}
@@ -274,17 +308,17 @@ def policy_of(rows: int, attributes: int, codes: int) -> Policy:
         dataset="growth",
         cap=10**6,
         max_rows=2 * rows,
-        columns=columns | {TARGET: {"type": "categorical", "values": [0, 1]}},
+        columns=columns | {TARGET: {"type": "categorical", "values": list(range(classes))}},
     )
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Draws a panel for each series, both axes logarithmic, with a line for each library."""
-    fig, panels = plt.subplots(1, len(SERIES), figsize=(20, 3.8), layout="constrained")
+    fig, panels = plt.subplots(2, len(SERIES) // 2, figsize=(16, 7.4), layout="constrained")
     names = list(dict.fromkeys(table["who"]))
     colours = dict(zip([OURS, *TREES, *HISTOGRAMS], plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
     colours[OURS_MAPPED] = colours[OURS]
-    for axes, (name, series) in zip(panels, SERIES.items(), strict=True):
+    for axes, (name, series) in zip(panels.ravel(), SERIES.items(), strict=True):
         for who in names:
             own = table[(table["series"] == name) & (table["who"] == who)]
             width, style = (2.5 if who.startswith(OURS) else 1.2), (":" if who == OURS_MAPPED else "-")
@@ -295,10 +329,11 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             axes.set(xscale="log", yscale="log")
         axes.set_title(series.label, fontsize=9)
         axes.xaxis.set_minor_formatter(NullFormatter())
-        if name == "attributes":
+        if series.sizes[-1] < MANY[0]:
             axes.set_xticks(series.sizes, [str(size) for size in series.sizes])
         axes.grid(alpha=0.25)
-    panels[0].set_ylabel("processor seconds")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("processor seconds")
     lines = [
         Line2D([], [], color=colours[who], marker="o", markersize=4, linestyle=":" if who == OURS_MAPPED else "-")
         for who in names

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other libraries take for a histogram or a tree; runs in the peers' interpreter.
+"""What other libraries take for a histogram, a tree or a forest; runs in the peers' interpreter.
 
 ``python peers.py NAME ROUNDS FILE.npz`` prints the wall and processor seconds of so many calls, after
 one that is not counted where they are more than one, as JSON; or why it could not be measured. The
-file has ``keys`` and ``size`` for a histogram of the keys 0 .. size - 1, ``features`` and ``classes``
-for a tree of depth 5.
+file has ``keys`` and ``size`` for a histogram of the keys 0 .. size - 1; for trees ``features`` and
+``classes``, their ``depth``, and ``trees``, how many a forest has.
 """
 
 from __future__ import annotations
@@ -65,30 +65,33 @@ def smartnoise(keys: np.ndarray, size: int) -> Call:
     return lambda: reader.execute("SELECT k, COUNT(*) AS n FROM s.t GROUP BY k")
 
 
-def sklearn_tree(features: np.ndarray, classes: np.ndarray) -> Call:
-    """The tree of scikit-learn, not private, on one thread: it has no more."""
+def sklearn_tree(features: np.ndarray, classes: np.ndarray, depth: int, trees: int) -> Call:
+    """A tree of scikit-learn, or a forest of random splits, not private, on one thread."""
+    from sklearn.ensemble import ExtraTreesClassifier
     from sklearn.tree import DecisionTreeClassifier
 
-    return lambda: DecisionTreeClassifier(max_depth=5).fit(features, classes)
+    model = ExtraTreesClassifier(trees, max_depth=depth) if trees else DecisionTreeClassifier(max_depth=depth)
+    return lambda: model.fit(features, classes)
 
 
-def diffprivlib_tree(features: np.ndarray, classes: np.ndarray) -> Call:
-    """The tree of diffprivlib: random splits, noisy leaves."""
-    from diffprivlib.models import DecisionTreeClassifier
+def diffprivlib_tree(features: np.ndarray, classes: np.ndarray, depth: int, trees: int) -> Call:
+    """A tree of diffprivlib, or a forest of such: random splits, noisy leaves."""
+    from diffprivlib.models import DecisionTreeClassifier, RandomForestClassifier
 
-    bounds = (0, float(features.max()))
-    domain = sorted(set(classes.tolist()))
-    return lambda: DecisionTreeClassifier(max_depth=5, epsilon=1.0, bounds=bounds, classes=domain).fit(
-        features, classes
-    )
+    known = {"max_depth": depth, "epsilon": 1.0, "bounds": (0, float(features.max()))}
+    known["classes"] = sorted(set(classes.tolist()))
+    model = RandomForestClassifier(trees, **known) if trees else DecisionTreeClassifier(**known)
+    return lambda: model.fit(features, classes)
 
 
-def lightgbm(features: np.ndarray, classes: np.ndarray) -> Call:
-    """The data set of LightGBM and one tree of 32 leaves, not private, on two threads."""
+def lightgbm(features: np.ndarray, classes: np.ndarray, depth: int, trees: int) -> Call:
+    """The data set of LightGBM and a round for each tree, not private, on two threads."""
     import lightgbm as library
 
-    settings = {"objective": "binary", "num_leaves": 32, "num_threads": 2, "verbosity": -1}
-    return lambda: library.train(settings, library.Dataset(features, classes, params=settings), 1)
+    number = int(classes.max()) + 1
+    kind = {"objective": "binary"} if number == 2 else {"objective": "multiclass", "num_class": number}
+    settings = {**kind, "num_leaves": max(2, 2**depth), "max_depth": depth, "num_threads": 2, "verbosity": -1}
+    return lambda: library.train(settings, library.Dataset(features, classes, params=settings), max(1, trees))
 
 
 HISTOGRAMS = {"diffprivlib": diffprivlib, "OpenDP Polars": opendp_polars, "SmartNoise SQL": smartnoise}
@@ -100,7 +103,8 @@ def prepared(name: str, path: str) -> Call:
     with np.load(path) as arrays:
         if name in HISTOGRAMS:
             return HISTOGRAMS[name](arrays["keys"].astype(np.int64), int(arrays["size"]))
-        return TREES[name](arrays["features"].astype(np.float32), arrays["classes"])
+        sizes = int(arrays["depth"]), int(arrays["trees"])
+        return TREES[name](arrays["features"].astype(np.float32), arrays["classes"], *sizes)
 
 
 def measured(call: Call, rounds: int) -> list[tuple[float, float]]:

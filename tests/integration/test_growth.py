@@ -17,9 +17,10 @@ from benchmarks.speed.peers import measured
 
 def test_every_series_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each on an engine that remembers nothing of the time before; a panel for each."""
-    small = {name: replace(series, rows=series.rows and 300) for name, series in growth.SERIES.items()}
+    small = {name: replace(series, base=replace(series.base, rows=300)) for name, series in growth.SERIES.items()}
     monkeypatch.setattr(growth, "SERIES", small)
-    sizes = {"rows": 300, "attributes": 2, "codes": 9, "rows counted": 300, "parts": 9}
+    sizes = {"rows": 300, "attributes": 2, "codes": 9, "classes": 3, "depth": 2, "trees": 2}
+    sizes |= {"rows counted": 300, "parts": 9}
     lines = []
     for series, size in sizes.items():
         spent = [measured(asking, 1)[0] for asking in growth.three(series, size)]
@@ -59,7 +60,7 @@ def test_peers_get_the_same_rows() -> None:
     """Keys of a cross are numbered over both columns; where rows are many they repeat."""
     assert np.bincount(growth.arrays("parts", 9)["keys"]).size == 9
     features = growth.arrays("attributes", 2)["features"]
-    _, table = growth.made_up(*growth.SERIES["attributes"].shape(2))
+    _, table = growth.of_setting(growth.SERIES["attributes"].setting(2))
     assert np.array_equal(features[:, 1], table["a1"].to_numpy())
 
 
