@@ -55,7 +55,8 @@ class NaiveBayes(_Classifier):
         self._about(handle.schema, target)
         names = [name for name in handle.schema.columns if name != target]
         size = handle.schema.max_rows * self.epsilon / (len(names) * len(self.classes_))
-        self._specs = attribute_cells(handle.schema, target, None, None, Grid.of_tables(size))
+        grid = Grid.of_tables(size, many=len(self.classes_) > 2)
+        self._specs = attribute_cells(handle.schema, target, None, None, grid)
         shares = spread(Epsilon.of(self.epsilon), [1] * len(self._specs))
         tables = [self._table(handle, spec, each) for spec, each in zip(self._specs, shares, strict=True)]
         scale = count_scale(handle.schema, shares[0])
