@@ -109,7 +109,7 @@ def over_last(combine: np.ufunc, values: np.ndarray) -> np.ndarray:
     if not 0 < values.shape[-1] <= FEW_POSITIONS:
         return combine.reduce(values, axis=-1)
     exact = values if values.dtype == object else values.astype(np.int64, copy=False)
-    return reduce(combine, np.moveaxis(exact, -1, 0))
+    return reduce(combine, (exact[..., position] for position in range(exact.shape[-1])))
 
 
 ENTROPY_BITS = 20

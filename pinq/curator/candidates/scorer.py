@@ -406,11 +406,11 @@ class AnyCutScorer(Scorer[AnyCut]):
         return scores, first, ends
 
     def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Scores cuts from what is below each, beside what all codes have, shape (measure, ..., cuts)."""
+        """Scores cuts from what is below each, beside what all codes have, shape (measure, cuts)."""
         sides = [left, total - left]
         if self._column.nullable:
             sides.append(np.broadcast_to(missing, left.shape))
-        return self.frame.scores(np.moveaxis(np.stack(sides), (0, 1), (-2, -1)))
+        return self.frame.scores(np.stack(sides).transpose(2, 0, 1))
 
     def _name(self, threshold: int) -> Spec:
         return Cuts(self.candidate.column, (self._column.cut_before(threshold),))
