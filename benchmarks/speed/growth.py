@@ -296,7 +296,9 @@ def made_up(rows: int, attributes: int, codes: int, seed: int = 0, *, classes: i
     columns = {f"a{number}": random.integers(0, codes, rows, dtype=kind) for number in range(attributes)}
     lean = (columns["a0"] / codes + columns["a1"] / codes) / 2
     # Of two classes the second with the probability of the lean; of more, as many steps up of so many coins.
-    columns[TARGET] = sum((random.random(rows) < lean).astype(np.uint8) for _ in range(classes - 1))
+    columns[TARGET] = np.zeros(rows, dtype=np.uint8)
+    for _ in range(classes - 1):
+        columns[TARGET] += random.random(rows) < lean
     return policy_of(rows, attributes, codes, classes), pa.table(columns)
 
 

@@ -71,7 +71,7 @@ def profile(
             f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}"
         ).fetchall()
         texts = [text for (text,) in listed]
-    return ColumnProfile(*facts, texts)
+    return ColumnProfile(*(*facts, texts))
 
 
 def date_range(

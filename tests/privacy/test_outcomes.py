@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pinq.curator import work
+from pinq.curator import mechanisms, work
 from pinq.curator.candidates import selection
 from pinq.curator.monitor import Curator, Rehearsals
 from pinq.engine import ArrayEngine
@@ -79,7 +79,7 @@ def _hiding(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     noted("pinq.curator.work", "laplace", np.asarray)
-    choose_each = selection.choose_each
+    choose_each = mechanisms.choose_each
 
     def choose(scores: np.ndarray, lengths: Sequence[int], largest: int, epsilon: Fraction) -> np.ndarray:
         if threading.get_ident() == here:

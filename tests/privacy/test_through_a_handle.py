@@ -7,7 +7,7 @@ How sure these tests are: see tests/laws.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -128,7 +128,7 @@ def test_choices_of_a_handle_lose_their_epsilon(
     candidates, score, members = CHOICES[name]
     right, handed, laws = choose_each, list[Any](), list[Any]()
 
-    def noted(scores: np.ndarray, lengths: np.ndarray, *given: Any) -> np.ndarray:
+    def noted(scores: np.ndarray, lengths: Sequence[int], *given: Any) -> np.ndarray:
         handed.extend((own, *given) for own in np.split(scores, np.cumsum(lengths)[:-1]))
         return right(scores, lengths, *given)
 
