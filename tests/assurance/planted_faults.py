@@ -395,8 +395,8 @@ FAULTS = (
     Fault(
         "a calendar of a single period has no table",
         "pinq/engine/rows.py",
-        "last = int(edges[-1]) if len(edges) else 0",
-        "last = int(edges[-1])",
+        "last, kind = int(edges[-1]) if len(edges) else 0, ",
+        "last, kind = int(edges[-1]), ",
         (OUTCOMES,),
     ),
     Fault(
