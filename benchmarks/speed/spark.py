@@ -43,7 +43,7 @@ COUNTS = "counts binary"
 TICKS = os.sysconf("SC_CLK_TCK")
 ABOUT = """\
 `python -m benchmarks.speed.spark` repeats it. CPU is that of this process, Java and all workers together, wall time
-that of a machine on which others worked too. A node is split by an attribute of its own, and all rows go on. By hand
+that of a machine that does nothing else. A node is split by an attribute of its own, and all rows go on. By hand
 is written for this one question: numpy in `mapInArrow` over cached blocks of codes and over cached columns of bytes."""
 Batches = Iterable[pa.RecordBatch]
 
