@@ -173,7 +173,9 @@ class QueryError(Refusal, ValueError):
         if self.parameter is None:
             return self.problem
         subject = names.get(self.parameter, f"`{self.parameter}`")
-        return f"{subject} {self.problem.rstrip('.')}{f'; it must be {self.allowed}' if self.allowed else ''}."
+        # A text that was cut off ends with three dots, and keeps them.
+        problem = self.problem if self.problem.endswith("...") else self.problem.removesuffix(".")
+        return f"{subject} {problem}{f'; it must be {self.allowed}' if self.allowed else ''}."
 
 
 class BudgetExceeded(Refusal):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,18 +102,19 @@ def query(
         words["column"] = column
     if asked_score is not None:
         words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": asked_score}
-    ask = partial(getattr(asked, VERBS[verb]), **words)
+    error = "the accuracy was not previewed"
     try:
         forecast = asked.preview(VERBS[verb], **words)
+        error = forecast.error
+        if preview:
+            _print_preview(forecast, as_json)
+            return
     except NotAllowed:
-        if not preview:
-            ask()  # which is refused too, and then stands in the log
-        raise
-    if preview:
-        _print_preview(forecast, as_json)
-        return
-    answer = ask()
-    _print_answer(answer, parts, handle, forecast.error, as_json)
+        if preview:
+            raise
+        # The question is refused too, and then stands in the log; or terms were changed meanwhile, and it is answered.
+    answer = getattr(asked, VERBS[verb])(**words)
+    _print_answer(answer, parts, handle, error, as_json)
 
 
 def opened(dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool) -> PrivateQueryable:

@@ -93,3 +93,9 @@ def test_what_may_help_is_called_by_the_faces_own_name() -> None:
     error = Unavailable("It is not trusted. Pass the file as", remedy="verify")
     assert str(error) == "It is not trusted. Pass the file as `verify`."
     assert error.worded(PARAMETERS) == "It is not trusted. Pass the file as --verify."
+
+
+@pytest.mark.parametrize(("problem", "told"), [("is 3.", "is 3"), ("is 3", "is 3"), ("is 'aaa...", "is 'aaa...")])
+def test_an_error_ends_in_one_full_stop_and_keeps_the_dots_of_a_text_cut_off(problem: str, told: str) -> None:
+    error = QueryError(problem, parameter="seed", allowed="a number")
+    assert str(error) == f"`seed` {told}; it must be a number."

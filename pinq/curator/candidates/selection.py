@@ -216,7 +216,8 @@ def choose_evenly(
     """
     if not textbook:
         return choose_each(scores, lengths, span, epsilon)
-    lists = (Weighted(own, own**0, own**0) for own in np.split(scores, np.cumsum(lengths)[:-1]))
+    ones = np.ones(max(lengths), dtype=np.int64)
+    lists = (Weighted(own, ones[: len(own)], ones[: len(own)]) for own in np.split(scores, np.cumsum(lengths)[:-1]))
     return np.array([choose_weighted(own, span, epsilon)[0] for own in lists])
 
 
