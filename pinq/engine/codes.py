@@ -183,7 +183,7 @@ def write_codes(
             rows += block.num_rows
         footer = _Footer(rows=rows, files=list(files), checksums=checksums)
         text = footer.model_dump_json()
-        nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         sink.write_batch(nothing, custom_metadata={"footer": text, "checksum": str(zlib.crc32(text.encode()))})
     file.flush()
     os.fsync(file.fileno())

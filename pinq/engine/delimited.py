@@ -57,7 +57,7 @@ from pinq.public.policy import Dialect
 # Bytes of one line as UTF-8, its newline included.
 MAX_LINE = 2**20
 # Bytes that are read at a time.
-BLOCK = 2**24
+BLOCK = 2**22
 # Arrow reads by blocks of its own, each of which must hold a whole line.
 ARROW_BLOCK = 2 * MAX_LINE
 _TOO_LONG = f"longer than {MAX_LINE:,} bytes"
@@ -238,7 +238,8 @@ class DelimitedFiles(TextFiles):
 
         Without ``columns`` it is one line, and all fields of it are returned.
         """
-        block, foreign = self._as_utf8(block.replace(b"\r\n", b"\n"))
+        # To look for one byte takes a tenth of the time of looking for two.
+        block, foreign = self._as_utf8(block.replace(b"\r\n", b"\n") if b"\r" in block else block)
         text, lengths = _split(block)
         bad = np.zeros(len(text), dtype=bool)
         # A line that is too long and has an open quote counts once, for the first reason.
@@ -324,7 +325,7 @@ class DelimitedFiles(TextFiles):
         first, last = int(offsets[text.offset]), int(offsets[text.offset + len(text)])
         # Arrow would skip a byte-order mark at the start of a block. Nothing skips one behind an
         # empty line.
-        content = pa.py_buffer(b"\n" + data.slice(first, last - first).to_pybytes())
+        content = pa.py_buffer(b"\n" + data.slice(first, last - first))
         places = {name: str(number) for number, name in enumerate(self.names)} if columns is not None else {}
         table = pa.csv.read_csv(
             pa.BufferReader(content),
@@ -506,10 +507,11 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
     rest = stream.read(len(codecs.BOM_UTF8)) if stream.tell() == 0 else b""
     rest = rest.removeprefix(codecs.BOM_UTF8)
     while chunk := stream.read(BLOCK):
-        head, newline, tail = (rest + chunk).rpartition(b"\n")
-        if newline:
-            yield head + newline
-        rest = tail[: MAX_LINE + 2]
+        text = rest + chunk
+        end = text.rfind(b"\n") + 1
+        if end:
+            yield text[:end]
+        rest = text[end : end + MAX_LINE + 2]
     if rest:
         yield rest + b"\n"
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening takes a source's whole numbers to the cells of the same numbers in floating point, without pandas."""
+"""Opening takes a source's whole numbers to the cells of the same numbers in floating point, each once, without pandas."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pinq.engine.encoding import encode
+from pinq.engine.encoding import encode, encoder_of
 from pinq.public.policy import Policy
 from tests.checkout import ROOT
 
@@ -48,20 +49,36 @@ def test_narrow_whole_numbers_do_not_overflow() -> None:
         assert encoded.column("c0").to_pylist() == [1000, 1001, 1127]
 
 
-def test_opening_a_file_takes_no_pandas_along(tmp_path: Path) -> None:
-    """Which takes a quarter of a second: nothing of it is needed between a file and its codes."""
+def test_each_value_is_read_once() -> None:
+    """The condition on codes stands above them in the plan: pushed below, it would read each value again."""
+    number = {"type": "numeric", "lower": 0, "upper": 9, "integer": True}
+    text = {"type": "categorical", "values": ["a", "b"]}
+    policy = Policy(dataset="d", cap=1, max_rows=9, columns={"n": number, "s": text})
+    with encoder_of(pa.table({"n": ["1"], "s": ["a"]}), policy, b"") as (connection, encoder):
+        plan = connection.execute(f"EXPLAIN (FORMAT json) {encoder.encoded('source')}").fetchall()[0][1]
+    assert plan.count("TRY_CAST(n AS DOUBLE)") == 1
+    assert plan.count('"Expression"') == 1
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
+def test_opening_a_file_takes_no_pandas_along(name: str, tmp_path: Path) -> None:
+    """Which takes a quarter of a second: nothing of it is needed between a file and its codes, kept ones too."""
     pq.write_table(pa.table({"n": [1, 2, 3], "s": ["a", "b", "a"]}), tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("n,s\n1,a\n2,b\n3,a\n")
     code = """
 import sys
 from pathlib import Path
-from pinq.engine import open_engine
+from pinq.engine import open_engine, sources
 from pinq.public.policy import Policy
 number, text = {"type": "numeric", "lower": 0, "upper": 9, "integer": True}, {"type": "categorical", "values": ["a", "b"]}
-columns = {"n": number, "s": text}
-policy = Policy(dataset="d", cap=1, max_rows=9, source="rows.parquet", columns=columns, folder=Path(sys.argv[1]))
-engine, _ = open_engine(policy, salt=b"")
-assert engine.rows() == 3
+folder, name = sys.argv[1:]
+policy = Policy(dataset="d", cap=1, max_rows=9, source=name, columns={"n": number, "s": text}, folder=Path(folder))
+for sources.IN_MEMORY_BYTES in (2**25, 0):
+    engine, _ = open_engine(policy, salt=b"")
+    assert engine.rows() == 3
+    engine.close()
+assert len(list(Path(folder).rglob("*.codes"))) == 1
 assert "pandas" not in sys.modules
-engine.close()
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True)
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), name], cwd=ROOT, env=environment, check=True)
