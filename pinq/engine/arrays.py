@@ -184,7 +184,7 @@ class ArrayEngine:
                 if request.levels:  # the level below goes on from here
                     located[number] = rows.over(encoded[number], {})
                 counts.add(request.divide(rows), check)
-            return counts.condensed()
+            return counts
 
         workers = max(1, min(len(blocks), thread_count(), TALLIES_BYTES // max(1, request.empty_bytes)))
         counted = reduce(Counts.merged, side_by_side(count, range(workers)))

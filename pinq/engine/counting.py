@@ -232,13 +232,9 @@ class Tally(ABC):
         """Takes in what another tally of the same tables counted of other rows."""
         self.fill([Share.merged([self.share(), other.share()])])
 
-    def condense(self) -> None:
-        """Keeps no more than the tables: what that takes follows their cells, not the rows."""
-        self.fill([self.share()])
-
     @property
-    def most_condensed_bytes(self) -> float:
-        """Bytes that it takes at most once it is condensed; infinite where they follow the rows."""
+    def most_bytes(self) -> float:
+        """Bytes that its share takes at most; infinite where they follow the rows."""
         return math.inf
 
 
@@ -270,14 +266,14 @@ class DenseTally(Tally):
         self._shape = (nodes, *(axis.slots for axis in axes))
         cells = math.prod(self._shape)
         self._cells: Cells = CountedCells(cells) if measure is None else _summed_cells(measure, cells)
-        self._condensed: list[np.ndarray] | None = None
+        self._filled: list[np.ndarray] | None = None
 
     def add(self, rows: Rows) -> None:
         cell = None if math.prod(self._shape) == 1 else rows.cell(self._axes)
         self._cells.add(cell, len(rows.node), rows.words())
 
     @property
-    def most_condensed_bytes(self) -> float:
+    def most_bytes(self) -> float:
         cells = sum(math.prod(axis.size for axis in axes) for axes in self._tables)
         return 8 * (1 if self._measure is None else self._measure.width) * self._shape[0] * cells
 
@@ -294,13 +290,13 @@ class DenseTally(Tally):
         shapes = [(numbers, self._shape[0], *(axis.size for axis in axes)) for axes in self._tables]
         ends = np.cumsum([math.prod(shape) for shape in shapes])
         parts = np.split(np.concatenate([share.sums for share in shares]), ends[:-1])
-        self._condensed = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        self._filled = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         self._cells = CountedCells(0)
 
     def _summed(self) -> list[np.ndarray]:
         """The tables, summed out of the joint one, in numbers as wide as its own."""
-        if self._condensed is not None:
-            return self._condensed
+        if self._filled is not None:
+            return self._filled
         joint = self._cells.numbers().reshape(-1, *self._shape)
         return [_summed_out(joint, self._axes, axes) for axes in self._tables]
 
@@ -335,6 +331,10 @@ class OccupiedTally(Tally):
     def fill(self, shares: Sequence[Share]) -> None:
         self._shares = list(shares)
 
+    def merge(self, other: Self) -> None:
+        # Cells are put in order once, for the rows of all tallies together.
+        self._shares += other._shares
+
 
 class SparseTally(OccupiedTally):
     """The occupied cells of one table, by sorting the rows' cells.
@@ -366,6 +366,11 @@ class SparseTally(OccupiedTally):
             self._waiting += len(key)
             if self._waiting >= SORTED_ROWS:
                 self._sort()
+
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        self._keys += other._keys
+        self._words += other._words
 
     def tables(self) -> list[Sparse]:
         share = self.share()
@@ -651,12 +656,6 @@ class Counts:
         for tally, own in zip(self.tallies, zip(*shares, strict=True), strict=True):
             tally.fill(own)
 
-    def condensed(self) -> Counts:
-        """These, with no more kept than the tables."""
-        for tally in self.tallies:
-            tally.condense()
-        return self
-
     def merged(self, other: Counts) -> Counts:
         """These, with what was counted of other rows for the same request taken in."""
         for mine, theirs in zip(self.tallies, other.tallies, strict=True):
@@ -664,9 +663,9 @@ class Counts:
         return self
 
     @property
-    def most_condensed_bytes(self) -> float:
-        """Bytes that all take at most once condensed; infinite where they follow the rows."""
-        return sum(tally.most_condensed_bytes for tally in self.tallies)
+    def most_bytes(self) -> float:
+        """Bytes that all shares take at most; infinite where they follow the rows."""
+        return sum(tally.most_bytes for tally in self.tallies)
 
     def tables(self) -> list[Table]:
         """The table of each of the request's, in order; see ``Engine.tabulate``."""

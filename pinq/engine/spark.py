@@ -409,7 +409,7 @@ class _Encoded:
             PolicyError: They are not the rows that were encoded at open.
         """
         counts, schema, read = Counts(request), self.policy.schema_, request.columns()
-        most = counts.most_condensed_bytes
+        most = counts.most_bytes
         shares = max(1, math.ceil(min(_buckets(self._blocks), most / SHARE_BYTES)))
         names = {name: f"c{number}" for number, name in enumerate(schema.columns) if name in read}
         # Spark reads no other columns, and gives one task the blocks of several that encoded.

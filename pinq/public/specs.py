@@ -24,7 +24,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar, Literal, cast, get_args
 
@@ -36,8 +36,6 @@ from pinq.public.checks import Shown, TupleOf, closest, is_whole, require_kind, 
 from pinq.public.columns import CutPoint, Value
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Schema
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})  # what nearly all members are
 
 
 class Expression(Shown, ABC):
@@ -75,34 +73,16 @@ class Expression(Shown, ABC):
         return ()
 
     @cached_property
-    def identity(self) -> Hashable:
-        """The kind and all values with their types.
+    def identity(self) -> str:
+        """The kind and all values, as they are written: by their types, too.
 
         For Python ``True == 1``, but a column can have both as values.
         """
-        identity = (self.kind, *[_tagged(getattr(self, name)) for name in _names(type(self))])
         try:
-            hash(identity)
+            hash(self)
         except TypeError:
             raise QueryError(f"{self!r} holds something that is not a plain value.") from None
-        return identity
-
-
-@lru_cache(maxsize=64)
-def _names(kind: type[Expression]) -> list[str]:
-    """The fields of a class that tell its values apart."""
-    return [field.name for field in fields(kind) if field.name != "kind"]  # type: ignore[arg-type]
-
-
-def _tagged(value: object) -> Hashable:
-    kind = type(value)
-    if kind not in _PLAIN:
-        if isinstance(value, Expression):
-            return value.identity
-        if isinstance(value, tuple):
-            kinds = tuple(map(type, value))
-            return (kinds, value) if _PLAIN.issuperset(kinds) else tuple([_tagged(member) for member in value])
-    return kind.__name__, value
+        return repr(self)
 
 
 Label = Value | float | tuple[Value | None, ...] | None

@@ -219,7 +219,7 @@ class Scorer(ABC, Generic[C]):
         candidate.check(frame.schema)
         for target in candidate.columns() & frame.score.targets():
             raise QueryError(f"{candidate!r} splits by the target `{target}` itself.")
-        self.spec_bytes = 128 + 12 * len(repr(candidate))
+        self.spec_bytes = 128 + 12 * len(candidate.identity)
 
     def cells(self, parts: int) -> int:
         """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
