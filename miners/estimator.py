@@ -303,7 +303,7 @@ class Classifier(Fitted):
         """
         model = self._model
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
-        predicted = model.predict_proba(X).argmax(axis=1)
+        predicted = encode_values(model.schema, model.target, model.predict(X))
         if len(truth) != len(predicted):
             raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
         if not len(truth):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pinq import (
     AnyCross,
@@ -30,7 +30,7 @@ from pinq.public.queries import Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.catalogue import scores_on
 
-CATALOGUES = (specs.SPECS, specs.FAMILIES, products.VECTORS, scores.SCORES)
+CATALOGUES = ({kind.kind: kind for kind in get_args(specs.Candidate)}, products.VECTORS, scores.SCORES)
 SPECS = [
     Values("job"),
     Cuts("age", (50,)),

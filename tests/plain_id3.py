@@ -31,11 +31,11 @@ class Branch:
 
 
 def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
-    """Makes the usual tree, whose leaves have one vote for their class: sizes are not opened."""
+    """Makes the usual tree, whose leaves have a label alone: counts are not opened."""
     nodes = []
     for branch in branches:
         if branch.attribute is None:
-            nodes.append(Node(counts=tuple(float(number == branch.label) for number in range(task.classes))))
+            nodes.append(Node(label=branch.label))
         else:
             nodes.append(Node(split=task.splits[branch.attribute], children=branch.children))
     return Tree(task.schema, task.target, nodes)

@@ -30,7 +30,7 @@ from pinq.public.products import VECTORS
 from pinq.public.queries import QUESTIONS, Request, Verb, WireParts
 from pinq.public.schema import Column, Schema
 from pinq.public.scores import MOST_EXPECTED, MOST_OFF, SCORES
-from pinq.public.specs import FAMILIES, SPECS, Candidate, Expression, Shards, Spec, bind
+from pinq.public.specs import Candidate, Expression, Shards, Spec, bind
 
 __all__ = ["COLUMN_KINDS", "KINDS", "QUESTIONS", "Case", "World", "cases_of", "codes_in"]
 
@@ -39,7 +39,7 @@ FEW_CODES = 4096  # columns with more are cut, not listed
 COLUMN_KINDS = get_args(get_args(Column)[0])
 
 
-KINDS: dict[str, type[Any]] = {**SPECS, **FAMILIES, **SCORES}
+KINDS: dict[str, type[Any]] = {**{kind.kind: kind for kind in get_args(Candidate)}, **SCORES}
 
 
 @cache

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from statistics import NormalDist
+from statistics import NormalDist, mode
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.checks import is_number, require_kind, text_of
+from pinq.public.checks import is_number, is_whole, require_kind, text_of
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema, Value
@@ -145,6 +145,8 @@ class Node:
         counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from
             all answers; the surer a node is of its classes, the less it leans on its parent's. None
             where counts are taken as they are.
+        label: The position of its class, where that alone was opened and no count; of an inner node
+            by default the label that most of its children have. None where there are counts.
     """
 
     split: Split | None = None
@@ -154,6 +156,7 @@ class Node:
     counts: tuple[float, ...] = ()
     counts_scale: float | None = None
     counts_deviation: float | None = None
+    label: int | None = None
 
     @property
     def is_leaf(self) -> bool:
@@ -165,9 +168,9 @@ class Node:
         """Returns the estimated number of rows, at least 0.
 
         It is the sum of the class counts where they were estimated from all answers; else the noisy
-        size; else the sum of the counts as they are.
+        size; else the sum of the counts as they are. It is NaN of a node with a label alone.
         """
-        return max(0.0, self._number)
+        return max(0.0, self._number) if self.label is None else math.nan
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Returns bounds around ``rows`` that hold the true number with probability ``level``.
@@ -251,19 +254,22 @@ def _deviations(level: float) -> float:
 
 
 def summed(nodes: tuple[Node, ...], n_counts: int) -> tuple[Node, ...]:
-    """Returns the nodes, with missing counts of inner nodes filled by the sums over their children.
+    """Returns the nodes; inner ones without counts get the sums over their children, or the most frequent label.
 
     Nodes that are not a tree stay as they are; ``checked_depths`` refuses them.
     """
     filled = list(nodes)
     for index in range(len(nodes) - 1, -1, -1):
         node = nodes[index]
-        if node.counts or not node.children:
+        if node.counts or node.label is not None or not node.children:
             continue
         if not all(isinstance(child, int) and index < child < len(nodes) for child in node.children):
             continue
         below = [filled[child].counts for child in node.children]
-        if all(len(counts) == n_counts for counts in below):
+        labels = [filled[child].label for child in node.children]
+        if None not in labels:
+            filled[index] = replace(node, label=mode(labels))
+        elif all(len(counts) == n_counts for counts in below):
             # Children of (3, 1) and (2, 4): a parent of (5, 5).
             sums = tuple(math.fsum(column) for column in zip(*below, strict=True))
             filled[index] = replace(node, counts=sums)
@@ -275,6 +281,8 @@ def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> t
     if not nodes:
         raise QueryError("a tree needs at least one node.")
     depths = [0] + [-1] * (len(nodes) - 1)  # -1 until a parent names the node as its child
+    if len({node.label is None for node in nodes}) == 2:
+        raise QueryError("all nodes of a tree must have counts, or all of them a `label`.")
     for index, node in enumerate(nodes):
         if depths[index] < 0:
             raise QueryError(f"node {index} of the tree has no parent.")
@@ -291,8 +299,14 @@ def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> t
 
 
 def _check_numbers(index: int, node: Node, target: Target) -> None:
-    """Checks the counts of a node and the scales of its noise."""
-    if len(node.counts) != target.n_counts:
+    """Checks the counts of a node and the scales of its noise, or its label."""
+    if node.label is not None:
+        if node.counts or not is_whole(node.label, 0, len(target.classes) - 1):
+            raise QueryError(
+                f"`label` of node {index} of the tree is {node.label!r}; in the place of counts it must be "
+                f"the position of a class, 0 to {len(target.classes) - 1}."
+            )
+    elif len(node.counts) != target.n_counts:
         raise QueryError(
             f"node {index} of the tree has {len(node.counts)} counts; for `{target.name}` it needs {target.n_counts}."
         )
@@ -375,7 +389,7 @@ def param_out(value: object) -> object:
 
 def node_out(node: Node) -> dict[str, object]:
     """Returns a node as JSON has it."""
-    out: dict[str, object] = {"counts": list(node.counts)}
+    out: dict[str, object] = {"counts": list(node.counts)} if node.label is None else {"label": node.label}
     if node.split is not None:
         out |= {"split": split_out(node.split), "children": list(node.children)}
     noise = {name: getattr(node, name) for name in NOISE}
@@ -384,12 +398,13 @@ def node_out(node: Node) -> dict[str, object]:
 
 def node_in(index: int, stored: object) -> Node:
     """Reads a node that ``node_out`` wrote; ``index`` names it in a ``QueryError``."""
-    keys = {"split", "children", "counts", *NOISE}
+    keys = {"split", "children", "counts", "label", *NOISE}
     if not isinstance(stored, dict) or not set(stored) <= keys:
         raise QueryError(
             f"node {index} of the stored tree must be an object with no other keys than {', '.join(sorted(keys))}."
         )
-    children, counts = stored.get("children", []), stored.get("counts")
+    children, label = stored.get("children", []), stored.get("label")
+    counts = stored.get("counts", None if label is None else [])
     # By `type`, for JSON's true would pass as child 1.
     if not isinstance(children, list) or not all(type(child) is int for child in children):
         raise QueryError(f"`children` of node {index} of the stored tree must be a list of whole numbers.")
@@ -400,6 +415,7 @@ def node_in(index: int, stored: object) -> Node:
         split_in(f"the split of node {index} of the stored tree", stored.get("split")),
         tuple(children),
         counts=tuple(_number(index, "counts", count) for count in counts),
+        label=label,
         **noise,
     )
 

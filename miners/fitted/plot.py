@@ -148,7 +148,8 @@ class _Pen:
 
     def bar(self, x: float, y: float, card: NodeCard) -> None:
         """Draws the shares of a node's classes side by side."""
-        self.box(x, y - BAR_HIGH / 2, BAR, BAR_HIGH, TRACK)
+        if card.shares:
+            self.box(x, y - BAR_HIGH / 2, BAR, BAR_HIGH, TRACK)
         for number, share in enumerate(card.shares):
             if share > 0:
                 self.box(x, y - BAR_HIGH / 2, BAR * share, BAR_HIGH, colour(number))
@@ -271,9 +272,7 @@ def _header(pen: _Pen, picture: Sketch) -> None:
     """Draws the title, a line of explanation, and which colour is which class."""
     y = MARGIN + 0.58
     pen.write(MARGIN, MARGIN + 0.12, picture.title, TITLE)
-    pen.write(
-        MARGIN, MARGIN + 0.36, "numbers are noisy row counts; ± contains the true count in 95 % of cases", NOTE, PALE
-    )
+    pen.write(MARGIN, MARGIN + 0.36, picture.note, NOTE, PALE)
     *starts, after = _legend(picture)
     for number, (name, x) in enumerate(zip(picture.classes, starts, strict=False)):
         pen.box(x, y - 0.06, 0.12, 0.12, colour(number))

@@ -26,6 +26,7 @@ from pinq.public.specs import Groups, bind
 
 MIXED = 3  # classes that are named where there are more than two
 NAME = 24  # characters of a class's name in a vote
+COUNTED = "numbers are noisy row counts; ± contains the true count in 95 % of cases"
 AS_ABOVE = ", as above"  # behind the vote of a node that answers like its parent
 
 
@@ -41,15 +42,15 @@ class NodeCard:
         meaning: The same with the others named.
         question: The column by which the node is split; None at a leaf.
         shares: Class probabilities; of a numeric target how far its mean is from the lower bound on
-            the scale from 0 to 1 that ends at the upper one.
+            the scale from 0 to 1 that ends at the upper one. Empty without counts.
         best: The likeliest class.
         vote: That class and its share, a long name cut short: ``>50K 74%``; or the mean. ``>50K
             74%, as above`` where noise has eaten the node's own rows.
         mix: The same in full; the three likeliest where there are more than two classes; or the
             mean with its 95 % interval.
-        rows: Estimated number of rows.
+        rows: Estimated number of rows; 0 without counts.
         size: The same as text, with the half-width of its 95 % interval where the noise is known:
-            ``1,204 ±33``.
+            ``1,204 ±33``; empty without counts.
         children: Positions of the children that are shown.
         hidden: Leaves below that are not shown; 0 where nothing is folded away.
     """
@@ -68,6 +69,11 @@ class NodeCard:
     children: tuple[int, ...]
     hidden: int
 
+    @property
+    def counted(self) -> str:
+        """Returns the size with its noun; empty without counts."""
+        return self.size and f"{self.size} {'row' if self.size == '1' else 'rows'}"
+
 
 @dataclass(frozen=True)
 class Sketch:
@@ -75,11 +81,13 @@ class Sketch:
 
     Attributes:
         title: Target, depth and leaves of the whole tree, and how much of it is shown.
+        note: What the numbers at nodes mean, or that there are none.
         classes: The target's values as text; of a numeric target what the bars show.
         cards: The shown nodes, by position in the tree; parents before their children.
     """
 
     title: str
+    note: str
     classes: tuple[str, ...]
     cards: dict[int, NodeCard]
 
@@ -112,7 +120,7 @@ def sketch(
         nodes: The nodes; the root first, each before its children.
         depths: Splits above each.
         shares: Class probabilities of each, or the weights of the two ends of a numeric target,
-            shape (nodes, classes).
+            shape (nodes, classes). Of nodes with a label alone 1 for the class, else 0.
         means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
         drowned: Which nodes answer like their parent, their own rows being noise; shape (nodes,).
         max_depth: Levels of splits to show; what lies below is folded into its node.
@@ -132,26 +140,34 @@ def sketch(
         # Of a numeric target the second end's weight is shown.
         own = shares[index] if means is None else shares[index, 1:]
         vote, mix = _votes(classes, own) if means is None else _mean(means[index])
+        if node.label is not None:
+            mix = "" if node.children else classes[node.label]
+            vote = shorten(mix, NAME)
         above = AS_ABOVE if drowned[index] else ""
-        interval = node.interval()
         cards[index] = NodeCard(
             parent=parents.get(index),
             depth=depths[index],
             branch=names[index][0],
             meaning=names[index][1],
             question=None if node.split is None else plain(node.split.column),
-            shares=tuple(own.tolist()),
+            shares=tuple(own.tolist()) if node.label is None else (),
             best=int(own.argmax()),
             vote=vote + above,
             mix=mix + above,
-            rows=node.rows,
-            # 1,204 ±33
-            size=f"{node.rows:,.0f}" + ("" if interval is None else f" ±{interval[1] - node.rows:,.0f}"),
+            rows=0.0 if node.label is not None else node.rows,
+            size="" if node.label is not None else _size(node),
             children=() if is_last else node.children,
             hidden=leaves[index] if is_last and not node.is_leaf else 0,
         )
     title = f"{plain(target.name)}: depth {max(depths)}, {leaves[0]:,} {'leaf' if leaves[0] == 1 else 'leaves'}"
-    return Sketch(title if limit == max(depths) else f"{title}, drawn to depth {limit}", classes, cards)
+    note = COUNTED if nodes[0].label is None else "classes of leaves alone were opened, no row counts"
+    return Sketch(title if limit == max(depths) else f"{title}, drawn to depth {limit}", note, classes, cards)
+
+
+def _size(node: Node) -> str:
+    """Returns the rows of a node as text, ``1,204 ±33``."""
+    interval = node.interval()
+    return f"{node.rows:,.0f}" + ("" if interval is None else f" ±{interval[1] - node.rows:,.0f}")
 
 
 def _leaves(nodes: Sequence[Node]) -> list[int]:
@@ -258,7 +274,7 @@ def dot(picture: Sketch) -> str:
     whole = max(picture.cards[0].rows, 1.0)
     for index in picture.walk():
         card = picture.cards[index]
-        tip = _quoted(f"{card.meaning}: {card.size} rows, {card.mix}")
+        tip = _quoted(f"{card.meaning}: {_joined(', ', card.counted, card.mix)}")
         lines.append(f"  n{index} [label={_label(card)}, tooltip={tip}];")
         if card.parent is not None:
             wide = 0.8 + 7 * min(1.0, card.rows / whole) ** 0.7
@@ -273,8 +289,7 @@ def _legend(picture: Sketch) -> str:
         for number, name in enumerate(picture.classes[:CLASSES])
     ]
     more = [f"and {len(picture.classes) - CLASSES} more"] if len(picture.classes) > CLASSES else []
-    meaning = "numbers are noisy row counts; &#177; contains the true count in 95 % of cases"
-    note = f'<FONT POINT-SIZE="10" COLOR="{PALE}">{meaning}</FONT>'
+    note = f'<FONT POINT-SIZE="10" COLOR="{PALE}">{_words(picture.note, 120)}</FONT>'
     classes = f'<FONT POINT-SIZE="12">{"&nbsp;&nbsp;&nbsp;".join(boxes + more)}</FONT>'
     title = f"<B>{_words(picture.title, 120)}</B>"
     return "<" + "".join(f'{line}<BR ALIGN="LEFT"/>' for line in (title, classes, note)) + ">"
@@ -287,9 +302,9 @@ def _label(card: NodeCard) -> str:
     else:
         answer = f"<B>{_words(card.question)} ?</B>"
     folded = f" &#8230; {card.hidden:,} leaves" if card.hidden else ""
-    rows = f'<FONT POINT-SIZE="9" COLOR="{PALE}">{_words(card.size)} rows{folded}</FONT>'
+    rows = f'<FONT POINT-SIZE="9" COLOR="{PALE}">{_words(card.counted)}{folded}</FONT>'
     branch = f'<FONT POINT-SIZE="10">{_words(card.branch)}</FONT>'
-    lines = [branch, _dot_bar(card), answer, rows]
+    lines = [branch, _dot_bar(card), answer, rows] if card.counted else [branch, answer + folded]
     return (
         '<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">'
         + "".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines)
@@ -345,10 +360,16 @@ def text(picture: Sketch, heading: str) -> str:
 
 def _line(card: NodeCard) -> str:
     """Returns what a line of text tells about a node, after its branch."""
-    rows = f"{card.size} {'row' if card.size == '1' else 'rows'}"
-    if card.hidden:
-        return f"{card.mix}  ({rows}; {card.hidden:,} leaves below, by {card.question})"
-    return f"{card.mix}  ({rows})" if card.question is None else f"{rows}, {card.mix}; split by {card.question}"
+    if card.question is not None and not card.hidden:
+        return _joined("; ", _joined(", ", card.counted, card.mix), f"split by {card.question}")
+    below = f"{card.hidden:,} leaves below, by {card.question}" if card.hidden else ""
+    aside = _joined("; ", card.counted, below)
+    return _joined("  ", card.mix, aside and f"({aside})")
+
+
+def _joined(between: str, *texts: str) -> str:
+    """Returns the texts that are not empty, joined."""
+    return between.join(filter(None, texts))
 
 
 def html(picture: Sketch, heading: str) -> str:
@@ -365,7 +386,7 @@ def html(picture: Sketch, heading: str) -> str:
         card = picture.cards[index]
         below = "".join(written.pop(child) for child in card.children)
         written[index] = _inner(card, below) if card.children else _end(card)
-    note = "<small>&plusmn; holds the true number of rows in 95 % of cases</small>"
+    note = f"<small>{picture.note}</small>"
     return f"<div style='line-height:1.5'><p>{escape(heading)}<br>{legend}{more}<br>{note}</p>{written[0]}</div>"
 
 
@@ -390,7 +411,8 @@ def _end(card: NodeCard) -> str:
 def _summary(card: NodeCard) -> str:
     """Returns a node's bar, branch, vote and rows."""
     branch = f"<b title='{escape(card.meaning)}'>{escape(card.branch)}</b>"
-    return f"{_bar(card)} {branch}: {escape(card.mix)}, <span style='opacity:.65'>{escape(card.size)} rows</span>"
+    rows = card.counted and f"<span style='opacity:.65'>{escape(card.counted)}</span>"
+    return _joined(" ", card.counted and _bar(card), f"{branch}:", _joined(", ", escape(card.mix), rows))
 
 
 def _bar(card: NodeCard) -> str:

@@ -57,30 +57,6 @@ LEAF, NUMERIC, CATEGORICAL = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
-class BinaryArrays:
-    """A tree whose splits all have two parts, as scikit-learn lays such trees out.
-
-    A number goes left where ``x <= threshold``, a category where ``goes_left``. A row stops where
-    its value is missing, or is a category in neither group.
-
-    Attributes:
-        children_left: Shape (nodes,); -1 at a leaf.
-        children_right: Shape (nodes,); -1 at a leaf.
-        threshold: The threshold of a numeric split, the largest number that goes left, shape (nodes,); NaN
-            elsewhere.
-        goes_left: Which categories go left, shape (nodes, most categories of a column + 1), the
-            missing value in the column behind the last category.
-        goes_right: Which go right; the same shape.
-    """
-
-    children_left: np.ndarray
-    children_right: np.ndarray
-    threshold: np.ndarray
-    goes_left: np.ndarray
-    goes_right: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class TreeArrays:
     """The arrays of a fitted tree of n nodes.
 
@@ -113,11 +89,11 @@ class TreeArrays:
         parts: Which part each category belongs to; -1 for none.
         missing: Which part a missing value belongs to, shape (n,); -1 where such a row stops.
         value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that
-            stop there; for regression means, shape (n, 1).
-        n_node_samples: Estimated rows, shape (n,), not whole and at least 0.
+            stop there; for regression means, shape (n, 1). Of a tree without counts 1 for the class
+            of a node, else 0.
+        n_node_samples: Estimated rows, shape (n,), not whole and at least 0; NaN without counts.
         impurity: Gini impurity of ``value``, shape (n,); NaN for regression, where no spread was
-            asked.
-        binary: The same tree in the form of scikit-learn's; None unless all splits have two parts.
+            asked, and without counts.
     """
 
     features: tuple[str, ...]
@@ -135,7 +111,6 @@ class TreeArrays:
     value: np.ndarray
     n_node_samples: np.ndarray
     impurity: np.ndarray
-    binary: BinaryArrays | None
 
 
 def _points(column: Numeric, axis: Axis) -> np.ndarray:
@@ -156,23 +131,6 @@ def _points(column: Numeric, axis: Axis) -> np.ndarray:
             return within
         in_part = column.codes_of(middle) >= first_codes
         within, before = np.where(is_open & in_part, middle, within), np.where(is_open & ~in_part, middle, before)
-
-
-def _binary(
-    nodes: Sequence[Node], points: list[np.ndarray], parts: list[np.ndarray], missing: np.ndarray
-) -> BinaryArrays:
-    """Returns the arrays of a tree whose splits all have two parts."""
-    children = np.array([node.children or (-1, -1) for node in nodes])
-    # One mask for each side; the last column stands for the missing value.
-    # Three categories of which 0 and 2 go left, missing right: 1 0 1 0 and 0 1 0 1.
-    masks = np.zeros((2, len(nodes), max(len(row) for row in parts) + 1), dtype=bool)
-    for index, row in enumerate(parts):
-        for side in range(2):
-            masks[side, index, : len(row)] = row == side
-            masks[side, index, -1] = missing[index] == side
-    # scikit-learn sends x <= threshold left, so the threshold is the double before the point.
-    threshold = np.array([np.nextafter(row[0], -np.inf) if len(row) else np.nan for row in points])
-    return BinaryArrays(children[:, 0], children[:, 1], threshold, masks[0], masks[1])
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
@@ -228,8 +186,8 @@ def _answers(tree: Tree) -> dict[str, np.ndarray]:
     if not tree.classes:
         low, high = tree.intervals().T
         return {"predicts": tree.values, "low": low, "high": high}
-    shares = {f"share of {text_of(value)}": tree.probabilities[:, code] for code, value in enumerate(tree.classes)}
-    return {"predicts": as_array(tree.classes)[tree.probabilities.argmax(axis=1)], **shares}
+    shares = {f"share of {text_of(value)}": tree.answers[:, code] for code, value in enumerate(tree.classes)}
+    return {"predicts": as_array(tree.classes)[tree.answers.argmax(axis=1)], **(shares if tree.is_counted else {})}
 
 
 FORMAT = "pinq-tree"
@@ -365,6 +323,21 @@ class Tree:
         """Returns ``"classification"`` or ``"regression"``."""
         return self._target.kind
 
+    @property
+    def is_counted(self) -> bool:
+        """Returns whether nodes have counts.
+
+        Of a tree that parties grow together only the class of each leaf is opened.
+        """
+        return self.nodes[0].label is None
+
+    @cached_property
+    def answers(self) -> np.ndarray:
+        """Returns the ``probabilities``; of a tree without counts 1 for each node's class, else 0."""
+        if self.is_counted:
+            return self.probabilities
+        return np.eye(len(self.classes))[[cast("int", node.label) for node in self.nodes]]
+
     @cached_property
     def probabilities(self) -> np.ndarray:
         """Returns each node's class probabilities, shape (nodes, classes); rows add up to 1.
@@ -375,7 +348,15 @@ class Tree:
         on its parent's answer as far as that noise demands
         (``miners.fitted.estimates.open_shares``). A root has nothing above it: if none of its
         counts is above 0, it answers uniformly.
+
+        Raises:
+            QueryError: The tree has no counts.
         """
+        if not self.is_counted:
+            raise QueryError(
+                "this tree has neither probabilities nor importances: its parties opened the class of each leaf "
+                "alone, and no count of rows. `predict`, `score`, `to_frame` and the pictures show what was opened."
+            )
         return _read_only(RULES[self.shares](*self._counted))
 
     @cached_property
@@ -384,7 +365,7 @@ class Tree:
 
         Noise hides whether they have any rows. Pictures mark them "as above".
         """
-        return _read_only(drowned(*self._counted) & (self.shares != "moments"))
+        return _read_only(drowned(*self._counted) & (self.shares != "moments") & self.is_counted)
 
     @property
     def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
@@ -454,7 +435,7 @@ class Tree:
 
         In a tie the class that is declared first wins.
         """
-        answers = as_array(self.classes)[self.probabilities.argmax(axis=1)] if self.classes else self.values
+        answers = as_array(self.classes)[self.answers.argmax(axis=1)] if self.classes else self.values
         return np.asarray(answers[self.apply(frame)])
 
     def export_text(self, *, max_depth: int | None = None) -> str:
@@ -490,7 +471,7 @@ class Tree:
         Columns: ``parent`` (-1 of the root), ``depth``, ``condition`` that leads to it, ``split``
         (the column that splits it; None at a leaf), ``rows`` with the ends of their 95 % interval
         (missing if the noise is not known), ``predicts``, and the probability of each class, or
-        ``low`` and ``high`` of the mean.
+        ``low`` and ``high`` of the mean. A tree without counts has neither rows nor probabilities.
         """
         import pandas as pd
 
@@ -552,7 +533,7 @@ class Tree:
 
         See ``miners.fitted.tree.TreeArrays``.
         """
-        nodes, value = self.nodes, self.probabilities if self.classes else self.values[:, None]
+        nodes, value = self.nodes, self.answers if self.classes else self.values[:, None]
         features = tuple(name for name in self.schema.columns if name != self.target)
         declared = self.schema.categorical_columns
         axes = [None if node.split is None else bind(node.split, self.schema).axes[0] for node in nodes]
@@ -573,7 +554,6 @@ class Tree:
                 kind[index], points[index] = NUMERIC, _points(numeric, axis)
             else:
                 kind[index], parts[index] = CATEGORICAL, axis.parts_of(np.arange(column.cells))
-        is_binary = all(len(node.children) in (0, 2) for node in nodes)
         children_start, children = _ragged([np.array(node.children, dtype=np.int64) for node in nodes])
         points_start, all_points = _ragged(points)
         parts_start, all_parts = _ragged(parts)
@@ -592,8 +572,9 @@ class Tree:
             missing=missing,
             value=np.array(value),
             n_node_samples=np.array([node.rows for node in nodes]),
-            impurity=1 - np.square(value).sum(axis=1) if self.classes else np.full(len(nodes), np.nan),
-            binary=_binary(nodes, points, parts, missing) if is_binary else None,
+            impurity=1 - np.square(value).sum(axis=1)
+            if self.classes and self.is_counted
+            else np.full(len(nodes), np.nan),
         )
 
     def to_json(self) -> str:
@@ -653,7 +634,8 @@ class Tree:
 
     def __repr__(self) -> str:
         leaves = f"{self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"
-        text = f"Tree for {self._target}: depth {self.depth}, {leaves}, about {self.nodes[0].rows:,.0f} rows"
+        rows = f"about {self.nodes[0].rows:,.0f} rows" if self.is_counted else "classes without counts"
+        text = f"Tree for {self._target}: depth {self.depth}, {leaves}, {rows}"
         used = list(dict.fromkeys(node.split.column for node in self.nodes if node.split is not None))
         if not used:
             return text
@@ -671,7 +653,7 @@ class Tree:
             self._target,
             self.nodes,
             self.depths,
-            self.probabilities,
+            self.answers,
             None if self.classes else np.column_stack([self.values, self.intervals()]),
             drowned=self.drowned,
             max_depth=max_depth,

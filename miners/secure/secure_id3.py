@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from miners.budget.plan import Plan
-from miners.estimator import TreeClassifier
+from miners.estimator import TREE_LIMITS, TreeClassifier
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
 from miners.fitted.tree import Tree
@@ -86,7 +86,8 @@ class SecureID3(TreeClassifier):
             determines the size of the field.
 
     Attributes:
-        tree_: The tree, if the protocol opens it; a leaf's counts are one vote for its class.
+        tree_: The tree, if the protocol opens it; its leaves have classes and no counts, so it has
+            no probabilities.
         cost_: The privacy loss of a row: epsilon, or 0 for an exact tree, which no epsilon
             describes.
         depths_: SID3T: the lengths of the paths to leaves.
@@ -130,6 +131,8 @@ class SecureID3(TreeClassifier):
         self.attributes = attributes
         self.cuts = cuts
         self.rows = rows
+
+    _limits = ("Only the class of each leaf is known, not the rows behind it.", *TREE_LIMITS[1:])
 
     @property
     def _model(self) -> Tree:

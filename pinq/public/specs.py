@@ -23,10 +23,10 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal, cast, get_args
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import ConfigDict
@@ -806,10 +806,3 @@ class AnyCross(OfSpecs):
 Spec = Values | Cuts | Groups | Calendar | Shards | Cross
 Family = AnyCut | AnyGrouping  # of one column
 Candidate = Spec | Family | AnyCross
-
-SPECS: Mapping[str, type[Spec]] = {kind.kind: kind for kind in get_args(Spec)}
-"""The one catalogue of specs, by kind."""
-FAMILIES: Mapping[str, type[AnyCut | AnyGrouping | AnyCross]] = {
-    kind.kind: kind for kind in get_args(Candidate) if kind not in get_args(Spec)
-}
-"""The one catalogue of families, by kind."""

@@ -348,12 +348,12 @@ async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, posi
 def _nodes(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Node]:
     """Makes the nodes of a level; children of split nodes are numbered from ``first``.
 
-    Leaves have one vote for their class: sizes are not opened.
+    Leaves have a label alone: counts are not opened.
     """
     nodes, attributes = [], iter(chosen.tolist())
     for label in labels.tolist():
         if label >= 0:
-            nodes.append(Node(counts=tuple(float(number == label) for number in range(task.classes))))
+            nodes.append(Node(label=label))
             continue
         attribute = next(attributes)
         nodes.append(Node(split=task.splits[attribute], children=tuple(range(first, first + task.sizes[attribute]))))

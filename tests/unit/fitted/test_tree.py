@@ -2,6 +2,7 @@
 import itertools
 import json
 import pickle
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,53 @@ def test_probabilities_are_clipped_and_borrowed_from_the_parent_where_nothing_is
     assert np.allclose(tree.probabilities.sum(axis=1), 1)
     assert Tree(SCHEMA, "y", [Node(counts=(-1.0, 0.0))]).probabilities.tolist() == [[0.5, 0.5]]
     assert Tree(SCHEMA, "y", [Node(counts=(1e300, 1e300))]).probabilities.tolist() == [[0.5, 0.5]]
+
+
+def unsized() -> Tree:
+    """A tree whose parties opened the class of each leaf alone."""
+    leaves = [Node(label=0), Node(label=1), Node(label=1)]
+    return Tree(SCHEMA, "y", [Node(Values("sex"), (1, 2)), Node(Cuts("age", (30,)), (3, 4)), *leaves])
+
+
+def test_a_tree_without_counts_invents_neither_rows_nor_shares() -> None:
+    """It shows, stores and predicts classes; an inner node predicts what most of its children do."""
+    tree = unsized()
+    pictures = [repr(tree), tree.export_text(), tree.export_text(max_depth=1), tree._repr_html_(), tree.to_json()]
+    for text in [*pictures, tree.export_graphviz()]:
+        assert not re.search(r"\d ?%|\d rows|about|counts\"", text)
+    lines = ["all rows: split by sex", "├── F: (2 leaves below, by age)", "└── M: no"]
+    assert tree.export_text(max_depth=1).splitlines()[1:] == lines
+    assert tree.predict(FRAME).tolist() == ["yes"] * 4 + ["no"] * 5 + ["yes"] * 2
+    frame = tree.to_frame()
+    assert frame[["rows", "rows_low", "rows_high"]].isna().all(axis=None)
+    assert list(frame.columns[-1:]) == ["predicts"]
+    assert len(tree.rules()) == 3
+    arrays = tree.to_arrays()
+    assert np.isnan(arrays.n_node_samples).all()
+    assert np.isnan(arrays.impurity).all()
+    assert arrays.value[2:].tolist() == [[1, 0], [0, 1], [0, 1]]
+    assert not tree.drowned.any()
+    for ask in (lambda: tree.predict_proba(FRAME), lambda: tree.importances):
+        with pytest.raises(QueryError, match="neither probabilities nor importances"):
+            ask()
+    assert Tree.from_json(tree.to_json()) == tree
+
+
+def test_the_picture_of_a_tree_without_counts_has_neither_bars_nor_sizes() -> None:
+    pytest.importorskip("matplotlib")
+    ax = unsized().plot()
+    assert not any(re.search("%|±", text.get_text()) for text in ax.texts)
+    assert "numbers are noisy row counts" not in [text.get_text()[:28] for text in ax.texts]
+
+
+@pytest.mark.parametrize("label", [2, -1, 0.5, True])
+def test_a_label_is_the_position_of_a_class(label: Any) -> None:
+    with pytest.raises(QueryError, match="the position of a class, 0 to 1"):
+        Tree(SCHEMA, "y", [Node(label=label)])
+    with pytest.raises(QueryError, match="the position of a class"):
+        Tree(SCHEMA, "y", [Node(label=1, counts=(1.0, 2.0))])
+    with pytest.raises(QueryError, match="or all of them a `label`"):
+        Tree(SCHEMA, "y", [Node(Values("sex"), (1, 2), counts=(1.0, 2.0)), Node(label=1), Node(counts=(1.0, 2.0))])
 
 
 @pytest.mark.parametrize(

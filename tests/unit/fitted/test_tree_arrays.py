@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from miners.fitted.node import Node
 from miners.fitted.tree import CATEGORICAL, LEAF, NUMERIC, Tree, TreeArrays
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups, Values
+from pinq.public.specs import Cuts, Values
 from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
@@ -41,31 +41,6 @@ def predict_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
     return np.array(arrays.classes)[arrays.value.argmax(axis=1)[apply_by_arrays(arrays, frame)]]
 
 
-def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
-    """Returns where each row stops, as scikit-learn walks."""
-    tree = arrays.binary
-    assert tree is not None
-    codes = {
-        name: {value: code for code, value in enumerate(values or ())}
-        for name, values in zip(arrays.features, arrays.categories, strict=True)
-    }
-    reached = np.zeros(len(frame), dtype=int)
-    for row, (_, values) in enumerate(frame.iterrows()):
-        v = 0
-        while arrays.kind[v] != LEAF:
-            name = arrays.features[arrays.feature[v]]
-            if arrays.kind[v] == NUMERIC:
-                left, right = values[name] <= tree.threshold[v], values[name] > tree.threshold[v]
-            else:
-                code = -1 if pd.isna(values[name]) else codes[name].get(values[name])
-                left, right = (False, False) if code is None else (tree.goes_left[v, code], tree.goes_right[v, code])
-            if not left and not right:
-                break
-            v = tree.children_left[v] if left else tree.children_right[v]
-        reached[row] = v
-    return reached
-
-
 def test_the_example_in_arrays() -> None:
     arrays = example().to_arrays()
     assert arrays.features == ("age", "hours", "sex", "job", "size")
@@ -80,7 +55,6 @@ def test_the_example_in_arrays() -> None:
     assert arrays.value.shape == (8, 2)
     assert arrays.n_node_samples.tolist() == [101, 61, 40, 17, 40, 0, 20, 20]
     assert arrays.impurity[4] == pytest.approx(1 - 0.25**2 - 0.75**2)
-    assert arrays.binary is None
     assert apply_by_arrays(arrays, FRAME).tolist() == REACHED
     assert predict_by_arrays(arrays, FRAME).tolist() == example().predict(FRAME).tolist()
 
@@ -133,40 +107,9 @@ def test_points_part_the_doubles_exactly_where_predict_does(column: Any) -> None
         frame = pd.DataFrame({"x": np.concatenate([exact, near])})
         assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
         assert len(np.unique(tree.apply(frame))) > 1
-        if size == 2:
-            assert (apply_by_binary_arrays(arrays, frame) == tree.apply(frame)).all()
-
-
-def test_a_binary_tree_has_scikit_learns_arrays_too() -> None:
-    leaves = [Node(counts=(float(number), 2.0)) for number in range(4)]
-    tree = Tree(
-        SCHEMA,
-        "y",
-        [
-            Node(Cuts("age", (30,)), (1, 2)),
-            Node(Groups("job", (("c", None), ("a", "b"))), (3, 4)),
-            Node(Values("sex"), (5, 6)),
-            *leaves,
-        ],
-    )
-    arrays = tree.to_arrays()
-    binary = arrays.binary
-    assert binary is not None
-    assert binary.children_left.tolist() == [1, 3, 5, -1, -1, -1, -1]
-    assert binary.children_right.tolist() == [2, 4, 6, -1, -1, -1, -1]
-    assert binary.threshold[0] == pytest.approx(30)
-    assert 29 < binary.threshold[0] < 30
-    assert np.isnan(binary.threshold[1:]).all()
-    assert binary.goes_left[1].tolist() == [False, False, True, False, True]
-    assert binary.goes_right[1].tolist() == [True, True, False, False, False]
-    frame = pd.concat([FRAME, FRAME.assign(age=31), FRAME.assign(age=29)], ignore_index=True)
-    assert (apply_by_binary_arrays(arrays, frame) == tree.apply(frame)).all()
-    assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
 
 
 def test_a_lone_root_in_arrays() -> None:
     arrays = Tree(SCHEMA, "y", [Node(counts=(1.0, 3.0))]).to_arrays()
     assert (arrays.children.size, arrays.points.size, arrays.parts.size) == (0, 0, 0)
     assert predict_by_arrays(arrays, FRAME).tolist() == ["yes"] * len(FRAME)
-    assert arrays.binary is not None
-    assert arrays.binary.children_left.tolist() == [-1]
