@@ -536,11 +536,9 @@ class Miner(Kept, ABC, Generic[W]):
     def _checked(self, schema: Schema, target: str) -> W:
         """Returns what is decided, every parameter checked before anything is spent."""
 
+    @abstractmethod
     def _rehearse(self, work: W, handle: PrivateQueryable) -> None:
-        """Raises what the heaviest question would be refused with, before any is paid.
-
-        By default nothing is foreseen: what a tree asks follows from answers.
-        """
+        """Raises what the heaviest questions would be refused with, before any is paid."""
 
     @abstractmethod
     def _total(self, work: W) -> Epsilon:

@@ -53,7 +53,14 @@ from miners.budget.plan import (
     spread,
 )
 from miners.estimator import TreeClassifier, require_varied, require_word
-from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
+from miners.federated.federation import (
+    CountSource,
+    FederatedParts,
+    Federation,
+    HolderTally,
+    SumsNeeded,
+    pooled,
+)
 from miners.federated.growing import (
     Answer,
     FederatedStrategy,
@@ -87,9 +94,10 @@ from miners.growth.candidates import (
     score_of,
 )
 from miners.growth.fitted_nodes import estimated_nodes
-from miners.growth.frontier import Problem, SplitCandidate
+from miners.growth.frontier import Problem, SplitCandidate, foreseeing
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
@@ -475,6 +483,9 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
     _noted_as = "card"
     _made = "Tree"
     _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
+
+    def _rehearse(self, work: FederatedStrategy, handle: PrivateQueryable) -> None:
+        replace(work, holders=1).grow(GrowthTask(Federation([handle.through(foreseeing)]), work.problem))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

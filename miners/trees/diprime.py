@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, NamedTuple, cast
 
+import numpy as np
+
 from miners.budget.plan import Step, StepName, StepQuestion, many
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word
 from miners.fitted.node import Node, Split
@@ -151,7 +153,7 @@ class DiPriMe(ForestMiner):
             features=features,
             split_share=share("rho", kind.defaults.share if self.rho is None else self.rho),
             stopping=self._stop_share(),
-            random=self._generator(),
+            random=np.random.default_rng(self.random_state),
         )
 
     def _depth(self, kind: type[DiPriMeBest], problem: Problem, names: Sequence[str], trees: int) -> int:

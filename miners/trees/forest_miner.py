@@ -135,9 +135,6 @@ class ForestMiner(TreeMiner[ForestStrategy]):
     def _stop_share(self) -> Fraction | None:
         return None if self.stopping is None else share("stopping", self.stopping)
 
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(self.random_state)
-
     def _title(self, strategies: Sequence[ForestStrategy]) -> str:
         strategy, count = strategies[0], _trees(strategies)
         trees = "" if count == 1 else f"{many(count, 'tree')} of "
@@ -311,7 +308,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
             names=names,
             features=features,
             stopping=None,
-            random=self._generator(),
+            random=np.random.default_rng(self.random_state),
         )
 
 
@@ -353,7 +350,7 @@ class RandomForest(ForestMiner):
             names=names,
             features=len(names),
             stopping=self._stop_share(),
-            random=self._generator(),
+            random=np.random.default_rng(self.random_state),
         )
 
     def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:

@@ -55,9 +55,9 @@ from miners.growth.candidates import (
     require_criterion,
 )
 from miners.growth.fitted_nodes import OpenNode, calibrated_nodes, released_nodes
-from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, grow, noise_of
+from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, foreseeing, grow, noise_of
 from miners.growth.target_range import PLAIN, TargetRange
-from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
@@ -96,6 +96,10 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         for doubt in faint_of(trees):
             warnings.warn(doubt, FitWarning, stacklevel=4)
         return trees[0] if self._state is Tree else Forest(trees)
+
+    def _rehearse(self, strategies: Sequence[S], handle: PrivateQueryable) -> None:
+        strategy = self._strategies(strategies[0].problem)[0]  # another one: a strategy draws as it grows
+        grow(_roots(strategy, handle.through(foreseeing))[[0]], strategy)
 
     # What subclasses say
 
@@ -184,10 +188,14 @@ def _located(strategies: Sequence[S], handle: PrivateQueryable) -> Sequence[S]:
     return [replace(strategy, problem=replace(problem, within=where.ends)) for strategy in strategies]
 
 
+def _roots(strategy: TreeStrategy, handle: PrivateQueryable) -> Parts:
+    """The rows of each tree of one frontier."""
+    return handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
+
+
 def _grown(strategy: TreeStrategy, handle: PrivateQueryable, target: str, shares: str | None) -> list[Tree]:
     """Grows the trees of one frontier; nothing is left of their open nodes."""
-    roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
-    estimates = strategy.estimates(grow(roots, strategy))
+    estimates = strategy.estimates(grow(_roots(strategy, handle), strategy))
     within = strategy.problem.within
     return [Tree(strategy.schema, target, nodes, shares=shares, within=within) for nodes in estimates]
 
@@ -232,15 +240,12 @@ class GreedyStrategy(TreeStrategy):
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that one of a node's open splits makes."""
-        if node.used not in self._max_parts:
-            parts = (split.max_parts(self.schema) for split in self.open_splits(node.used))
-            self._max_parts[node.used] = max(parts, default=1)
-        return self._max_parts[node.used]
+        return max((parts for column, parts in self._parts.items() if column not in node.used), default=1)
 
     @cached_property
-    def _max_parts(self) -> dict[frozenset[str], int]:
-        """The results of ``max_parts`` by used columns: thousands of nodes share few such sets."""
-        return {}
+    def _parts(self) -> dict[str, int]:
+        """The most parts that the split of each column makes."""
+        return {split.column: split.max_parts(self.schema) for split in self.splits}
 
     def threshold(self, node: OpenNode) -> float:
         """Returns the noisy size from which a node is split.

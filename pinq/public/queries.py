@@ -696,10 +696,9 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
     if not any(lists):
         return (), (0,)
     # Lists a, b, a of three parts are kept as a and b, used as 0, 1, 0.
-    identities = [tuple(listed.identity for listed in own_list) for own_list in lists]
-    distinct = dict(zip(identities, lists, strict=True))
-    number = {identity: position for position, identity in enumerate(distinct)}
-    return tuple(distinct.values()), tuple(number[identity] for identity in identities)
+    numbers: dict[tuple[str, ...], int] = {}
+    which = [numbers.setdefault(tuple(one.identity for one in listed), len(numbers)) for listed in lists]
+    return tuple(dict(zip(which, lists, strict=True)).values()), tuple(which)
 
 
 def _malformed(error: ValidationError) -> QueryError:
