@@ -508,8 +508,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
     rest = rest.removeprefix(codecs.BOM_UTF8)
     while chunk := stream.read(BLOCK):
         text = rest + chunk
-        end = text.rfind(b"\n") + 1
-        if end:
+        if end := text.rfind(b"\n") + 1:
             yield text[:end]
         rest = text[end : end + MAX_LINE + 2]
     if rest:
