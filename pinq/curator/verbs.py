@@ -78,8 +78,9 @@ def _count(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     def noise(epsilon: Fraction) -> Noise:
         scale = float(1 / epsilon)
-        within = laplace_interval(scale, 0.95)
-        return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
+        return Noise(
+            f"each count is within ±{laplace_interval(scale, 0.95):,} of the truth in 95 % of cases", scale, 1.0
+        )
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         noisy = (counted.noisy(counted.array(), 1, epsilon) for counted in slices)
@@ -146,9 +147,13 @@ def _sum(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
             sums += [float(value * units.unit) for value in noisy.tolist()]
         return Released(sums)
 
-    what = about(f"noisy_sum of {question.column}", parts)
     return PreparedQuery(
-        parts=parts, about=what, noise=noise, release=release, measure=Moments(question.column), draws=1
+        parts=parts,
+        about=about(f"noisy_sum of {question.column}", parts),
+        noise=noise,
+        release=release,
+        measure=Moments(question.column),
+        draws=1,
     )
 
 
@@ -174,8 +179,11 @@ def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> Pr
 
     def noise(epsilon: Fraction) -> Noise:
         scale = float(sensitivity / epsilon)
-        within = laplace_interval(scale, 0.95) / unit
-        return Noise(f"each sum is within ±{within:,.6g} of the truth in 95 % of cases", scale / unit, 1 / unit)
+        return Noise(
+            f"each sum is within ±{laplace_interval(scale, 0.95) / unit:,.6g} of the truth in 95 % of cases",
+            scale / unit,
+            1 / unit,
+        )
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         sums: list[float] = []
@@ -235,9 +243,14 @@ def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
     within = "" if question.within is None else " from {} to {}".format(*question.within)
-    what = about(f"noisy_avg of {question.column}{within}", parts)
-    measure = Moments(question.column, first=first, last=end)
-    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, measure=measure, draws=2)
+    return PreparedQuery(
+        parts=parts,
+        about=about(f"noisy_avg of {question.column}{within}", parts),
+        noise=noise,
+        release=release,
+        measure=Moments(question.column, first=first, last=end),
+        draws=2,
+    )
 
 
 def _average_error(spread: float, max_rows: int, unit: str) -> str:
@@ -267,10 +280,6 @@ def _choose(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         schema, parts, score, question.candidates, question.which, textbook=question.textbook, each=bool(question.each)
     )
 
-    def noise(epsilon: Fraction) -> Noise:
-        shortfall = _within(selection.span * selection.choices, epsilon, selection.options) / float(score.unit)
-        return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
-
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         chosen = [spec for counted in slices for spec in selection.choose(counted, epsilon)]
         # Parts that choose A, nothing, B and A get the numbers 0, -1, 1 and 0, and (A, B) is sent
@@ -281,30 +290,30 @@ def _choose(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     target = f" of {score.target}" if hasattr(score, "target") else ""
     what = about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts)
-    frame = selection.frame
     return PreparedQuery(
         parts=parts,
         about=what,
-        noise=noise,
+        noise=lambda epsilon: _shortfall(
+            score.kind, selection.span * selection.choices, epsilon, selection.options, score.unit
+        ),
         release=release,
-        tables=tuple(frame.tables),
-        measure=frame.measure,
+        tables=tuple(selection.frame.tables),
+        measure=selection.frame.measure,
         scratch=selection.scratch,
         scored=selection.cells,
         part_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
     )
 
 
-def _within(span: int, epsilon: Fraction, options: int) -> float:
-    """Bounds how far a choice is from the best of so many options in 95 % of cases.
-
-    The answer is in the score's integer units.
+def _shortfall(kind: str, span: int, epsilon: Fraction, options: int, unit: int | Fraction = 1) -> Noise:
+    """Says how far a choice is from the best of so many options in 95 % of cases, in the score's natural units.
 
     P[score of the choice < best - t] <= options * exp(-eta t), eta = epsilon / span: a bound for
     both mechanisms.
     """
     # At span 2, epsilon .5 and 100 options: 4 ln(100 / .05) = 30.4.
-    return float(span / epsilon) * math.log(max(2, options) / 0.05)
+    within = float(span / epsilon) * math.log(max(2, options) / 0.05) / float(unit)
+    return Noise(f"the choice's {kind} is within {within:,.4g} of the best in 95 % of cases")
 
 
 def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
@@ -320,10 +329,6 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
     column = schema.categorical(score.target)
     span = (2 * score.sensitivity(schema)) if question.textbook else score.span(schema)
 
-    def noise(epsilon: Fraction) -> Noise:
-        shortfall = _within(span, epsilon, column.codes)
-        return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
-
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         chosen = list[int]()
         for counted in slices:
@@ -332,9 +337,13 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
                 chosen += choose_evenly(counts, [column.codes], span, epsilon, textbook=question.textbook).tolist()
         return Released(chosen)
 
-    classes = (TableRequest(bind(Values(score.target), schema).axes),)
-    what = about(f"exp_mech by {score.kind} of {score.target}", parts)
-    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, tables=classes)
+    return PreparedQuery(
+        parts=parts,
+        about=about(f"exp_mech by {score.kind} of {score.target}", parts),
+        noise=lambda epsilon: _shortfall(score.kind, span, epsilon, column.codes),
+        release=release,
+        tables=(TableRequest(bind(Values(score.target), schema).axes),),
+    )
 
 
 def _stop(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:

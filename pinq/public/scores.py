@@ -126,13 +126,11 @@ def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
         ``starts`` (first i of each step), ``steps`` (φ there, in 2^-20), ``sums`` (Σ of φ below
         each start); shape (steps,) each.
     """
-    fine = 2**16
-    starts = np.arange(min(max_rows, fine), dtype=np.int64)
-    octave = fine
     # From 2^16 on a step is 16 numbers wide, from 2^17 on 32.
-    while octave < max_rows:
-        starts = np.concatenate([starts, octave + np.arange(2**12, dtype=np.int64) * (octave >> 12)])
-        octave *= 2
+    octaves = [
+        2**bits + 2 ** (bits - 12) * np.arange(2**12, dtype=np.int64) for bits in range(16, max_rows.bit_length())
+    ]
+    starts = np.concatenate([np.arange(2**16, dtype=np.int64), *octaves])
     starts = starts[starts < max_rows]
     i = starts.astype(np.float64)
     # φ(i) = lg(i+1) + i lg(1 + 1/i), stable for large i.
@@ -154,7 +152,8 @@ def step_sums(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: n
     return sums[step] + (counts - starts[step]) * steps[step]
 
 
-SHARE = re.compile(r"[0-9]{1,20}/[0-9]{1,20}|[0-9]{0,20}\.?[0-9]{0,20}(e-?[0-9]{1,2})?")
+# A fraction whose denominator is not 0, or a number with a digit before its exponent.
+SHARE = re.compile(r"[0-9]{1,20}/(?=0*[1-9])[0-9]{1,20}|(?=\.?[0-9])[0-9]{0,20}\.?[0-9]{0,20}(e-?[0-9]{1,2})?")
 MAX_DENOMINATOR = 10**6  # of a share: its product with any number of rows fits 64 bits
 
 
@@ -241,13 +240,13 @@ class Balance(Score):
 def _share_of(share: object) -> Fraction:
     """Reads the share of ``Balance``: None is a half. Raises ``QueryError`` unless it is in (0, 1)."""
     text = "1/2" if share is None else str(share)
-    try:
-        exact = Fraction(text if SHARE.fullmatch(text) else 0)
-    except (ValueError, ZeroDivisionError):
-        exact = Fraction(0)
+    exact = Fraction(text if SHARE.fullmatch(text) else 0)
     if not 0 < exact < 1 or exact.denominator > MAX_DENOMINATOR:
-        allowed = f"between 0 and 1, both excluded, with a denominator of at most {MAX_DENOMINATOR:,}: 0.25 or '1/3'"
-        raise QueryError(f"is {share!r}", parameter="share", allowed=allowed)
+        raise QueryError(
+            f"is {share!r}",
+            parameter="share",
+            allowed=f"between 0 and 1, both excluded, with a denominator of at most {MAX_DENOMINATOR:,}: 0.25 or '1/3'",
+        )
     return exact
 
 
@@ -291,8 +290,9 @@ class Gradient(Score):
         needed = f"Gradient takes Logistic, Softmax or Residuals, not {self.derivatives!r}."
         require_kind([self.derivatives], Derivatives, needed)
         if not is_number(self.threshold, 0, MAX_THRESHOLD):
-            allowed = f"a number from 0 to {MAX_THRESHOLD:,}"
-            raise QueryError(f"is {self.threshold!r}", parameter="threshold", allowed=allowed)
+            raise QueryError(
+                f"is {self.threshold!r}", parameter="threshold", allowed=f"a number from 0 to {MAX_THRESHOLD:,}"
+            )
         object.__setattr__(self, "threshold", float(self.threshold))
 
     @property
@@ -344,7 +344,7 @@ MOST_ROWS = 2**40
 MOST_EXPECTED = 2**44  # sixteenths of a row
 MOST_OFF = 2**55  # sixteenths that a table can be off: times 100, and with all rows, it fits 64 bits
 MAX_DEPTH = 64
-LIMB = 20  # bits of a number's lower part, where its square would pass 64 bits
+LIMB = 15  # bits of a number's lower part, where its square would pass 64 bits
 
 
 @dataclass(frozen=True)
@@ -392,8 +392,27 @@ class MaxClass(_OfCategories, Score):
         return over_last(np.add, over_last(np.maximum, table))
 
 
+class SumScore(_OfCategories, Score):
+    """A score of each cell by sums over its classes, of numbers that depend on the count of a class alone.
+
+    Where one count of many changes, the sums follow from what is added for it before and after.
+    """
+
+    @abstractmethod
+    def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
+        """The numbers that each count of a class adds, shape (numbers, ...); an empty class adds nothing."""
+
+    @abstractmethod
+    def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
+        """The score of each cell by the sums of these numbers over its classes, shape (numbers, ...)."""
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, classes)."""
+        return over_last(np.add, self.of_sums(over_last(np.add, self.summands(table, schema)), schema))
+
+
 @dataclass(frozen=True)
-class Gini(_OfCategories, Score):
+class Gini(SumScore):
     """Scores a split by the Gini impurity of its parts.
 
     The score is -Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored for each cell.
@@ -416,18 +435,20 @@ class Gini(_OfCategories, Score):
     def sensitivity(self, schema: Schema) -> int:
         return 2 * GINI_UNIT
 
-    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, classes)."""
+    def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
+        """The rows, and their square in two numbers."""
+        return np.stack([counts, *_limbs(counts)])
+
+    def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
+        """The score of each cell."""
         # 3 rows of one class and 1 of the other: 4 - (9 + 1) / 4 = 1.5 rows = 4 (1 - 9/16 - 1/16).
-        rows = over_last(np.add, table)
-        some = np.maximum(rows, 1)
         # n (1 - Σ (n_c / n)²) is n - Σ n_c² / n.
-        whole, left = _squares_over(table, some)
-        return over_last(np.add, GINI_UNIT * (whole - rows) + GINI_UNIT * left // some)
+        rows, high, low = sums
+        return _over(high, low, np.maximum(rows, 1)) - GINI_UNIT * rows
 
 
 @dataclass(frozen=True)
-class InfoGain(_OfCategories, Score):
+class InfoGain(SumScore):
     """Scores a split by its information gain about the target.
 
     The score is -n H(class given cell) in 2^-20 bits: Σ_jc F(n_jc) - Σ_j F(n_j), with
@@ -453,13 +474,16 @@ class InfoGain(_OfCategories, Score):
     def sensitivity(self, schema: Schema) -> int:
         return max(1, int(monotone_step_table(schema.max_rows)[1][-1]))
 
-    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, classes)."""
+    def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
+        """The rows, and F of them."""
+        return np.stack([counts, step_sums(counts, *monotone_step_table(schema.max_rows))])
+
+    def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
+        """The score of each cell."""
         # Cells of (3, 1) and (0, 2) rows: F(3) + F(1) - F(4) + F(0) + F(2) - F(2), with F(x) = x lg
         # x, is 4.75 - 8 = -3.25 bits: four rows of entropy .81, and two of 0.
-        starts, steps, sums = monotone_step_table(schema.max_rows)
-        of_classes = over_last(np.add, step_sums(table, starts, steps, sums))
-        return over_last(np.add, of_classes - step_sums(over_last(np.add, table), starts, steps, sums))
+        rows, of_classes = sums
+        return of_classes - step_sums(rows, *monotone_step_table(schema.max_rows))
 
 
 @dataclass(frozen=True)
@@ -576,8 +600,7 @@ class SquaredError(_OfNumbers):
         mean = sums // some
         left = sums - mean * some
         # (S² - n Q) / n where S = m n + r: m² n + 2 m r - Q + r² / n.
-        whole, _ = _squares_over(left[..., None], some)
-        return over_last(np.add, mean * (mean * rows + 2 * left) - squares + whole)
+        return over_last(np.add, mean * (mean * rows + 2 * left) - squares + _over(*_limbs(left), some) // GINI_UNIT)
 
 
 @dataclass(frozen=True)
@@ -714,8 +737,8 @@ class Misfit(Score):
         if candidate.identity not in self._numbers:
             raise QueryError(f"Misfit has no expected rows for {candidate!r}.")
         number = self._numbers[candidate.identity]
-        weights = self.weights[number : number + 1]
-        return Misfit(self.specs[number : number + 1], self.expected[number : number + 1], self.allowance, weights)
+        own = slice(number, number + 1)
+        return Misfit(self.specs[own], self.expected[own], self.allowance, self.weights[own])
 
     @cached_property
     def _numbers(self) -> dict[Hashable, int]:
@@ -821,24 +844,32 @@ A new class is in it by its entry of ``AnyScore``. It fails tests until it has a
 """
 
 
-def _squares_over(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Divides the sum of squares along the last axis by rows: whole numbers, and what is left over.
+def _limbs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers v h and v l of v² = 2^15 (v h) + v l, where v = 2^15 h + l.
+
+    Args:
+        values: At least 0, and together at most 2^38, as many rows as the engine adds up: so the numbers add up to
+            at most 2^61 and 2^53.
+    """
+    values = values.astype(np.int64, copy=False)
+    return values * (values >> LIMB), values * (values & (2**LIMB - 1))
+
+
+def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Divides sums of squares by rows, in 1/1024, rounded down.
 
     Exact in 64 bits, whatever the rows are: so no value of a row decides how it is computed.
 
     Args:
-        values: At least 0, and together at most the rows, shape (..., values).
-        rows: From 1 to 2^38, as many as the engine adds up, shape (...).
+        high: Sums of v h, as ``_limbs`` has them.
+        low: Sums of v l.
+        rows: At least the sum of all v, from 1 to 2^38.
     """
-    # v = 2^20 h + l, so v² = 2^20 (v h) + v l, where the sums of v h and of v l are below 2^58. By
-    # hand: 2^20 (A / n) is 2^20 times its whole part, and what is left of it is divided with v l.
-    values = values.astype(np.int64, copy=False)
-    high = over_last(np.add, values * (values >> LIMB))
-    low = over_last(np.add, values * (values & (2**LIMB - 1)))
+    # By hand, 2^15 A + B with B below 2^15: 2^25 (A / n) is 2^25 times its whole part, and 2^25 times what is left,
+    # which is below n, fits with 2^10 B into 63 bits; it is divided by n in turn.
+    high, low = high + (low >> LIMB), low & (2**LIMB - 1)
     whole = high // rows
-    rest = ((high - whole * rows) << LIMB) + low
-    more = rest // rows
-    return (whole << LIMB) + more, rest - more * rows
+    return (whole << LIMB + 10) + ((high - whole * rows << LIMB + 10) + (low << 10)) // rows
 
 
 def require_score(score: object, schema: Schema) -> AnyScore:
@@ -848,9 +879,8 @@ def require_score(score: object, schema: Schema) -> AnyScore:
         needed = next((field.name for field in fields(score) if field.default is MISSING), "")
         raise QueryError(f"{score.__name__} is a class of scores; write {score.__name__}({needed}) to say which.")
     if type(score) not in kinds:
-        names = [kind.__name__ for kind in kinds]
         raise QueryError(
-            f"{score!r} is not a score; use {', '.join(names[:-1])} or {names[-1]}. "
+            f"{score!r} is not a score; use {', '.join(kind.__name__ for kind in kinds[:-1])} or {kinds[-1].__name__}. "
             "Gain ratio is not among them: its sensitivity is its whole range at every table size."
         )
     known = cast(AnyScore, score)

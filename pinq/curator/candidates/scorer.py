@@ -28,10 +28,10 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 import numpy as np
 
 from pinq.curator.work import MAX_MEMBERS, MEMBER, SCORING, Counted
-from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, TableRequest
+from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, Table, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
-from pinq.public.scores import Score
+from pinq.public.scores import Score, SumScore
 from pinq.public.specs import (
     MAX_GROUPINGS,
     AnyCross,
@@ -135,8 +135,7 @@ class Frame:
             column = self.schema.column(name)
             few = column.codes * max(2, self.width) <= DENSE_COLUMN or name in self.schema.categorical_columns
             axis = bind(Values(name), self.schema).axes[0] if few else Axis(name, column.codes, ())
-            self._by_codes[name] = len(self.tables)
-            self.tables.append(TableRequest((axis, *self.classes), "dense" if few else "sparse"))
+            self._by_codes[name] = self.add((axis,), "dense" if few else "sparse")
         return self._by_codes[name]
 
     def stretches(self, rows: np.ndarray, numbers: int) -> Iterator[np.ndarray]:
@@ -150,29 +149,44 @@ class Frame:
         """The numbers of a code of a column: of classes, of a vector, or rows, their sum and that of squares."""
         return 3 if self.score.measure == "moments" else self.width if self.measure is None else self.measure.width
 
-    def pieces(self, counted: Counted, table: int, codes: int, rows: np.ndarray) -> Iterator[Piece]:
+    def pieces(self, contents: Table, codes: int, rows: np.ndarray) -> Iterator[Piece]:
         """The codes of a column in some parts, some at a time, which a processor keeps at hand.
 
-        Of a dense table these are all codes, else the occupied ones.
+        Of a dense table these are all codes, else the occupied ones and the first of each part.
         """
-        contents = counted.tables[table]
         if isinstance(contents, np.ndarray):
             for some in self.stretches(np.arange(len(rows)), codes * self.measures):
-                own = contents[rows[some]].reshape(-1, self.measures)
-                yield some.repeat(codes), np.tile(np.arange(codes), len(some)), own.T
+                table = contents[rows[some]].reshape(-1, self.measures).T
+                yield some.repeat(codes), np.tile(np.arange(codes), len(some)), table
             return
-        classes = self.width if self.measure is None else 1
-        places, values = cast(Sparse, contents).places, cast(Sparse, contents).values
-        if not np.array_equal(rows, np.arange(len(counted.parts))):
-            places, values = occupied(places, values, codes * classes, rows)
-        # Cells 2 3 | 4 6 and 2 | 4 5 of 2 classes: a stretch ends before the first cell of a code.
-        begins = places[:: max(1, CELLS_AT_ONCE // self.measures)]
-        ends = np.unique([0, *np.searchsorted(places, begins - begins % classes), len(places)]).tolist()
-        for piece in map(slice, ends[:-1], ends[1:]):
-            cells, own = places[piece], values[piece].reshape(-1, self.measures // classes).T
-            if classes > 1:
-                cells, own = _by_code(cells, own, classes)
-            yield cells // codes, cells % codes, own
+        place, of_class, values = self.cells(contents, codes, rows)
+        for own in together(place, self.measures):
+            # Cells of the classes 0 and 1 of code 3, and of class 1 of code 7: their columns are 0, 0 and 1.
+            new = np.diff(place[own], prepend=-1) > 0
+            by_class = np.zeros((self.measures // len(values), len(values), np.count_nonzero(new)), dtype=np.int64)
+            by_class[of_class[own], :, np.cumsum(new) - 1] = values[:, own].T
+            yield place[own][new] // codes, place[own][new] % codes, by_class.reshape(self.measures, -1)
+
+    def cells(self, contents: Table, codes: int, rows: np.ndarray) -> Piece:
+        """The occupied cells of a column in some parts, in order, and an empty one at the first code of each part.
+
+        Returns:
+            The place of each one's code, ``codes`` for each part before its own; its class, shape (cells,); and
+            what it has, shape (numbers, cells).
+        """
+        # Places are in order. Of 10 cells, 20 to 29 are of part 2; where that comes first, they are 0 to 9.
+        cells, values = cast(Sparse, contents).places, cast(Sparse, contents).values
+        width, numbers = codes * self.width, np.arange(len(rows))
+        starts, ends = np.searchsorted(cells, [width * rows, width * (rows + 1)])
+        up_to = np.cumsum(ends - starts)
+        if not (up_to[-1] == len(cells) and np.array_equal(rows, numbers)):
+            number = np.repeat(numbers, ends - starts)
+            mine = np.arange(len(number)) + (ends - up_to)[number]
+            cells, values = cells[mine] + width * (numbers - rows)[number], values[mine]
+        firsts = up_to - ends + starts
+        cells, values = np.insert(cells, firsts, width * numbers), np.insert(values, firsts, 0, axis=0)
+        place = cells // self.width
+        return place, cells - self.width * place, values.reshape(len(cells), -1).T
 
     def scores(self, table: np.ndarray, score: Score | None = None) -> np.ndarray:
         """The scores of tables (..., cells, measure), int64; by a candidate's own score, if it has one."""
@@ -243,26 +257,11 @@ class Scorer(ABC, Generic[C]):
         """
 
 
-def occupied(places: np.ndarray, values: np.ndarray, width: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The occupied cells of some parts, of ``width`` cells each, numbered by their place in ``rows``; their values."""
-    # Places are in order. Of 10 cells, 20 to 29 are of part 2; where that comes first, they are 0 to 9.
-    numbers = np.arange(len(rows))
-    starts, ends = np.searchsorted(places, [width * rows, width * (rows + 1)])
-    number = np.repeat(numbers, ends - starts)
-    mine = np.arange(len(number)) + (starts - np.cumsum(ends - starts) + (ends - starts))[number]
-    return places[mine] + width * (numbers - rows)[number], values[mine]
-
-
-def _by_code(cells: np.ndarray, counts: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Puts the classes of a code beside each other; codes, and counts of shape (classes, codes)."""
-    codes = cells // classes
-    new = np.diff(codes, prepend=-1) > 0
-    begins = np.flatnonzero(new)
-    # Cells 2, 3 and 6 of two classes are of the codes 1, 1 and 3: `new` is 1 0 1, so its running sum
-    # less 1, 0 0 1, is the column of each, and their classes are 0, 1 and 0.
-    by_class = np.zeros(classes * len(begins), dtype=np.int64)
-    by_class[(cells - codes * classes) * len(begins) + np.cumsum(new) - 1] = counts
-    return codes[begins], by_class.reshape(classes, -1)
+def together(place: np.ndarray, numbers: int) -> Iterator[slice]:
+    """Which cells, in order of their codes, are looked at together, so many numbers for each."""
+    # Two by two, cells of the codes 2 2 3 5 5 6 begin at 2, 3 and 5: they are cut into 2 2, 3 and 5 5 6.
+    begins = np.unique(np.searchsorted(place, place[:: max(1, CELLS_AT_ONCE // numbers)])).tolist()
+    return map(slice, begins, [*begins[1:], len(place)])
 
 
 class SplitScorer(Scorer[Spec]):
@@ -314,7 +313,7 @@ class SplitScorer(Scorer[Spec]):
         axes, which = [scorer.partition.axes[0] for scorer in number], np.array([number[own] for own in scorers])
         codes, nowhere = self.frame.schema.column(self._column).codes, len(rows) * size
         sums, parts = np.zeros((self.frame.measures, nowhere + 1), dtype=np.int64), side_by_side(axes, codes)
-        for row, code, table in self.frame.pieces(counted, self.table, codes, rows):
+        for row, code, table in self.frame.pieces(counted.tables[self.table], codes, rows):
             part = parts(which[row], code)
             place = np.where(part < 0, nowhere, row * size + part)
             for own, values in zip(sums, table, strict=True):
@@ -341,11 +340,16 @@ def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.nd
     return lambda which, codes: edges.ravel().searchsorted(size * which + codes, "right") - edges.shape[1] * which
 
 
+FEW_CLASSES = 4  # of so many most are occupied at an occupied code, or nearly so
 MOST_FLIPPED = 256  # of more, many score alike: the exponential mechanism falls short by at most two rows more
 
 
 class AnyCutScorer(Scorer[AnyCut]):
-    """Scores all cuts at once, by sums of what is below each."""
+    """Scores all cuts at once, by sums of what is below each.
+
+    Where classes are many, few are occupied at a code. A score of sums over classes is then known from what each
+    occupied cell changes in these sums, whole numbers as they are, so it is the same.
+    """
 
     most_flipped = MOST_FLIPPED
 
@@ -356,6 +360,9 @@ class AnyCutScorer(Scorer[AnyCut]):
         self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are looked at
         gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
         self.members, self.member_cells = int(min(self._column.codes, gaps)), 4 * frame.width
+        self._sums = (
+            self.score if self._is_fine and frame.width > FEW_CLASSES and isinstance(self.score, SumScore) else None
+        )
 
     def cells(self, parts: int) -> int:
         """Of a fine grid: disjoint parts have no more rows together than the table, each between two cuts."""
@@ -364,53 +371,79 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
         """The cuts within the interval that a part's own splits leave to it: a run of each gap between listed codes."""
-        scores, first, ends = self._gaps(counted, rows)
+        scored = self._by_code(counted, rows) if self._sums is None else self._by_cell(counted, rows, self._sums)
+        half, code, scores = (np.concatenate(own) for own in zip(*scored, strict=True))
+        if self._column.nullable:
+            cuts = half % 2 == 0
+            half, code, scores = half[cuts] // 2, code[cuts], scores[cuts]
         intervals = [counted.part_list[row].interval(self.candidate.column, self._column) for row in rows.tolist()]
         low, high = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
         high = np.maximum(low, high - 1)
-        # Codes 3 and 7 listed, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7 make three runs.
-        gaps = np.diff(ends, prepend=0)
-        last = np.clip(first, low.repeat(gaps), high.repeat(gaps))
-        members = np.append(last[1:], 0)
-        members[ends - 1] = high
-        members -= last
-        for end, count, size in zip(ends.tolist(), gaps.tolist(), (high - low).tolist(), strict=True):
-            own = slice(end - count, end)
-            yield Runs(scores[own], members[own], last[own] + 1, size, self._name)
+        # Codes 0, 3 and 7 listed, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7 make three runs.
+        last = np.clip(code, low[half], high[half])
+        ends = np.searchsorted(half, np.arange(1, len(rows) + 1))
+        members = np.diff(last, append=0)
+        members[ends - 1] = high - last[ends - 1]
+        for start, end, size in zip([0, *ends[:-1].tolist()], ends.tolist(), (high - low).tolist(), strict=True):
+            yield Runs(scores[start:end], members[start:end], last[start:end] + 1, size, self._name)
 
-    def _gaps(self, counted: Counted, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Scores the gaps of all parts, the code before each beside them, and says where those of each part end."""
-        # What has a value in each part, and what has none, shape (measure, parts); how many codes are listed.
-        pieces = partial(self.frame.pieces, counted, self.table, self._column.codes, rows)
-        totals, codes = np.zeros((2 * len(rows), self.frame.measures), np.int64), np.zeros(2 * len(rows), np.int64)
-        for part, code, table in pieces():
-            kind = 2 * part + (code >= self._column.cells)
-            begins = np.flatnonzero(np.diff(kind, prepend=-1))
-            totals[kind[begins]] += np.add.reduceat(table, begins, axis=1).T
-            codes += np.bincount(kind, minlength=len(codes))
-        total, ends = totals[::2].T, np.cumsum(codes[::2] + 1)
-        missing = totals[1::2].T[: len(total) * self._column.nullable]
-        scores, first = np.zeros((2, ends[-1]), dtype=np.int64)
-        scores[ends - 1] = self._scores(total, total, missing)
-        before, above, end = total.cumsum(axis=1) - total, np.zeros((len(total), 1), dtype=np.int64), 0
-        for part, code, table in pieces():
-            present = code < self._column.cells
-            part, table = part[present], table.compress(present, axis=1)
-            # 4 rows at code 3 and 6 at code 7: below the three cuts are 0, 4 and 10.
-            up_to = table.cumsum(axis=1) + above
-            gap = np.arange(end, end + len(part)) + part
-            below, every, none = (of_parts.take(part, axis=1) for of_parts in (before, total, missing))
-            scores[gap] = self._scores(up_to - table - below, every, none)
-            first[gap + 1] = code[present]
-            above, end = up_to[:, -1:] if len(part) else above, end + len(part)
-        return scores, first, ends
+    def _half(self, part: np.ndarray, code: np.ndarray) -> np.ndarray:
+        """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
+        return (1 + self._column.nullable) * part + (code >= self._column.cells)
 
-    def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Scores cuts from what is below each, beside what all codes have, shape (measure, cuts)."""
-        sides = [left, total - left]
-        if self._column.nullable:
-            sides.append(np.broadcast_to(missing, left.shape))
-        return self.frame.scores(np.stack(sides).transpose(2, 0, 1))
+    def _totals(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
+        """What each half has, shape (measure, halves)."""
+        contents, codes, measures = counted.tables[self.table], self._column.codes, self.frame.measures
+        if isinstance(contents, np.ndarray):
+            halves = [0, self._column.cells][: 1 + self._column.nullable]
+            return np.add.reduceat(contents[rows].reshape(-1, codes, measures), halves, axis=1).reshape(-1, measures).T
+        total = np.zeros((measures, (1 + self._column.nullable) * len(rows)), dtype=np.int64)
+        place, of_class, values = self.frame.cells(contents, codes, rows)
+        key = of_class * total.shape[1] + self._half(place // codes, place % codes)
+        for own, more in zip(total.reshape(len(values), -1), values, strict=True):
+            np.add.at(own, key, more)
+        return total
+
+    def _by_code(self, counted: Counted, rows: np.ndarray) -> Iterator[Piece]:
+        """Scores the cuts after listed codes by the tables of their sides; yields the half and code of each, too."""
+        total = self._totals(counted, rows)
+        above = total - total.cumsum(axis=1)
+        for part, code, table in self.frame.pieces(counted.tables[self.table], self._column.codes, rows):
+            # 4 rows at code 3 and 6 at code 7: below the cuts after them are 4 and 10.
+            half = self._half(part, code)
+            left = table.cumsum(axis=1) + above.take(half, axis=1)
+            sides = [left, total.take(half, axis=1) - left]
+            if self._column.nullable:
+                sides.append(total.take(half | 1, axis=1))
+            above += table.sum(axis=1, keepdims=True)
+            yield half, code, self.frame.scores(np.stack(sides).transpose(2, 0, 1))
+
+    def _by_cell(self, counted: Counted, rows: np.ndarray, score: SumScore) -> Iterator[Piece]:
+        """The same by what each occupied cell changes in the sums over classes."""
+        added, codes, classes = partial(score.summands, schema=self.frame.schema), self._column.codes, self.frame.width
+        place, of_class, (counts,) = self.frame.cells(counted.tables[self.table], codes, rows)
+        half, halves = self._half(place // codes, place % codes), (1 + self._column.nullable) * len(rows)
+        key = of_class * halves + half
+        total = np.bincount(key, counts, classes * halves).astype(np.int64)
+        # In order of classes, halves and codes: up to a cell its class has in its half what all cells so far have,
+        # less what is in the halves before, and the rest of the half's behind it.
+        order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
+        up_to[order] = counts[order].cumsum()
+        up_to += (total - total.cumsum())[key]
+        sides = np.stack([up_to, total[key] - up_to])
+        every = added(total.reshape(classes, halves)).sum(axis=1)
+        above = np.stack([every - every.cumsum(axis=1), every.cumsum(axis=1)], axis=1)
+        for own in together(place, 2 * len(every)):
+            # A cell of 2 rows below which its class has 3 of 9: 3² becomes 5² on one side, and 6² becomes 4².
+            moved = np.stack([counts[own], -counts[own]])
+            sums = (added(sides[:, own]) - added(sides[:, own] - moved)).cumsum(axis=-1)
+            last = np.flatnonzero(np.diff(place[own], append=-1))
+            cuts = half[own][last]
+            scored = sums.take(last, axis=-1) + above.take(cuts, axis=-1)
+            above += sums[..., -1:]
+            if self._column.nullable:
+                scored = np.concatenate([scored, every[:, None].take(cuts | 1, axis=-1)], axis=1)
+            yield cuts, place[own][last] % codes, score.of_sums(scored, self.frame.schema).sum(axis=0)
 
     def _name(self, threshold: int) -> Spec:
         return Cuts(self.candidate.column, (self._column.cut_before(threshold),))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from pinq.curator.work import Counted
 from pinq.engine.tables import Sparse
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
-from pinq.public.scores import Gini
+from pinq.public.scores import Gini, InfoGain, MaxClass, Score
 from pinq.public.specs import AnyCut, Axis
 
 CODES, CLASSES, PARTS = 3001, 3, 4
@@ -41,7 +42,7 @@ def test_pieces_of_a_column_are_its_table(
         places = np.flatnonzero(table)
         counted = Counted(parts, [table if dense else Sparse(places, table.ravel()[places])])
         again = np.zeros_like(table[rows])
-        for part, codes, counts in frame.pieces(counted, 0, 20, np.array(rows)):
+        for part, codes, counts in frame.pieces(counted.tables[0], 20, np.array(rows)):
             assert (np.diff(20 * part + codes) > 0).all()
             assert not again[part, codes].any()
             again[part, codes] = counts.T
@@ -58,29 +59,49 @@ def test_codes_are_looked_up_along_their_own_axis() -> None:
         assert found.tolist() == [*axes[1].parts_of(np.arange(10)), *axes[0].parts_of(np.arange(10))]
 
 
-def test_cuts_of_a_fine_grid_score_alike_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    numeric = {"type": "numeric", "lower": 0, "upper": CODES - 2, "integer": True, "nullable": True}
-    classes = {"type": "categorical", "values": list(range(CLASSES))}
-    schema = Policy(dataset="d", cap=1, max_rows=10**4, columns={"a": numeric, "y": classes}).schema_
-    frame = Frame(schema, Gini("y"))
-    cuts = scorer.AnyCutScorer(AnyCut("a"), frame)
-    random = np.random.default_rng(1)
-    # The third part is empty; the first has rows at the last code, which are missing.
+def cuts_of(classes: int, score: Score, nullable: bool) -> tuple[scorer.AnyCutScorer, Counted, np.ndarray]:
+    """The cuts of a fine grid of which four parts occupy a few codes, the third one none; their dense table."""
+    numeric = {"type": "numeric", "lower": 0, "upper": CODES - 1 - nullable, "integer": True, "nullable": nullable}
+    columns = {"a": numeric, "y": {"type": "categorical", "values": list(range(classes))}}
+    schema = Policy(dataset="d", cap=1, max_rows=10**4, columns=columns).schema_
+    random = np.random.default_rng(classes)
     part = random.choice([0, 1, 3], 2000)
-    cell = (part * schema.columns["a"].codes + random.integers(0, 2, 2000) * 3000 // 2) * CLASSES
-    cell += random.integers(0, CLASSES, 2000) + CLASSES * random.integers(0, 300, 2000)
-    cell[:9] = schema.columns["a"].codes * CLASSES - 1
-    table = Sparse(*np.unique(cell, return_counts=True))
-    counted = Counted(PartSet([Block(Part()) for _ in range(PARTS)]), [table])
-    whole = cuts.runs(counted, np.arange(PARTS))
-    monkeypatch.setattr(scorer, "CELLS_AT_ONCE", 5)
-    pieces = cuts.runs(counted, np.arange(PARTS))
-    for mine, other in zip(whole, pieces, strict=True):
-        assert mine.size == CODES - 2
-        assert len(mine.scores) == len(mine.members)
-        assert np.array_equal(mine.scores, other.scores)
-        assert np.array_equal(mine.members, other.members)
-        assert mine.spec(0, 0) == other.spec(0, 0)
+    # The first part has rows at the last code: without a value, where there are such rows.
+    code = np.where(random.random(2000) < 0.01 * (part == 0), CODES - 1, 1500 * random.integers(0, 2, 2000))
+    code += random.integers(0, 300, 2000) * (code < CODES - 1)
+    table = np.zeros((PARTS, CODES, classes), dtype=np.int64)
+    np.add.at(table, (part, code, random.integers(0, classes, 2000)), random.integers(1, 50, 2000))
+    counted = Counted(PartSet([Block(Part()) for _ in range(PARTS)]), [sparse(table)])
+    return scorer.AnyCutScorer(AnyCut("a"), Frame(schema, score)), counted, table
+
+
+def sparse(table: np.ndarray) -> Sparse:
+    """The occupied cells of a table."""
+    places = np.flatnonzero(table)
+    return Sparse(places, table.ravel()[places])
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("classes", [3, 7])
+@pytest.mark.parametrize("score", [Gini("y"), InfoGain("y"), MaxClass("y")], ids=lambda score: score.kind)
+def test_cuts_of_a_fine_grid_score_as_their_tables_in_pieces_of_any_size(
+    score: Any, classes: int, nullable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few classes or many, and of some parts in another order."""
+    cuts, counted, table = cuts_of(classes, score, nullable)
+    cells = CODES - nullable
+    for step in (2**15, 37, 5):
+        monkeypatch.setattr(scorer, "CELLS_AT_ONCE", step)
+        for rows in ([0, 1, 2, 3], [3, 0, 2]):
+            for row, runs in zip(rows, cuts.runs(counted, np.array(rows)), strict=True):
+                below = table[row, :cells].cumsum(axis=0)
+                sides = [below[:-1], below[-1] - below[:-1], *[table[row, cells:].repeat(cells - 1, 0)] * nullable]
+                assert runs.size == cells - 1 == runs.members.sum()
+                assert np.array_equal(
+                    runs.scores.repeat(runs.members), score.of(np.stack(sides, axis=1), cuts.frame.schema)
+                )
+                some = np.flatnonzero(runs.members)
+                assert runs.first[some].tolist() == [1, *(1 + runs.members[some].cumsum()[:-1])]
 
 
 def test_cuts_of_many_classes_take_memory_for_some_codes_at_a_time() -> None:
@@ -99,5 +120,5 @@ def test_cuts_of_many_classes_take_memory_for_some_codes_at_a_time() -> None:
     (runs,) = cuts.runs(counted, np.arange(1))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(runs.scores) == codes + 1
+    assert len(runs.scores) == codes
     assert most < 5 * 10**6
