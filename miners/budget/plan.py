@@ -183,11 +183,16 @@ def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequenc
     if before is not None and before() is handle and not reuse:
         already = f"this {type(miner).__name__} is already fitted on this handle"
         sentences.insert(0, f"{already}, and another fit costs an epsilon of {cost} again.")
-    if sentences:
-        frame, level = sys._getframe(), 1
-        while frame.f_back is not None and frame.f_globals["__name__"].startswith("miners."):
-            frame, level = frame.f_back, level + 1
-        warnings.warn(" ".join(sentences), FitWarning, stacklevel=level)
+    tell([" ".join(sentences)] if sentences else [])
+
+
+def tell(sentences: Iterable[str]) -> None:
+    """Warns of each at the line outside of this package that called ``fit``."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("miners."):
+        frame, level = frame.f_back, level + 1
+    for sentence in sentences:
+        warnings.warn(sentence, FitWarning, stacklevel=level)
 
 
 def remember_fit(miner: object, handle: object, certificate: Certificate | None = None) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -39,7 +38,7 @@ from typing import (
 
 import numpy as np
 
-from miners.budget.plan import FitWarning, Pricing, count_scale, count_variance, loss_text, sum_variance
+from miners.budget.plan import Pricing, count_scale, count_variance, loss_text, sum_variance, tell
 from miners.estimator import schema_of
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Session
@@ -701,12 +700,8 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     for name, handle in named.items():
         other = accounts.setdefault(handle.account, name)
         if other != name:
-            warnings.warn(
-                f"{other!r} and {name!r} are one analyst's handles of the same dataset, {handle.dataset!r}: its people "
-                "would count twice, and pay twice. Name each holder once.",
-                FitWarning,
-                stacklevel=4,
-            )
+            twice = f"{other!r} and {name!r} are one analyst's handles of the same dataset, {handle.dataset!r}"
+            tell([f"{twice}: its people would count twice, and pay twice. Name each holder once."])
     return named
 
 

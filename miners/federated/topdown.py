@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +41,6 @@ import numpy as np
 
 from miners.budget.plan import (
     SMALLEST,
-    FitWarning,
     PlanLine,
     Recipe,
     Step,
@@ -51,6 +49,7 @@ from miners.budget.plan import (
     lost_votes,
     many,
     spread,
+    tell,
 )
 from miners.estimator import TreeClassifier, require_varied, require_word
 from miners.federated.federation import (
@@ -615,8 +614,7 @@ class FederatedTopDown(HoldersTreeMiner):
             node.pool(source)
         estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
         tree = Tree(problem.schema, str(problem.target), estimated)
-        for doubt in faint_of([tree]):
-            warnings.warn(doubt, FitWarning, stacklevel=4)
+        tell(faint_of([tree]))
         return tree
 
     def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:

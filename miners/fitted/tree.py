@@ -198,27 +198,39 @@ TREES_AT_ONCE = 16  # that one router sends rows down
 NAMED_COLUMNS = 5  # in a one-line text
 
 
-def faint_of(trees: Sequence[Tree]) -> tuple[str, ...]:
+def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
     """Says of which classes, or ends of a numeric target, trees know too little; empty if of none.
 
     Rows that are at least four deviations of their noise are known within a factor of two in nineteen
-    cases of twenty. What leaves answer, weighed by their rows, should add up to them as nearly.
+    cases of twenty. What leaves answer, weighed by their rows, should add up to them as nearly: where it
+    does not, noise in the leaves is large, or trees disagree.
+
+    Args:
+        trees: All trees of a model.
+        copies: How many of them have all rows; 1 where each row is in one tree.
     """
-    noise = sum(tree.nodes[0].counts_deviation or 0.0 for tree in trees) / len(trees) ** 0.5
-    rows = np.sum([tree.nodes[0].counts for tree in trees], axis=0)
-    told = sum(
+    noise = sum(tree.nodes[0].counts_deviation or 0.0 for tree in trees) / len(trees) ** 0.5 / copies
+    rows = np.sum([tree.nodes[0].counts for tree in trees], axis=0) / copies
+    leaves = [
         np.array([tree.nodes[leaf].rows for leaf in tree.leaves]) @ tree.probabilities[tree.leaves] for tree in trees
-    )
-    faint = (rows < 4 * noise) | (told < rows / 2) | (told > 2 * rows)
-    if not noise or not faint.any():
-        return ()
-    target = trees[0].target
-    if not trees[0].classes:
-        return (
-            f"the mean of `{target}` can hardly be distinguished from an end of its range. The range is too wide for "
-            "this epsilon, and predictions may be far off; narrower bounds, or a larger `epsilon`, are needed.",
+    ]
+    told, few = sum(leaves) / copies, rows < 4 * noise
+    apart = ~few & ((told < rows / 2) | (told > 2 * rows)) & (noise > 0)
+    target, classes, doubts = trees[0].target, trees[0].classes, list[str]()
+    if few.any() and classes:
+        doubts.append(rare_classes(target, classes, rows, noise, few))
+    elif few.any():
+        doubts.append(
+            f"the mean of `{target}` can hardly be distinguished from an end of its range. The range is too wide, or "
+            "the rows are too few, for this epsilon, and predictions may be far off; narrower bounds, or a larger "
+            "`epsilon`, are needed."
         )
-    return (rare_classes(target, trees[0].classes, rows, noise, faint),)
+    if apart.any():
+        doubts.append(
+            f"noise in the leaves hides `{target}`: what they predict does not add up to the rows of the whole table "
+            "within a factor of two; take fewer or shallower trees, or a larger `epsilon`."
+        )
+    return tuple(doubts)
 
 
 class Tree:

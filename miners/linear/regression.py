@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, many
+from miners.budget.plan import PlanLine, count_scale, many, tell
 from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
 from miners.linear.linear_miner import LinearMiner, LinearState, Work
@@ -296,6 +296,7 @@ class LinearRegression(Regressor, LinearMiner):
         )
         moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[3], (target, *scale))
         rows = max(1.0, float(numbers[: bind(objective.base_parts, work.schema).size - column.nullable].sum()))
+        tell((*objective.doubts, *self._warnings(work, round(rows))))
         return RegressionLine.of(coordinates, target, scale, moments, rows)
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:

@@ -14,14 +14,13 @@ Privacy:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from miners.budget.plan import FitWarning, PlanLine, count_line, count_scale, many, rows_text
+from miners.budget.plan import PlanLine, count_line, count_scale, many, rows_text, tell
 from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
@@ -105,14 +104,12 @@ class CardFit:
             objective = objective.nearer(counts.numbers, counts.scale)
         counts = asking.start(objective.base_parts, objective.looks - 1)
         objective, card = objective.start(counts.numbers, counts.scale)
-        for doubt in objective.doubts if self.shares.steps else ():  # without steps a plan has said so
-            warnings.warn(doubt, FitWarning, stacklevel=5)
+        tell(objective.doubts if self.shares.steps else ())  # without steps a plan has said so
         asking.among(objective)
         tables = asking.tables(self.specs, objective) if self.shares.tables else []
         if tables and self.naive:
             card = objective.tabulated(card, self.specs, [table.numbers for table in tables], tables[0].scale)
-        for doubt in objective.rare([counts._replace(numbers=counts.numbers[None]), *tables]):
-            warnings.warn(doubt, FitWarning, stacklevel=5)
+        tell(objective.rare([counts._replace(numbers=counts.numbers[None]), *tables]))
         for number in range(len(self.shares.steps)):
             card = self._stepped(asking, objective, card, number)
         return card

@@ -167,7 +167,7 @@ class ForestMiner(TreeMiner[ForestStrategy]):
             return ()
         if strategy.recipe.depth == 0 and self.max_depth is None:
             return (
-                f"at epsilon {strategy.problem.epsilon} and at most {strategy.schema.max_rows:,} rows the budget "
+                f"at epsilon {self._total(strategies)} and at most {strategy.schema.max_rows:,} rows the budget "
                 "supports no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
             )
         leaves = 2**strategy.recipe.depth * strategy.trees

@@ -20,7 +20,6 @@ Privacy:
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,6 @@ import numpy as np
 
 from miners.budget.plan import (
     DESCRIBING,
-    FitWarning,
     Plan,
     PlanLine,
     Step,
@@ -42,6 +40,7 @@ from miners.budget.plan import (
     many,
     rows_text,
     spread,
+    tell,
 )
 from miners.estimator import HandleMiner, TreeClassifier, require_varied, require_word
 from miners.fitted.node import MeanTarget, Node, Split
@@ -93,8 +92,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         is_forest = sum(strategy.trees for strategy in strategies) > 1
         shares = "counted" if is_forest and not self._numeric_target else None
         trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target, shares)]
-        for doubt in faint_of(trees):
-            warnings.warn(doubt, FitWarning, stacklevel=4)
+        tell(faint_of(trees, len(strategies)))
         return trees[0] if self._state is Tree else Forest(trees)
 
     def _rehearse(self, strategies: Sequence[S], handle: PrivateQueryable) -> None:
@@ -183,8 +181,7 @@ def _located(strategies: Sequence[S], handle: PrivateQueryable) -> Sequence[S]:
         counts = np.asarray(handle.partition(where.parts).noisy_count(epsilon=loss), dtype=np.float64)
         _, deviation, _ = where.moments(counts, scale)
         where = where.nearer(counts, scale)
-    for doubt in where.doubts(deviation):
-        warnings.warn(doubt, FitWarning, stacklevel=5)
+    tell(where.doubts(deviation))
     return [replace(strategy, problem=replace(problem, within=where.ends)) for strategy in strategies]
 
 

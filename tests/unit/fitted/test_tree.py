@@ -410,3 +410,17 @@ def test_classes_that_noise_hides_are_named() -> None:
     assert "'n'" not in told
     assert faint_of([tree(5, 57)]) == faint_of([tree(0, 57)]) == ()
     assert len(faint_of([tree(20, 50)] * 2)) == 1
+    (told,) = faint_of(
+        [tree(40, 57)] * 4, copies=4
+    )  # four trees of the same rows: half the noise, and not four times the rows
+    assert "'p' (about 57 of them, and noise of 20)" in told
+
+
+def test_leaves_that_do_not_add_up_are_not_blamed_on_rows() -> None:
+    """Rows that are plainly there, which the leaves have lost to noise."""
+    schema = Schema(columns={"age": Numeric(lower=0, upper=99), "y": Categorical(values=("n", "p"))}, max_rows=9)
+    leaves = [Node(counts=(500.0, own), counts_deviation=20.0) for own in (10.0, 20.0)]
+    nodes = [Node(Cuts("age", (40,)), (1, 2), counts=(1000.0, 300.0), counts_deviation=20.0), *leaves]
+    (told,) = faint_of([Tree(schema, "y", nodes)])
+    assert "noise in the leaves" in told
+    assert "too few" not in told

@@ -99,6 +99,19 @@ def test_what_noise_hides_is_said_before_anything_is_paid() -> None:
     assert np.isfinite(miner.coef_).all()
 
 
+def test_what_noise_hides_of_a_table_with_fewer_rows_than_declared_is_said() -> None:
+    """At the line that fits: R² and rows of no rows at all are noise."""
+    columns: dict[str, Any] = {f"x{number}": Numeric(lower=0, upper=1) for number in range(30)}
+    schema = Schema(columns={**columns, "y": Numeric(lower=0, upper=1)}, max_rows=10**6)
+    assert not LinearRegression(epsilon=0.1).plan(schema, "y").warnings
+    with (
+        simulated(schema, rows=0, epsilon=1) as handle,
+        pytest.warns(FitWarning, match="noise in the products") as told,
+    ):
+        LinearRegression(epsilon=0.1).fit(handle, "y")
+    assert {one.filename for one in told} == {__file__}
+
+
 def test_a_categorical_target_names_its_miner() -> None:
     """Before anything is asked."""
     with pytest.raises(QueryError, match="take LinearDiscriminant"):

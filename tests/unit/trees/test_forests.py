@@ -405,6 +405,10 @@ def test_plan_says_what_comes_and_warns() -> None:
     assert "fewer or shallower" in DPExtraTrees(epsilon=1).plan(SCHEMA, "income", rows=100).warnings[0]
     with pytest.raises(QueryError, match="rows"):
         DPExtraTrees().plan(SCHEMA, "income", rows=-1)
+    for miner in (DiPriMeTreeRegressor, DiPriMeForestRegressor):  # the range of their target costs a part of it
+        assert (
+            miner(epsilon="0.05").plan(SCHEMA, "wage").warnings[0].startswith("at epsilon 0.05 and at most 5,000 rows")
+        )
 
 
 def test_a_values_split_uses_its_column_up() -> None:
