@@ -189,7 +189,7 @@ def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequenc
 def tell(sentences: Iterable[str]) -> None:
     """Warns of each at the line outside of this package that called ``fit``."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("miners."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("miners."):
         frame, level = frame.f_back, level + 1
     for sentence in sentences:
         warnings.warn(sentence, FitWarning, stacklevel=level)

@@ -484,7 +484,9 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
     _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
 
     def _rehearse(self, work: FederatedStrategy, handle: PrivateQueryable) -> None:
-        replace(work, holders=1).grow(GrowthTask(Federation([handle.through(foreseeing)]), work.problem))
+        with foreseeing(handle) as made_up:
+            root = replace(work, holders=1, depth=min(1, work.depth))
+            root.grow(GrowthTask(Federation([made_up]), work.problem))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

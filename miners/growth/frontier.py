@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar, cast
@@ -30,11 +31,11 @@ from miners.budget.plan import DESCRIBING, Recipe, Step, StepName, StepQuestion,
 from miners.fitted.node import Ends, Node, Split
 from miners.growth.candidates import choice_noise_scale, random_split, score_of
 from miners.growth.fitted_nodes import OpenNode, estimated_nodes
-from pinq.analyst.queryable import Parts
+from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.analyst.session import Session
 from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.parts import Part
-from pinq.public.queries import Answer, Request
+from pinq.public.queries import Answer, Question, Request
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
 from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Spec, Values, bind
@@ -268,39 +269,39 @@ class TreeStrategy(StepQuestions):
         return splits
 
 
-FORESEEN = 2  # nodes of a level that split, for two of them ask for more tables than one
+@contextmanager
+def foreseeing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
+    """Gives a handle with made-up answers; then previews the last question of each kind that it was asked.
 
-
-def foreseeing(session: Session) -> Callable[[Request], Answer]:
-    """Returns a function that previews queries: what a fit would be refused is refused before any is paid.
-
-    Its answers are made up. All parts are as large as a table may be, and the first two have splits: a
-    tree grows two nodes wide, to its full depth.
+    So a question that would be refused is refused before any is paid. All parts are as large as a table
+    may be. One part at most chooses, the first of its candidates.
     """
+    last: dict[type[Question], tuple[Session, Request]] = {}
 
-    def ask(request: Request) -> Answer:
+    def through(session: Session) -> Callable[[Request], Answer]:
+        def ask(request: Request) -> Answer:
+            last[type(request.question)] = session, request
+            schema, random = session.schema, np.random.default_rng(0)
+            chosen = [
+                candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
+                for candidate in (request.candidates or [()])[0]
+            ]
+            size = math.prod((*request.parts.shape, *request.question.shape(schema)))
+            values = [*range(len(chosen))] if request.each else [0 if request.score else schema.max_rows] * size
+            return Answer(
+                id=request.id,
+                verb=request.verb,
+                epsilon=request.epsilon,
+                values=tuple(values),
+                chosen=tuple(cast("list[Spec]", chosen)),
+                rows=tuple(map(float, values)) if request.verb == "noisy_avg" else None,
+            )
+
+        return ask
+
+    yield handle.through(through)
+    for session, request in last.values():
         session.preview(request)
-        schema, lists, random = session.schema, request.candidates, np.random.default_rng(0)
-        offered = lists[request.which[0]][: None if request.each else 1] if lists else ()
-        chosen = [
-            candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
-            for candidate in offered * FORESEEN
-        ]
-        # Two parts choose from (a, b) each, then a third: members 0 1, 2 3, and -1 -1 for none.
-        size = math.prod((*request.parts.shape, *request.question.shape(schema)))
-        wide = max(map(len, lists), default=1) if request.each else 1
-        values = np.full((size, wide), -1 if request.score else schema.max_rows)
-        values[:FORESEEN, : len(offered)] = np.arange(len(chosen)).reshape(FORESEEN, -1)[:size]
-        return Answer(
-            id=request.id,
-            verb=request.verb,
-            epsilon=request.epsilon,
-            values=tuple(values.ravel().tolist()),
-            chosen=tuple(cast("list[Spec]", chosen)),
-            rows=tuple(values.ravel().astype(float).tolist()) if request.verb == "noisy_avg" else None,
-        )
-
-    return ask
 
 
 def noise_of(schema: Schema, epsilon: Epsilon) -> float:

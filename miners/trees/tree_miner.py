@@ -97,7 +97,8 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     def _rehearse(self, strategies: Sequence[S], handle: PrivateQueryable) -> None:
         strategy = self._strategies(strategies[0].problem)[0]  # another one: a strategy draws as it grows
-        grow(_roots(strategy, handle.through(foreseeing))[[0]], strategy)
+        with foreseeing(handle) as made_up:
+            grow(_roots(strategy, made_up)[[0]], replace(strategy, depth=min(1, strategy.depth)))
 
     # What subclasses say
 
