@@ -23,7 +23,7 @@ from miners.fitted.route import Frame, encode, encode_values
 from miners.fitted.tree import Forest, Tree
 from miners.parameters import HasParams, Parameterised
 from pinq.errors import QueryError, unspent
-from pinq.public.checks import closest, whole_number
+from pinq.public.checks import closest, require_kind, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike, Exact
 from pinq.public.schema import Schema, Value
 
@@ -459,6 +459,11 @@ def public_schema(handle: object) -> Schema:
     schema = schema_of(handle)
     if schema is not None:
         return schema
+    if hasattr(handle, "holders"):
+        raise QueryError(
+            f"this miner learns from one private handle, not from {type(handle).__name__}. FederatedTopDown, "
+            "FederatedScorecard and FederatedScorecardRegressor learn from several; fit them on the federation."
+        )
     raise QueryError(
         f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
         "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody "
@@ -469,7 +474,20 @@ def public_schema(handle: object) -> Schema:
 def schema_of(handle: object) -> Schema | None:
     """Returns the schema of a handle; None of what is no handle."""
     schema = getattr(handle, "schema", None)
-    return schema if isinstance(schema, Schema) and callable(getattr(handle, "parts", None)) else None
+    return schema if isinstance(schema, Schema) and callable(getattr(handle, "preview", None)) else None
+
+
+def planned(schema: object) -> Schema:
+    """Returns the schema to plan for. Raises ``QueryError`` if something else was passed."""
+    require_kind(
+        [schema],
+        Schema,
+        lambda: (
+            f"`plan` reads a public schema, not {type(schema).__name__}; pass `handle.schema`, or "
+            "pinq.load_policy(...).schema_."
+        ),
+    )
+    return cast("Schema", schema)
 
 
 def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
@@ -603,7 +621,7 @@ class HandleMiner(Miner[W], Generic[W]):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        return self._planned(self._checked(schema, target), rows)
+        return self._planned(self._checked(planned(schema), target), rows)
 
     @abstractmethod
     def _learned(self, work: W, handle: PrivateQueryable, target: str) -> State:

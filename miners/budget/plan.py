@@ -43,7 +43,7 @@ from typing import Literal, Protocol, Self
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
-from pinq.public.checks import require_bool
+from pinq.public.checks import many, require_bool
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
 from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
@@ -92,7 +92,7 @@ class PlanLine:
 
     def cells(self) -> tuple[str, ...]:
         """The line as texts, one for each heading."""
-        parts = f"{self.parts:,} {'part' if self.parts == 1 else 'parts'}" if self.parts < 10**9 else "very many parts"
+        parts = many(self.parts, "part") if self.parts < 10**9 else "very many parts"
         return (
             str(self.level),
             self.asked,
@@ -252,11 +252,6 @@ def rows_text(rows: float) -> str:
     if rows >= 1000:
         return f"{round(rows, -2):,.0f}"
     return f"{rows:.0f}" if rows >= 10 else f"{rows:.1f}"
-
-
-def many(count: int, name: str) -> str:
-    """Returns a number of things in words: ``1 level``, ``3 levels``."""
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _row(cells: Iterable[str], tag: str = "td") -> str:

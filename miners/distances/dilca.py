@@ -33,11 +33,11 @@ import pandas as pd
 from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, remember_fit, rows_text, spread
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
-from miners.estimator import Learned, public_schema, require_word
+from miners.estimator import Learned, planned, public_schema, require_word
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
-from pinq.public.checks import closest, is_listing, text_of, whole_number
+from pinq.public.checks import closest, is_listing, many, text_of, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.plugins import optional
 from pinq.public.schema import Schema
@@ -322,10 +322,9 @@ def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
     if cost := task.table_epsilon:
         noise, asked = _deviation(task, cost // task.max_pairs), "tables of each target and its context"
         lines.append(PlanLine(1, asked, "noisy_count", task.max_pairs, cost.exact, noise))
-    targets = f"{len(task.targets):,} {'attribute' if len(task.targets) == 1 else 'attributes'}"
     title = (
-        f"DPDilca: distances between the values of {targets}, "
-        f"contexts by {task.method} among {len(task.splits):,} attributes"
+        f"DPDilca: distances between the values of {many(len(task.targets), 'attribute')}, "
+        f"contexts by {task.method} among {many(len(task.splits), 'attribute')}"
     )
     notes = [ONE_TABLE] if task.table_epsilon else []
     if left_out:
@@ -509,7 +508,7 @@ class DPDilca(Learned):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        task = self._task(schema, target)
+        task = self._task(planned(schema), target)
         max_rows = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         return forecast(task, self._left_out(task), max_rows)
 

@@ -43,7 +43,7 @@ from miners.estimator import schema_of
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Session
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
-from pinq.public.checks import Shown, closest, is_listing, is_number
+from pinq.public.checks import Shown, closest, first_of, is_listing, is_number, many
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import PartSet
@@ -56,19 +56,20 @@ Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
 
 MAX_ROWS = 2**33
+SHOWN_DIFFERENCES = 5  # of schemas, in an error
 
 
 def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
     """Returns the columns that all holders declare alike, with the sum of their row caps.
 
     Raises:
-        QueryError: Columns differ; names each difference.
+        QueryError: Columns differ; names the first differences.
     """
     (first, schema), *others = schemas.items()
     differences = [text for name, other in others for text in _differences(first, schema, name, other)]
     if differences:
         raise QueryError(
-            f"the holders' public schemas differ: {'; '.join(differences)}. "
+            f"the holders' public schemas differ: {first_of(differences, SHOWN_DIFFERENCES, '; ')}. "
             "Their policies must declare the same columns alike."
         )
     rows = sum(declared.max_rows for declared in schemas.values())
@@ -585,10 +586,7 @@ class Federation(Shown, CountSource):
             self.requests[name] += 1
         outcomes = self._together([(name, partial(questions[number].ask, name)) for number, name in jobs])
         self.rounds += 1
-        self._say(
-            f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in "
-            f"{time.monotonic() - began:.1f} s"
-        )
+        self._say(f"round {self.rounds}: {many(len(jobs), 'request')} answered in {time.monotonic() - began:.1f} s")
         by_question: list[dict[str, Any]] = [{} for _ in questions]
         for (number, name), outcome in zip(jobs, outcomes, strict=True):
             if name in self.holders:
@@ -609,13 +607,11 @@ class Federation(Shown, CountSource):
             handle.close()
 
     def __repr__(self) -> str:
-        lines = [
-            f"Federation of {len(self._handles)} holders, on_failure={self.on_failure!r}, {self.rounds} rounds so far"
-        ]
+        holders, rounds = many(len(self._handles), "holder"), many(self.rounds, "round")
+        lines = [f"Federation of {holders}, on_failure={self.on_failure!r}, {rounds} so far"]
         for name, budget in self.budgets().items():
-            lines.append(
-                f"  {name}: {'does not answer' if budget is None else repr(budget)}, {self.requests[name]} requests"
-            )
+            left = "does not answer" if budget is None else repr(budget)
+            lines.append(f"  {name}: {left}, {many(self.requests[name], 'request')}")
         return "\n".join([*lines, *(f"  {dropped}" for dropped in self.dropped)])
 
     # Failure

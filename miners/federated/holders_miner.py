@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 from warnings import catch_warnings, simplefilter
 
-from miners.budget.plan import FitWarning, Plan, loss_text, many, remember_fit, require_budget, warn_before_fit
-from miners.estimator import Miner, Model, public_schema
+from miners.budget.plan import FitWarning, Plan, loss_text, remember_fit, require_budget, warn_before_fit
+from miners.estimator import Miner, Model, planned, public_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
-from pinq.public.checks import Shown, require_bool, whole_number
+from pinq.public.checks import Shown, many, require_bool, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -239,7 +239,7 @@ class HoldersMiner(Miner[W], Generic[W]):
             rows: The number of rows of all owners, if it is known; it serves the warning only.
         """
         count = whole_number("holders", holders, 1, 10**6)
-        return self._planned(self._among(self._checked(schema, target), count), rows)
+        return self._planned(self._among(self._checked(planned(schema), target), count), rows)
 
     @abstractmethod
     def _among(self, work: W, holders: int) -> W:

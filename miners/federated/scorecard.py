@@ -23,7 +23,6 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from miners.budget.plan import many
 from miners.estimator import require_word
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
 from miners.federated.holders_miner import DISJOINT, HoldersMiner, Participants as Holders, resumes
@@ -33,6 +32,7 @@ from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, c
 from miners.scorecards.scorecard import CardFit, Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
 from pinq.errors import QueryError
+from pinq.public.checks import many
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema

@@ -47,7 +47,6 @@ from miners.budget.plan import (
     StepName,
     StepQuestion,
     lost_votes,
-    many,
     spread,
     tell,
 )
@@ -98,7 +97,7 @@ from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
-from pinq.public.checks import whole_number
+from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, bind

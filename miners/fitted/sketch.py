@@ -20,7 +20,7 @@ import numpy as np
 from miners.fitted.node import Node, Target
 from miners.fitted.theme import CLASSES, INK, LABEL, LINE, PALE, colour, shorten
 from pinq.errors import QueryError
-from pinq.public.checks import is_whole, text_of
+from pinq.public.checks import is_whole, many, text_of
 from pinq.public.schema import Schema
 from pinq.public.specs import Groups, bind
 
@@ -159,7 +159,7 @@ def sketch(
             children=() if is_last else node.children,
             hidden=leaves[index] if is_last and not node.is_leaf else 0,
         )
-    title = f"{plain(target.name)}: depth {max(depths)}, {leaves[0]:,} {'leaf' if leaves[0] == 1 else 'leaves'}"
+    title = f"{plain(target.name)}: depth {max(depths)}, {many(leaves[0], 'leaf', 'leaves')}"
     note = COUNTED if nodes[0].label is None else "classes of leaves alone were opened, no row counts"
     return Sketch(title if limit == max(depths) else f"{title}, drawn to depth {limit}", note, classes, cards)
 
@@ -301,7 +301,7 @@ def _label(card: NodeCard) -> str:
         answer = f'<FONT COLOR="{colour(card.best)}"><B>{_words(card.vote)}</B></FONT>'
     else:
         answer = f"<B>{_words(card.question)} ?</B>"
-    folded = f" &#8230; {card.hidden:,} leaves" if card.hidden else ""
+    folded = f" &#8230; {many(card.hidden, 'leaf', 'leaves')}" if card.hidden else ""
     rows = f'<FONT POINT-SIZE="9" COLOR="{PALE}">{_words(card.counted)}{folded}</FONT>'
     branch = f'<FONT POINT-SIZE="10">{_words(card.branch)}</FONT>'
     lines = [branch, _dot_bar(card), answer, rows] if card.counted else [branch, answer + folded]
@@ -362,7 +362,7 @@ def _line(card: NodeCard) -> str:
     """Returns what a line of text tells about a node, after its branch."""
     if card.question is not None and not card.hidden:
         return _joined("; ", _joined(", ", card.counted, card.mix), f"split by {card.question}")
-    below = f"{card.hidden:,} leaves below, by {card.question}" if card.hidden else ""
+    below = f"{many(card.hidden, 'leaf', 'leaves')} below, by {card.question}" if card.hidden else ""
     aside = _joined("; ", card.counted, below)
     return _joined("  ", card.mix, aside and f"({aside})")
 
@@ -402,7 +402,7 @@ def _end(card: NodeCard) -> str:
     """Returns a leaf, or a node whose leaves are not shown."""
     folded = ""
     if card.hidden:
-        folded = f" &hellip; {card.hidden:,} leaves below, by <i>{escape(card.question or '')}</i>"
+        folded = f" &hellip; {many(card.hidden, 'leaf', 'leaves')} below, by <i>{escape(card.question or '')}</i>"
     # A leaf has no triangle in front of it. The padding moves its bar below the bars of its
     # parent's other children.
     return f"<div style='margin-left:1.2em;padding-left:1em'>{_summary(card)}{folded}</div>"

@@ -44,7 +44,7 @@ from miners.fitted.plot import MAX_LINES, plot
 from miners.fitted.route import Frame, Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text
 from pinq.errors import QueryError
-from pinq.public.checks import text_of, whole_number
+from pinq.public.checks import many, text_of, whole_number
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Cuts, Groups, Values, bind, two_ends
 
@@ -645,9 +645,8 @@ class Tree:
         return cls(schema, target, read, shares=shares, within=within)
 
     def __repr__(self) -> str:
-        leaves = f"{self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"
-        rows = f"about {self.nodes[0].rows:,.0f} rows" if self.is_counted else "classes without counts"
-        text = f"Tree for {self._target}: depth {self.depth}, {leaves}, {rows}"
+        rows = f"about {many(round(self.nodes[0].rows), 'row')}" if self.is_counted else "classes without counts"
+        text = f"Tree for {self._target}: depth {self.depth}, {many(self.n_leaves, 'leaf', 'leaves')}, {rows}"
         used = list(dict.fromkeys(node.split.column for node in self.nodes if node.split is not None))
         if not used:
             return text
@@ -845,10 +844,9 @@ class Forest:
         return cls([first, *(first.with_nodes(nodes) for nodes in trees[1:])])
 
     def __repr__(self) -> str:
-        trees = f"{len(self.trees):,} {'tree' if len(self.trees) == 1 else 'trees'}"
-        leaves = f"{self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"
+        size = f"{many(len(self.trees), 'tree')}, {many(self.n_leaves, 'leaf', 'leaves')}"
         target = target_of(self.schema, self.target, self.trees[0].within)
-        text = f"Forest for {target}: depth {self.depth}, {trees}, {leaves}"
+        text = f"Forest for {target}: depth {self.depth}, {size}"
         if not self.usage:
             return text
         columns = [f"{column} {share:.0%}" for column, share in list(self.usage.items())[:NAMED_COLUMNS]]

@@ -31,7 +31,7 @@ from miners.tables.columns import required_handle
 from miners.tables.table import Table
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError, unspent
-from pinq.public.checks import first_of
+from pinq.public.checks import first_of, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
 
 MOST_ROWS = 500  # numbers of an answer that are worded: more than a reader takes in
@@ -236,8 +236,7 @@ class Agent:
         lines = [_line(row, table.keys, level) for row in rows[:MOST_ROWS]]
         more = [f"and {len(rows) - MOST_ROWS:,} more; ask for fewer groups."] if len(rows) > MOST_ROWS else []
         notes = [f"Note: {note}." for note in table.notes]
-        numbers = f"{len(rows):,} {'number' if len(rows) == 1 else 'numbers'}"
-        head = f"{table.title}: {numbers} with noise, for epsilon {loss_text(cost)}."
+        head = f"{table.title}: {many(len(rows), 'number')} with noise, for epsilon {loss_text(cost)}."
         plain = tuple({str(name): _plain(value) for name, value in row.items()} for row in rows)
         return Told("\n".join([head, *lines, *more, *notes]), plain)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from miners.budget.plan import Plan, many
+from miners.budget.plan import Plan
 from miners.fitted.theme import BLUE, INK, panels
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
-from pinq.public.checks import require_bool, whole_number
+from pinq.public.checks import many, require_bool, whole_number
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:

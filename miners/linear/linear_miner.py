@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, many, spread
+from miners.budget.plan import PlanLine, count_scale, spread
 from miners.estimator import HandleMiner
 from miners.fitted.theme import INK, shorten
 from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
 from pinq.errors import QueryError
+from pinq.public.checks import many
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.products import Products
 from pinq.public.schema import Schema

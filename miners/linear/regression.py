@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, many, tell
+from miners.budget.plan import PlanLine, count_scale, tell
 from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
 from miners.linear.linear_miner import LinearMiner, LinearState, Work
@@ -33,6 +33,7 @@ from miners.linear.moments import (
 )
 from miners.scorecards.objectives import Mean, objective_of
 from pinq.errors import QueryError
+from pinq.public.checks import many
 from pinq.public.epsilon import standard_deviation
 from pinq.public.points import POINTS
 from pinq.public.schema import Schema
@@ -141,7 +142,8 @@ class RegressionLine(LinearState):
     def export_text(self) -> str:
         """The report as text."""
         heading = f"Linear regression of {self.target}: {many(len(self.coordinates.entries), 'coefficient')}"
-        quality = f"about {self.rows:,.0f} rows, R² {self.determination:.3f}, residual deviation {self.residual:.4g}"
+        rows = many(round(self.rows), "row")
+        quality = f"about {rows}, R² {self.determination:.3f}, residual deviation {self.residual:.4g}"
         wide = max(len(term) for term in self.terms) + 2
         lines = [heading, quality, "", f"{'':<{wide}}coefficient       error  95 % interval             z"]
         for term, own, error, low, high, z in self.to_frame().itertuples(index=False):

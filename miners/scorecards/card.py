@@ -30,7 +30,7 @@ import numpy as np
 from miners.fitted.node import Split, Target, as_array, split_in, split_out, target_of
 from miners.fitted.route import Bins, encode_rows, length
 from pinq.errors import QueryError
-from pinq.public.checks import Shown
+from pinq.public.checks import Shown, many
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, Cross, bind
@@ -257,7 +257,7 @@ class Card(Shown):
     kept_as: ClassVar[str] = "card"
 
     def __repr__(self) -> str:
-        return f"Card for `{self.target}`: {len(self.terms)} attributes"
+        return f"Card for `{self.target}`: {many(len(self.terms), 'attribute')}"
 
     def __post_init__(self) -> None:
         if len(self.classes) == 1:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_line, count_scale, many, rows_text, tell
+from miners.budget.plan import PlanLine, count_line, count_scale, rows_text, tell
 from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
@@ -28,7 +28,7 @@ from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, choice_score, objective_of
 from miners.scorecards.shares import MAX_STEPS, TABLES, CardStep, Shares
 from pinq.errors import QueryError
-from pinq.public.checks import require_bool, whole_number
+from pinq.public.checks import many, require_bool, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Spec, bind

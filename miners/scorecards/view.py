@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miners.budget.plan import many
 from miners.fitted.route import encode
 from miners.fitted.theme import BLUE, CLASSES, INK, PALE, RED, panels, shorten
 from miners.scorecards.card import DOUBLES, Card, Term, probabilities
 from pinq.errors import QueryError
+from pinq.public.checks import many
 from pinq.public.columns import CutPoint
 from pinq.public.specs import Cuts, bind
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from miners.budget.plan import Plan
-from miners.estimator import TREE_LIMITS, TreeClassifier
+from miners.estimator import TREE_LIMITS, TreeClassifier, planned
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
 from miners.fitted.tree import Tree
@@ -158,8 +158,8 @@ class SecureID3(TreeClassifier):
             rows: The largest number of rows of each party; by default the schema's.
         """
         declared = self.rows if rows is None else rows
-        max_rows = schema.max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
-        session = self._session(schema, target, [max_rows] * parties)
+        max_rows = planned(schema).max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
+        session = self._session(planned(schema), target, [max_rows] * parties)
         bits = session.bits
         epsilon = Epsilon(session.nano).exact if session.nano else None
         return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), epsilon)

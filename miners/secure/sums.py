@@ -70,7 +70,7 @@ from miners.secure.mpc.noise import Below, noise_bound, own_noise
 from miners.secure.mpc.rounds import Opened, Rounds
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.public.checks import Shown
+from pinq.public.checks import Shown, many
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import Block, Part, PartSet
@@ -557,8 +557,8 @@ class SecureFederation(Shown, CountSource):
 
     def __repr__(self) -> str:
         return (
-            f"SecureFederation of {self._parties} parties, {self.rounds} rounds so far\n"
-            f"  {ALL}: {self.budget!r}, {self.requests[ALL]} requests"
+            f"SecureFederation of {self._parties} parties, {many(self.rounds, 'round')} so far\n"
+            f"  {ALL}: {self.budget!r}, {many(self.requests[ALL], 'request')}"
         )
 
 

@@ -29,12 +29,11 @@ from miners.budget.plan import (
     begin_fit,
     count_scale,
     loss_text,
-    many,
     patient,
     remember_fit,
     rows_text,
 )
-from miners.estimator import Kept, public_schema
+from miners.estimator import Kept, planned, public_schema
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, pyplot
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
@@ -42,7 +41,7 @@ from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Columns, Graphic
 from miners.tables.columns import Condition
 from miners.tables.table import Table
 from pinq.errors import QueryError, unspent
-from pinq.public.checks import is_whole, whole_number
+from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import Misfit
@@ -636,7 +635,7 @@ class Synthesizer(Kept):
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
-        work = self._checked(schema, target)
+        work = self._checked(planned(schema), target)
         title = f"Synthesizer of {many(len(work.specs), 'column')} and of their {many(len(work.pairs), 'pair')}"
         return Plan(title, tuple(self._lines(work)), work.total.exact, warnings=self._warnings(work, rows))
 

@@ -30,7 +30,7 @@ from miners.tables.statistics import (
 from miners.tables.table import Draft, Picture, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable, reusing
 from pinq.errors import QueryError
-from pinq.public.checks import is_listing
+from pinq.public.checks import is_listing, many
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -90,7 +90,7 @@ def quantiles(
     """
     exact = shares_of(shares if is_listing(shares) else [shares])
     kinds: list[Kind] = [(partial(Quantile, shares=exact), column, 1)]
-    title = f"{len(exact)} {'quantile' if len(exact) == 1 else 'quantiles'} of {column}"
+    title = f"{many(len(exact), 'quantile')} of {column}"
     picture: Picture = "boxes" if len(exact) > 2 else "bars"
     return drafted(handle, title, by, kinds, epsilon, level, reuse, (), picture)
 
@@ -235,7 +235,7 @@ def summary(
     kinds: list[Kind] = [(CountStatistic, "", 1)]
     for name in names:
         kinds += _described(handle.schema, name)
-    title = f"summary of {len(names)} {'column' if len(names) == 1 else 'columns'}"
+    title = f"summary of {many(len(names), 'column')}"
     return drafted(handle, title, by, kinds, epsilon, level, reuse, (ROUGH,), "panels")
 
 

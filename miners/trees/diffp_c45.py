@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from miners.budget.plan import StepName, StepQuestion, many
+from miners.budget.plan import StepName, StepQuestion
 from miners.fitted.node import Split
 from miners.growth.candidates import attribute_names, default_levels, families, grouping_warnings, levels_carried
 from miners.growth.frontier import Level, Problem, SplitCandidate
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, Published
 from pinq.errors import QueryError
-from pinq.public.checks import is_number
+from pinq.public.checks import is_number, many
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, Values
 

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from miners.budget.plan import Step, StepName, StepQuestion, many
+from miners.budget.plan import Step, StepName, StepQuestion
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import (
@@ -26,7 +26,7 @@ from miners.growth.fitted_nodes import OpenNode, released_nodes
 from miners.growth.frontier import Level, Problem
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
-from pinq.public.checks import whole_number
+from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import EpsilonLike
 from pinq.public.scores import Balance
 

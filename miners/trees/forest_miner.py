@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from miners.budget.plan import Recipe, StepName, StepQuestion, count_scale, lost_votes, many, spread
+from miners.budget.plan import Recipe, StepName, StepQuestion, count_scale, lost_votes, spread
 from miners.estimator import Classifier, ForestFaces, Regressor, require_word
 from miners.fitted.node import Split
 from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, families, multiway_splits, random_split
@@ -27,7 +27,7 @@ from miners.growth.fitted_nodes import OpenNode
 from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, TreeMiner
 from pinq.errors import QueryError
-from pinq.public.checks import is_number, whole_number
+from pinq.public.checks import is_number, many, whole_number
 from pinq.public.epsilon import EpsilonLike
 from pinq.public.scores import PATH_LOSS
 from pinq.public.specs import Cuts, Values

@@ -15,12 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from miners.budget.plan import StepName, StepQuestion, count_scale, count_variance, many
+from miners.budget.plan import StepName, StepQuestion, count_scale, count_variance
 from miners.fitted.node import Split
 from miners.growth.candidates import CRITERIA, CutsByColumn, gain
 from miners.growth.frontier import Level
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from pinq.analyst.queryable import Parts
+from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon
 from pinq.public.specs import Values
 

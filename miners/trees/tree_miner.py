@@ -37,12 +37,11 @@ from miners.budget.plan import (
     count_line,
     count_scale,
     lost_votes,
-    many,
     rows_text,
     spread,
     tell,
 )
-from miners.estimator import HandleMiner, TreeClassifier, require_varied, require_word
+from miners.estimator import HandleMiner, TreeClassifier, planned, require_varied, require_word
 from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
@@ -58,7 +57,7 @@ from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, forese
 from miners.growth.target_range import PLAIN, TargetRange
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
-from pinq.public.checks import whole_number
+from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
@@ -350,8 +349,8 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
                 ``max_rows``. It serves the warning only.
         """
         if target is not None:
-            return self._planned(self._checked(schema, target), rows)
-        widest = max((column.codes for column in schema.categorical_columns.values()), default=2)
+            return super().plan(schema, target, rows=rows)
+        widest = max((column.codes for column in planned(schema).categorical_columns.values()), default=2)
         return self._planned(self._strategies(Problem(schema, None, widest, 2, Epsilon.of(self.epsilon))), rows)
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:

@@ -13,6 +13,7 @@ from shutil import get_terminal_size
 import numpy as np
 import pandas as pd
 
+from pinq.public.checks import many
 from pinq.public.parts import PartSet
 from pinq.public.queries import Act, Asked
 
@@ -120,8 +121,7 @@ class History(pd.DataFrame):
 
     @property
     def _note(self) -> str:
-        questions = "1 question" if len(self) == 1 else f"{len(self):,} questions"
-        return f"\n{questions}; pd.DataFrame(h.history()) shows each." if any(self["act"]) else ""
+        return f"\n{many(len(self), 'question')}; pd.DataFrame(h.history()) shows each." if any(self["act"]) else ""
 
 
 def _summed(questions: pd.DataFrame) -> list[object]:
@@ -131,7 +131,7 @@ def _summed(questions: pd.DataFrame) -> list[object]:
         return [first[name] for name in SHOWN]
     counts = questions["outcome"].value_counts(sort=False)
     outcome = first["outcome"] if len(counts) == 1 else ", ".join(f"{n} {name}" for name, n in counts.items())
-    asked = f"{first['act']} ({len(questions)} {'question' if len(questions) == 1 else 'questions'})"
+    asked = f"{first['act']} ({many(len(questions), 'question')})"
     return [first["at"], asked, round(float(questions["cost"].sum()), 9), last["spent"], outcome, None]
 
 

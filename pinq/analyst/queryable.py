@@ -31,7 +31,7 @@ from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Session, Through, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
-from pinq.public.checks import is_whole, whole_number
+from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.columns import CutPoint
 from pinq.public.derivatives import RowFunction
 from pinq.public.epsilon import Epsilon, EpsilonLike
@@ -536,7 +536,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
             left = repr(self.budget)
         except PinqError as error:  # closed, or its server is gone
             left = str(error)
-        return f"PrivateQueryable({self._session.name}{where}; {len(self.schema.columns)} columns, {left})"
+        return f"PrivateQueryable({self._session.name}{where}; {many(len(self.schema.columns), 'column')}, {left})"
 
     def _repr_html_(self) -> str:
         head = f"<p><b>{escape(self._session.name)}</b>, {escape(str(self._parts.at(0)))}</p>"

@@ -12,6 +12,7 @@ import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json
 from pinq.errors import QueryError, printable
+from pinq.public.checks import many
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +164,8 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
         print_json(json.loads(loaded.text) | about)
         return
     lines = [
-        f"{loaded.session}: {loaded.protocol}, to predict `{loaded.target}` from {len(loaded.splits)} attributes",
+        f"{loaded.session}: {loaded.protocol}, to predict `{loaded.target}` "
+        f"from {many(len(loaded.splits), 'attribute')}",
         f"hash {loaded.digest}",
         "opens",
         *(f"  {opening}" for opening in loaded.opened),
@@ -172,13 +174,14 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
             f"  {number}  {member.name}  {member.host}:{member.port}, at most {member.rows:,} rows"
             for number, member in enumerate(loaded.parties)
         ),
-        f"Any {size.threshold} of them together learn nothing else; {size.threshold + 1} who pool their shares could. "
+        f"Up to {size.threshold} of them together learn nothing else; "
+        f"{size.threshold + 1} who pool their shares could. "
         f"Numbers of {size.bits} bits in a field of {size.field_bits}.",
         computation.estimate(loaded),
     ]
     if loaded.noise != "none":
         lines += [
-            f"Epsilon {loaded.epsilon}, also to any {loaded.colluding_parties} who pool the noise that they drew.",
+            f"Epsilon {loaded.epsilon}, also to at most {loaded.colluding_parties} of them with the noise they drew.",
             "It is paid a round at a time. A person with rows at several parties loses it once at each.",
         ]
     plan = computation.plan(loaded)
@@ -286,7 +289,7 @@ def _held(
     for member, frame, holding in zip(session.parties, frames, holdings, strict=True):
         missing = len(frame) - holding.rows
         left_out = f", {missing:,} left out for values that are missing or not declared" if missing else ""
-        typer.echo(printable(f"{member.name}: {holding.rows:,} rows{left_out}"), err=True)
+        typer.echo(printable(f"{member.name}: {many(holding.rows, 'row')}{left_out}"), err=True)
     return holdings
 
 

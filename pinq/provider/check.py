@@ -65,8 +65,10 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
             notes.append(f"{name}: {share(unread)} hold {_misfits(policy, name, texts)}")
         elif many(count := counted.left_out[name]):
             such = f", such as {', '.join(map(repr, texts[:3]))}" if texts else ""
+            is_truth = any(value is True for value in getattr(column, "values", ()))
+            cure = "declare it" + (" as text or a number: only true and false are truth values" if is_truth else "")
             notes.append(
-                f"{name}: {share(count)} have no declared value and are left out{such}; declare it, or `nullable: true`"
+                f"{name}: {share(count)} have no declared value and are left out{such}; {cure}, or `nullable: true`"
             )
     notes += [
         f"{name}: {share(count)} lie outside [lower, upper] and count as the nearer bound"

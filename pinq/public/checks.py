@@ -80,6 +80,11 @@ def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], probl
 _HALF = re.compile("[\ud800-\udfff]")
 
 
+def many(count: int, name: str, plural: str = "") -> str:
+    """Returns a number of things in words: ``1 level``, ``3 levels``, ``2 leaves``."""
+    return f"{count:,} {name if count == 1 else plural or name + 's'}"
+
+
 def text_of(value: object) -> str:
     """The text by which a category is compared with the source: SQL's text form of the value."""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
@@ -115,10 +120,10 @@ def closest(name: str, names: Iterable[object]) -> str:
     return f" (did you mean {folded[matches[0]]!r}?)" if matches else ""
 
 
-def first_of(names: Sequence[object], most: int) -> str:
+def first_of(names: Sequence[object], most: int, between: str = ", ") -> str:
     """Lists the first names, and how many there are beside: ``a, b and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
+    return between.join(map(str, names[:most])) + more
 
 
 MAX_OPENINGS = 600_000  # the largest request of 8 MB has 540,000

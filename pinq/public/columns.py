@@ -35,13 +35,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from pinq.errors import QueryError
-from pinq.public.checks import Shown, closest, require_text, text_of, text_of_any
+from pinq.public.checks import Shown, closest, many, require_text, text_of, text_of_any
 
 # Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
 # the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
@@ -76,6 +77,18 @@ def of_form(pattern: str, words: str) -> AfterValidator:
     return AfterValidator(matching)
 
 
+def problems(error: ValidationError) -> str:
+    """Names each wrong field and what is wrong with it, a line each."""
+    lines = []
+    for problem in error.errors(include_url=False):
+        field = ".".join(str(part) for part in problem["loc"])
+        unknown = problem["type"] == "extra_forbidden"
+        text = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
+        text = text.replace("Tuple should", "it should").replace(" after validation", "")
+        lines.append(f"  {field}: {text}" if field else f"  {text}")
+    return "\n".join(dict.fromkeys(lines))
+
+
 class Declared(Shown, BaseModel):
     """A declaration: frozen, and without unknown keys.
 
@@ -84,6 +97,17 @@ class Declared(Shown, BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if not TYPE_CHECKING:  # a type checker reads the fields
+
+        def __init__(self, **fields: Any) -> None:
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise QueryError(f"this cannot be a {type(self).__name__}:\n{problems(error)}") from None
+
+        # For a caller alone: what pydantic validates inside another model keeps its place in the error.
+        __init__.__pydantic_base_init__ = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -314,7 +338,7 @@ class Categorical(_Column):
         """Lists the first values."""
         listed = ", ".join(str(value) for value in self.values[:4])
         more = ", ..." if len(self.values) > 4 else ""
-        return f"{len(self.values):,} values: {listed}{more}{self._missing}"
+        return f"{many(len(self.values), 'value')}: {listed}{more}{self._missing}"
 
     def require_one_type(self, name: str) -> None:
         """Raises ``ValueError`` if the values mix types, because then one was read as another type."""
@@ -474,7 +498,7 @@ class Numeric(_Column):
     def describe(self) -> str:
         """Describes the bounds and the number of cells."""
         kind = "whole numbers" if self.integer else "numbers"
-        return f"{kind} {self.lower} to {self.upper} in {self.cells:,} cells{self._missing}"
+        return f"{kind} {self.lower} to {self.upper} in {many(self.cells, 'cell')}{self._missing}"
 
     def number(self, code: float | Fraction) -> float:
         """The number that a (possibly fractional) cell stands for."""

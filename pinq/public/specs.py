@@ -563,7 +563,7 @@ def two_ends(within: object) -> tuple[CutPoint, CutPoint] | None:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or (not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple")):
-        raise QueryError(f"the cut {value!r} is neither a number nor a date.")
+        raise QueryError(f"the cut {value!r} is neither a number nor a date, which is written like 2024-01-31.")
     try:
         number = float(value)  # type: ignore[arg-type]
     except OverflowError:

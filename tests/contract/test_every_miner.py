@@ -412,3 +412,25 @@ def test_hardly_any_rows_are_learned_from_too(form: Form, rows: int) -> None:
         miner = form.built().fit(h, TARGETS[form.learns])
         assert 0 < miner.cost_ == h.budget.spent <= 1
         assert np.isfinite(numbers_in(learned(miner))).all()
+
+
+class Several:
+    """A source of several holders, as a miner of one handle sees it."""
+
+    def __init__(self) -> None:
+        self.schema, self.holders = SCHEMA, ("north", "south")
+
+    def parts(self) -> None:
+        """There are parts, but nothing to preview."""
+
+
+@every_miner
+def test_a_wrong_source_is_told_what_is_needed(form: Form, untouched: Any) -> None:
+    """A plan reads a schema, and a fit one handle; a federation is for the federated miners."""
+    miner, target = form.built(epsilon=1), TARGETS[form.learns]
+    for wrong in (untouched, pd.DataFrame({"a": [1]}), "policy.yaml", None):
+        with pytest.raises(QueryError, match=r"`plan` reads a public schema, not .*; pass `handle.schema`"):
+            miner.plan(wrong, target)
+    match = "one private handle, not from Several. FederatedTopDown"
+    with pytest.raises(QueryError, match=match):
+        miner.fit(Several(), target)

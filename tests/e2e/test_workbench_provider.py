@@ -75,7 +75,7 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         wrong += look_at(browser, "provider-start")
         browser.choose("Table", "cases.csv")
         browser.push("Look at it")
-        browser.sees("values wait for review", "read off the rows", "numbers 0 to 20000")
+        browser.sees("values to review", "read off the rows", "numbers 0 to 20000")
         browser.sees('The file is read with delimiter ";", decimal ",", dates ["%d.%m.%Y"].')
         browser.sees("200 different values of Patientennummer", "Largest groups")  # it looks like a person's
         wrong += look_at(browser, "provider-review")
@@ -160,7 +160,7 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, brow
         browser.push("How the file is written: signs, dates, sheet")
         browser.fill("Sheet of a workbook (sheet)", "Fälle 2024")
         browser.push("Look at it")
-        browser.sees("values wait for review", "Aufnahme", "Station", "skip 3")
+        browser.sees("values to review", "Aufnahme", "Station", "skip 3")
         browser.fill("Why", "one row a person")
         browser.push("Confirm who is hidden")
         browser.wait("!document.body.innerText.includes('Confirm who is hidden')")

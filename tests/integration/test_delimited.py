@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 import pinq
 from pinq.engine import Lines, open_engine, sources
 from pinq.engine.delimited import MAX_LINE, DelimitedFiles
 from pinq.engine.sources import OpenSource, Piece
-from pinq.errors import PolicyError
+from pinq.errors import PolicyError, QueryError
 from pinq.provider import grants as provider
 from pinq.provider.check import check
 from pinq.provider.local import open_ledger
@@ -170,7 +169,7 @@ def test_an_encoding_has_pythons_other_names_too() -> None:
 )
 def test_wrong_dialects(dialect: dict[str, Any], text: str, tmp_path: Path) -> None:
     """Each key has its bound, in a policy as in Python."""
-    with pytest.raises(ValidationError, match=text):
+    with pytest.raises(QueryError, match=text):
         Dialect(**dialect)
     (tmp_path / "p.yaml").write_text(
         yaml.safe_dump({"dataset": "t", "source": "t.csv", "cap": 1, "max_rows": 9, "csv": dialect, "columns": COLUMNS})
@@ -182,7 +181,7 @@ def test_wrong_dialects(dialect: dict[str, Any], text: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("source", [None, "t.parquet", {"database": "t.duckdb", "table": "t"}])
 def test_only_text_has_a_dialect(source: Any, tmp_path: Path) -> None:
     """A key that nothing reads would say what is not so."""
-    with pytest.raises(ValidationError, match="this source is none"):
+    with pytest.raises(QueryError, match="this source is none"):
         policy(tmp_path, source, csv={"delimiter": ";"})
 
 

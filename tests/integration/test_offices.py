@@ -244,7 +244,15 @@ def test_check_says_what_a_columns_values_look_like(tmp_path: Path) -> None:
     assert '`csv: {dates: ["%d.%m.%Y"]}`' in notes[0]
     assert "n: 60 rows (100 %) hold texts that are no numbers" in notes[1]
     assert '--decimal ","' in notes[1]
-    assert "have no declared value and are left out, such as 'f'; declare it" in notes[2]
+    assert "have no declared value and are left out, such as 'f'; declare it, or" in notes[2]
     pd.DataFrame({"d": days("%d.%m.%Y")}).to_parquet(tmp_path / "t.parquet")
     (note,) = check(Policy(source="t.parquet", **own | {"columns": {"d": columns["d"]}})).advice
     assert "`formula: strptime(\"d\", '%d.%m.%Y')`" in note
+
+
+def test_check_says_which_texts_are_truth_values(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("flag\nTrue\nFalse\n1\n")
+    columns: Any = {"flag": {"type": "categorical", "values": [True, False]}}
+    policy = Policy(dataset="t", cap=1, max_rows=9, columns=columns, folder=tmp_path, source="t.csv")
+    (note,) = check(policy).advice
+    assert "declare it as text or a number: only true and false are truth values, or `nullable: true`" in note

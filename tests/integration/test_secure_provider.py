@@ -322,7 +322,7 @@ def test_the_commands(parties: Consortium) -> None:
     assert re.search(
         r"Each node that splits takes at most about \d+ kB and 0\.\d s of processor.*; at most 1 split", shown.output
     )
-    assert "Epsilon 2, also to any 1 who pool the noise that they drew" in shown.output
+    assert "Epsilon 2, also to at most 1 of them with the noise they drew" in shown.output
     tried = tried_on_three(parties, file)
     assert "opened: noisy rows" in tried
     assert "clinic: 50 rows\n" in tried

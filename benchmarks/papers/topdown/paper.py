@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from miners import FederatedTopDown
-from miners.budget.plan import SMALLEST, Step, StepName, StepQuestion, many, spread
+from miners.budget.plan import SMALLEST, Step, StepName, StepQuestion, spread
 from miners.federated.federation import FederatedParts, HolderTally
 from miners.federated.growing import Answer, FederatedStrategy, GrowthTask
 from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, FoundSplit, InTurns
@@ -20,6 +20,7 @@ from miners.fitted.node import Split
 from miners.growth.candidates import score_of
 from miners.growth.frontier import Problem
 from pinq.errors import QueryError
+from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import bind

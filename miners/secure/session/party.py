@@ -25,6 +25,7 @@ from miners.secure.session.network import Network
 from miners.secure.session.session import Session
 from miners.secure.sums import Miner, fit_jointly
 from pinq.errors import PinqError, QueryError, SessionError
+from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
@@ -193,7 +194,7 @@ class _Run(Company):
         self._paid += nano
         if nano:
             paid, whole = str(Epsilon(self._paid)), str(Epsilon(self._session.nano))
-            self._joining.progress(f"round {number + 1}: {cells:,} values, epsilon {paid} of {whole} paid so far")
+            self._joining.progress(f"round {number + 1}: {many(cells, 'value')}, epsilon {paid} of {whole} paid so far")
 
     def keep(self, number: int, opened: str) -> None:
         self._booking.keep(number, opened)

@@ -22,7 +22,7 @@ from miners.secure.id3.task import Task, require_records
 from miners.secure.mpc.arithmetic import require_bits, threshold_of
 from miners.secure.sums import Miner, sum_bits
 from pinq.errors import QueryError, SessionError
-from pinq.public.columns import Declared, FiniteDecimal
+from pinq.public.columns import Declared, FiniteDecimal, problems
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
@@ -207,7 +207,7 @@ class Session(Declared):
             unchecked = cls.model_construct(None, **{**fields, "parties": members})
             return cls.model_validate({**fields, "reveals": unchecked.opened})
         except ValidationError as error:
-            raise QueryError(f"this cannot be a session:\n{_problems(error)}") from None
+            raise QueryError(f"this cannot be a session:\n{problems(error)}") from None
 
     @property
     def colluding_parties(self) -> int:
@@ -381,19 +381,7 @@ def load_session(path: str | Path) -> Session:
     except QueryError as error:
         raise SessionError(f"the session file {file} is not valid:\n  {error}") from None
     except ValidationError as error:
-        raise SessionError(f"the session file {file} is not valid:\n{_problems(error)}") from None
-
-
-def _problems(error: ValidationError) -> str:
-    """Names each wrong field and what is wrong, a line each."""
-    lines = []
-    for problem in error.errors(include_url=False):
-        field = ".".join(str(part) for part in problem["loc"])
-        unknown = problem["type"] == "extra_forbidden"
-        text = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
-        text = text.replace("Tuple should", "it should").replace(" after validation", "")
-        lines.append(f"  {field or 'session'}: {text}")
-    return "\n".join(dict.fromkeys(lines))
+        raise SessionError(f"the session file {file} is not valid:\n{problems(error)}") from None
 
 
 def _short(value: object) -> str:

@@ -45,7 +45,7 @@ from pinq.provider.grants import parse_expiry
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.markup import amount, bar, print_table, when
-from pinq.public.checks import closest
+from pinq.public.checks import closest, many
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Goes, Policy
 
@@ -160,7 +160,7 @@ class ActLine(AuditLine):
         first, last = lines[0], lines[-1]
         counts = Counter(line.outcome for line in lines)
         outcome = first.outcome if len(counts) == 1 else ", ".join(f"{count} {name}" for name, count in counts.items())
-        about = f"{first.act} (as told), {len(lines):,} {'question' if len(lines) == 1 else 'questions'}"
+        about = f"{first.act} (as told), {many(len(lines), 'question')}"
         cost = sum((line.cost for line in lines if line.cost), ZERO)
         whole = replace(first, about=about, outcome=outcome, cost=cost, spent=last.spent, joint=last.joint)
         return cls(**vars(whole), questions=tuple(lines))

@@ -110,6 +110,13 @@ def test_it_says_where_schemas_differ(other: Schema, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_of_many_differences_it_names_the_first() -> None:
+    columns = {f"c{number}": COLUMNS["y"] for number in range(40)}
+    with pytest.raises(QueryError, match=r"has no column `c4` and 36 more. Their policies") as error:
+        Federation({"north": handle(), "south": handle(changed(**columns, age=COLUMNS["job"]))})
+    assert str(error.value).count(";") == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

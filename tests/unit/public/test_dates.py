@@ -197,3 +197,8 @@ def test_an_average_of_dates_is_a_date_with_its_interval() -> None:
 def test_microseconds_before_1970_are_floored() -> None:
     assert microseconds_of("1969-12-31 23:59:59.999999") == -1
     assert date("1969-12-30", "1970-01-02").encode(["1969-12-31 23:59:59.999999"]).tolist() == [1]
+
+
+def test_a_cut_that_is_no_date_is_told_how_dates_are_written() -> None:
+    with pytest.raises(QueryError, match="neither a number nor a date, which is written like 2024-01-31"):
+        Cuts("d", ("31.01.2024",))

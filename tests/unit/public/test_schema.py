@@ -74,7 +74,7 @@ def test_truth_values_are_not_one_and_zero() -> None:
 )
 def test_lists_of_values_that_cannot_be(values: tuple[Any, ...], text: str) -> None:
     """Two values of one text form, floats and NUL characters are refused."""
-    with pytest.raises(ValidationError, match=text):
+    with pytest.raises(QueryError, match=text):
         Categorical(values=values)
 
 
@@ -150,7 +150,7 @@ def test_cuts_out_of_bounds(cut: Any) -> None:
         ({"lower": 0, "upper": 10**9, "step": 1}, "choose a larger step"),
         ({"lower": 0, "upper": 10, "cuts": [3, 3]}, "cuts must increase"),
         ({"lower": 0, "upper": 10, "cuts": [0]}, "must be above lower"),
-        ({"lower": 0, "upper": 10, "stepp": 1}, "Extra inputs"),
+        ({"lower": 0, "upper": 10, "stepp": 1}, "unknown key"),
         ({"lower": 0, "upper": "1e400"}, "is not between 1e-100 and 1e100 in size"),
         ({"lower": 0, "upper": "9e300", "step": "1e297"}, "is not between 1e-100 and 1e100 in size"),
         ({"lower": "-1e100", "upper": 0}, "is not between 1e-100 and 1e100 in size"),
@@ -159,7 +159,7 @@ def test_cuts_out_of_bounds(cut: Any) -> None:
 )
 def test_grids_that_cannot_be(declared: dict[str, Any], text: str) -> None:
     """Refused with what is wrong."""
-    with pytest.raises(ValidationError, match=text):
+    with pytest.raises(QueryError, match=text):
         Numeric(**declared)
 
 
@@ -177,7 +177,7 @@ def test_one_number_has_one_form() -> None:
 def test_names_that_sql_cannot_tell_apart() -> None:
     """Columns that differ only in case are refused, and so are empty names."""
     for names, text in ((["Age", "age"], "differ only in case"), ([""], "empty"), (["a\x00"], "NUL")):
-        with pytest.raises(ValidationError, match=text):
+        with pytest.raises(QueryError, match=text):
             Schema(columns={name: SEX for name in names}, max_rows=1)
 
 
@@ -354,3 +354,19 @@ def test_a_declaration_shows_what_was_declared() -> None:
     policy = Policy(dataset="d", cap=Decimal(3), max_rows=10, columns={"c": column})
     assert repr(policy).splitlines()[0].startswith("Policy of 'd', cap 3. Schema: at most 10 rows")
     assert "<td>c</td>" in policy._repr_html_()
+
+
+def test_a_wrong_declaration_is_refused_in_our_words() -> None:
+    """A declaration in Python raises ``QueryError``; inside a file's it keeps the place of the fault."""
+    with pytest.raises(
+        QueryError, match=r"^this cannot be a Schema:\n  max_rows: Input should be less than or equal to"
+    ):
+        Schema(columns={"s": SEX}, max_rows=int(1e12))
+    with pytest.raises(ValidationError) as refused:
+        Schema.model_validate({"columns": {"n": {"type": "numeric", "lower": 0, "upper": "x"}}, "max_rows": 1})
+    assert refused.value.errors()[0]["loc"] == ("columns", "n", "numeric", "upper")
+
+
+def test_a_single_thing_is_named_in_the_singular() -> None:
+    assert Categorical(values=("x",)).describe() == "1 value: x"
+    assert Numeric(lower=5, upper=5, integer=True).describe() == "whole numbers 5 to 5 in 1 cell"
