@@ -487,14 +487,6 @@ class Recipe:
         question = replace(classes.question, asked="its classes, if it is too small for a split")
         return Step(question, level, epsilon)
 
-    def worded(self, name: StepName, asked: str) -> Recipe:
-        """Returns the same recipe with other words for a step of the leaves."""
-        leaf = tuple(
-            replace(step, question=replace(step.question, asked=asked)) if step.name is name else step
-            for step in self.leaf
-        )
-        return replace(self, leaf=leaf)
-
 
 def _cost(steps: Iterable[Step]) -> Epsilon:
     return sum((step.cost for step in steps), ZERO)

@@ -696,8 +696,12 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     for name, handle in named.items():
         other = accounts.setdefault(handle.account, name)
         if other != name:
-            twice = f"{other!r} and {name!r} are one analyst's handles of the same dataset, {handle.dataset!r}"
-            tell([f"{twice}: its people would count twice, and pay twice. Name each holder once."])
+            tell(
+                [
+                    f"{other!r} and {name!r} are one analyst's handles of the same dataset, {handle.dataset!r}: its "
+                    "people would count twice, and pay twice. Name each holder once."
+                ]
+            )
     return named
 
 

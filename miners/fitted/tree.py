@@ -211,26 +211,24 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
     """
     noise = sum(tree.nodes[0].counts_deviation or 0.0 for tree in trees) / len(trees) ** 0.5 / copies
     rows = np.sum([tree.nodes[0].counts for tree in trees], axis=0) / copies
-    leaves = [
-        np.array([tree.nodes[leaf].rows for leaf in tree.leaves]) @ tree.probabilities[tree.leaves] for tree in trees
-    ]
-    told, few = sum(leaves) / copies, rows < 4 * noise
-    apart = ~few & ((told < rows / 2) | (told > 2 * rows)) & (noise > 0)
-    target, classes, doubts = trees[0].target, trees[0].classes, list[str]()
-    if few.any() and classes:
-        doubts.append(rare_classes(target, classes, rows, noise, few))
-    elif few.any():
-        doubts.append(
-            f"the mean of `{target}` can hardly be distinguished from an end of its range. The range is too wide, or "
-            "the rows are too few, for this epsilon, and predictions may be far off; narrower bounds, or a larger "
-            "`epsilon`, are needed."
-        )
-    if apart.any():
-        doubts.append(
-            f"noise in the leaves hides `{target}`: what they predict does not add up to the rows of the whole table "
-            "within a factor of two; take fewer or shallower trees, or a larger `epsilon`."
-        )
-    return tuple(doubts)
+    told = np.sum(
+        [np.array([tree.nodes[leaf].rows for leaf in tree.leaves]) @ tree.probabilities[tree.leaves] for tree in trees],
+        axis=0,
+    )
+    few = rows < 4 * noise
+    apart = ~few & ((told < rows * copies / 2) | (told > 2 * rows * copies)) & (noise > 0)
+    target, classes = trees[0].target, trees[0].classes
+    hidden = (
+        f"the mean of `{target}` can hardly be distinguished from an end of its range. The range is too wide, or the "
+        "rows are too few, for this epsilon, and predictions may be far off; narrower bounds, or a larger `epsilon`, "
+        "are needed."
+    )
+    blurred = (
+        f"noise in the leaves hides `{target}`: what they predict does not add up to the rows of the whole table "
+        "within a factor of two; take fewer or shallower trees, or a larger `epsilon`."
+    )
+    told_few = rare_classes(target, classes, rows, noise, few) if classes else hidden
+    return tuple(doubt for doubt, found in ((told_few, few), (blurred, apart)) if found.any())
 
 
 class Tree:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -260,13 +260,10 @@ class TreeStrategy(StepQuestions):
         self, level: Level, offered: Sequence[Sequence[SplitCandidate]], step: Step
     ) -> list[Split | None]:
         """Returns the same if some nodes have no candidates: they get None without a query."""
-        splits: list[Split | None] = [None] * len(offered)
         rows = [row for row, candidates in enumerate(offered) if candidates]
-        if rows:
-            answers = self.ask_choices(level.parts[rows], [offered[row] for row in rows], step)
-            for row, split in zip(rows, answers, strict=True):
-                splits[row] = split
-        return splits
+        answers = self.ask_choices(level.parts[rows], [offered[row] for row in rows], step) if rows else []
+        chosen = dict(zip(rows, answers, strict=True))
+        return [chosen.get(row) for row in range(len(offered))]
 
 
 @contextmanager
@@ -278,28 +275,25 @@ def foreseeing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     """
     last: dict[type[Question], tuple[Session, Request]] = {}
 
-    def through(session: Session) -> Callable[[Request], Answer]:
-        def ask(request: Request) -> Answer:
-            last[type(request.question)] = session, request
-            schema, random = session.schema, np.random.default_rng(0)
-            chosen = [
-                candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
-                for candidate in (request.candidates or [()])[0]
-            ]
-            size = math.prod((*request.parts.shape, *request.question.shape(schema)))
-            values = [*range(len(chosen))] if request.each else [0 if request.score else schema.max_rows] * size
-            return Answer(
-                id=request.id,
-                verb=request.verb,
-                epsilon=request.epsilon,
-                values=tuple(values),
-                chosen=tuple(cast("list[Spec]", chosen)),
-                rows=tuple(map(float, values)) if request.verb == "noisy_avg" else None,
-            )
+    def ask(session: Session, request: Request) -> Answer:
+        last[type(request.question)] = session, request
+        schema, random = session.schema, np.random.default_rng(0)
+        chosen = [
+            candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
+            for candidate in (request.candidates or [()])[0]
+        ]
+        size = math.prod((*request.parts.shape, *request.question.shape(schema)))
+        values = [*range(len(chosen))] if request.each else [0 if request.score else schema.max_rows] * size
+        return Answer(
+            id=request.id,
+            verb=request.verb,
+            epsilon=request.epsilon,
+            values=tuple(values),
+            chosen=tuple(cast("list[Spec]", chosen)),
+            rows=tuple(map(float, values)) if request.verb == "noisy_avg" else None,
+        )
 
-        return ask
-
-    yield handle.through(through)
+    yield handle.through(lambda session: partial(ask, session))
     for session, request in last.values():
         session.preview(request)
 

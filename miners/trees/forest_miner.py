@@ -89,7 +89,9 @@ class ForestStrategy(TreeStrategy):
             return recipe
         # How many rows are enough follows from the noise in the leaves, hence from their price.
         rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
-        return recipe.worded(StepName.STOP, f"splits with enough rows, about {rows:,} and more")
+        stop, *others = recipe.leaf
+        question = replace(stop.question, asked=f"splits with enough rows, about {rows:,} and more")
+        return replace(recipe, leaf=(replace(stop, question=question), *others))
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that a split in two makes."""
