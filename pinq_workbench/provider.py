@@ -30,7 +30,6 @@ from pinq.provider.check import CheckReport, Example, Groups, check, examples, g
 from pinq.provider.policy_file import Waiting, load_policy, parse_policy
 from pinq.provider.proposal import propose
 from pinq.provider.report.markup import Html, when
-from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
@@ -157,7 +156,7 @@ class Provider:
         try:
             waiting = len(policy_file.waiting(self.path / name))
             if waiting:
-                return f"{many(waiting, 'value')} to review"
+                return f"values to review: {waiting}"
             status = grants.show(self.path / name)
             return f"{status.spent} of {status.cap} spent, {len(status.accounts)} granted"
         except PinqError as error:
@@ -215,7 +214,7 @@ class Provider:
         """Shows what waits, and each column; drawn again after each act, in all tabs."""
         seen, file = self.seen(name), self._file(name)
         if seen.waiting:
-            tell(f"{many(len(seen.waiting), 'value')} to review. Nothing opens before.", "quiet")
+            tell(f"values to review: {len(seen.waiting)}. Nothing opens before.", "quiet")
         else:
             tell("Nothing waits for review. Check, then grant.", "good")
         if seen.policy.csv is not None:

@@ -607,8 +607,10 @@ class Federation(Shown, CountSource):
             handle.close()
 
     def __repr__(self) -> str:
-        holders, rounds = many(len(self._handles), "holder"), many(self.rounds, "round")
-        lines = [f"Federation of {holders}, on_failure={self.on_failure!r}, {rounds} so far"]
+        lines = [
+            f"Federation of {many(len(self._handles), 'holder')}, on_failure={self.on_failure!r}, "
+            f"{many(self.rounds, 'round')} so far"
+        ]
         for name, budget in self.budgets().items():
             left = "does not answer" if budget is None else repr(budget)
             lines.append(f"  {name}: {left}, {many(self.requests[name], 'request')}")

@@ -281,12 +281,10 @@ def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> t
     if not nodes:
         raise QueryError("a tree needs at least one node.")
     depths = [0] + [-1] * (len(nodes) - 1)  # -1 until a parent names the node as its child
-    if len({node.label is None for node in nodes}) == 2:
-        raise QueryError("all nodes of a tree must have counts, or all of them a `label`.")
     for index, node in enumerate(nodes):
         if depths[index] < 0:
             raise QueryError(f"node {index} of the tree has no parent.")
-        _check_numbers(index, node, target)
+        _check_numbers(index, node, target, nodes[0].label is not None)
         _check_split(index, node, schema, target)
         for child in node.children:
             if not index < child < len(nodes) or depths[child] >= 0:
@@ -298,15 +296,15 @@ def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> t
     return tuple(depths)
 
 
-def _check_numbers(index: int, node: Node, target: Target) -> None:
-    """Checks the counts of a node and the scales of its noise, or its label."""
-    if node.label is not None:
+def _check_numbers(index: int, node: Node, target: Target, labelled: bool) -> None:
+    """Checks the counts of a node and the scales of its noise; or its label, where the root has one too."""
+    if labelled:
         if node.counts or not is_whole(node.label, 0, len(target.classes) - 1):
             raise QueryError(
                 f"`label` of node {index} of the tree is {node.label!r}; in the place of counts it must be "
                 f"the position of a class, 0 to {len(target.classes) - 1}."
             )
-    elif len(node.counts) != target.n_counts:
+    elif node.label is not None or len(node.counts) != target.n_counts:
         raise QueryError(
             f"node {index} of the tree has {len(node.counts)} counts; for `{target.name}` it needs {target.n_counts}."
         )

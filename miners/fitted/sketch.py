@@ -144,6 +144,8 @@ def sketch(
             mix = "" if node.children else classes[node.label]
             vote = shorten(mix, NAME)
         above = AS_ABOVE if drowned[index] else ""
+        interval = node.interval()
+        reach = "" if interval is None else f" ±{interval[1] - node.rows:,.0f}"
         cards[index] = NodeCard(
             parent=parents.get(index),
             depth=depths[index],
@@ -155,19 +157,14 @@ def sketch(
             vote=vote + above,
             mix=mix + above,
             rows=0.0 if node.label is not None else node.rows,
-            size="" if node.label is not None else _size(node),
+            # 1,204 ±33
+            size="" if node.label is not None else f"{node.rows:,.0f}" + reach,
             children=() if is_last else node.children,
             hidden=leaves[index] if is_last and not node.is_leaf else 0,
         )
     title = f"{plain(target.name)}: depth {max(depths)}, {many(leaves[0], 'leaf', 'leaves')}"
     note = COUNTED if nodes[0].label is None else "classes of leaves alone were opened, no row counts"
     return Sketch(title if limit == max(depths) else f"{title}, drawn to depth {limit}", note, classes, cards)
-
-
-def _size(node: Node) -> str:
-    """Returns the rows of a node as text, ``1,204 ±33``."""
-    interval = node.interval()
-    return f"{node.rows:,.0f}" + ("" if interval is None else f" ±{interval[1] - node.rows:,.0f}")
 
 
 def _leaves(nodes: Sequence[Node]) -> list[int]:

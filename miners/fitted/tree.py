@@ -419,22 +419,15 @@ class Tree:
         Nodes are given by their positions in ``nodes``.
         """
         rows = length(frame)
-        return self.route(encode_rows(self.schema, self.columns, frame), rows)
+        codes, reached = encode_rows(self.schema, self.columns, frame), np.empty(rows, dtype=np.int64)
+        for block, (nodes,) in self._router.reached(codes, rows):
+            reached[block] = nodes
+        return reached
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Returns the columns by which nodes are split."""
         return self._router.columns
-
-    def route(self, codes: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-        """Returns the same as ``apply``, for rows whose ``columns`` are encoded already.
-
-        ``miners.fitted.route.encode`` makes the codes.
-        """
-        reached = np.empty(length, dtype=np.int64)
-        for block, (nodes,) in self._router.reached(codes, length):
-            reached[block] = nodes
-        return reached
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""
@@ -626,13 +619,6 @@ class Tree:
                 f"the stored tree says that it is for {kind}, and its target `{tree.target}` is for {tree.kind}."
             )
         return tree
-
-    def with_nodes(self, nodes: object) -> Tree:
-        """Returns a tree with other nodes, under the same schema for the same target.
-
-        The nodes are as ``to_dict`` writes them.
-        """
-        return self._read(self.schema, self.target, nodes, self.shares, self.within)
 
     @classmethod
     def _read(cls, schema: Schema, target: Any, nodes: object, shares: str, within: Any) -> Tree:
@@ -839,7 +825,9 @@ class Forest:
         if not isinstance(trees, list):
             raise QueryError("the stored forest has no list of `trees`.")
         first = Tree.from_dict({**stored, "format": "pinq-tree", "nodes": trees[0] if trees else None})
-        return cls([first, *(first.with_nodes(nodes) for nodes in trees[1:])])
+        # Under the first one's schema, which is read once.
+        rest = [Tree._read(first.schema, first.target, nodes, first.shares, first.within) for nodes in trees[1:]]
+        return cls([first, *rest])
 
     def __repr__(self) -> str:
         size = f"{many(len(self.trees), 'tree')}, {many(self.n_leaves, 'leaf', 'leaves')}"

@@ -142,8 +142,10 @@ class RegressionLine(LinearState):
     def export_text(self) -> str:
         """The report as text."""
         heading = f"Linear regression of {self.target}: {many(len(self.coordinates.entries), 'coefficient')}"
-        rows = many(round(self.rows), "row")
-        quality = f"about {rows}, R² {self.determination:.3f}, residual deviation {self.residual:.4g}"
+        quality = (
+            f"about {many(round(self.rows), 'row')}, R² {self.determination:.3f}, "
+            f"residual deviation {self.residual:.4g}"
+        )
         wide = max(len(term) for term in self.terms) + 2
         lines = [heading, quality, "", f"{'':<{wide}}coefficient       error  95 % interval             z"]
         for term, own, error, low, high, z in self.to_frame().itertuples(index=False):

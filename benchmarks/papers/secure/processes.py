@@ -8,18 +8,29 @@ import multiprocessing
 import os
 import secrets
 import socket
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 
+from miners.secure.id3.task import Records
 from miners.secure.session.party import Outcome, run_party
 from miners.secure.session.session import Session
 from pinq.secure_computation import Holding, Joining, Traffic
 
-__all__ = ["Unpaid", "free_ports", "run_processes"]
+__all__ = ["Timed", "Unpaid", "free_ports", "run_processes"]
 
 FIRST_PORT, PORTS = 20_000, 12_000
+
+
+@dataclass(frozen=True)
+class Timed(Outcome):
+    """The result of a party, and how many seconds it took to share the records."""
+
+    sharing_seconds: float = 0.0
 
 
 class Unpaid:
@@ -49,7 +60,7 @@ def run_processes(
     lookups: Sequence[np.ndarray | None] = (),
     *,
     timeout: float | None = None,
-) -> list[tuple[Outcome, Traffic]]:
+) -> list[tuple[Timed, Traffic]]:
     """Runs each party in a process of its own; arguments as in ``run_simulation``."""
     rows_of_parties = list(lookups) or [None] * len(holdings)
     with ProcessPoolExecutor(len(holdings), mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -60,9 +71,19 @@ def run_processes(
         return [party.result(timeout) for party in running]
 
 
-def _party(session: Session, party: int, holding: Holding, lookups: np.ndarray | None) -> tuple[Outcome, Traffic]:
+def _party(session: Session, party: int, holding: Holding, lookups: np.ndarray | None) -> tuple[Timed, Traffic]:
     joining = Joining(party, None, wait=120, listen="127.0.0.1", progress=lambda text: None)
-    return run_party(session, joining, holding, Unpaid(), lookups)
+    share, seconds = Records.share, [0.0]
+
+    async def timed(records: Records) -> None:
+        began = time.perf_counter()
+        await share(records)
+        seconds.append(time.perf_counter() - began)
+
+    # This process runs one party and nothing else.
+    with mock.patch.object(Records, "share", timed):
+        outcome, traffic = run_party(session, joining, holding, Unpaid(), lookups)
+    return Timed(**vars(outcome), sharing_seconds=sum(seconds)), traffic
 
 
 def free_ports(count: int) -> list[int]:

@@ -21,7 +21,6 @@ from miners.secure.id3.task import Path, Source, Task
 from miners.secure.mpc.arithmetic import Arithmetic, Shares, count_bits, gini_bits, signed_bits, stop_bits
 from miners.secure.mpc.noise import noise_bound
 from pinq.errors import InternalError
-from pinq.public.checks import many
 
 Later = Callable[[], Awaitable[Shares]]
 """Shares that are made, and sent, when they are first needed."""
@@ -305,7 +304,7 @@ async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: 
     for level in count():
         labels = await rule.judge(arithmetic, counts, len(paths), level)
         splitting = np.flatnonzero(labels < 0)
-        progress(f"level {level}: {many(len(paths), 'node')}, {len(splitting):,} of them split")
+        progress(f"level {level}: {len(splitting):,} of {len(paths):,} nodes split")
         if not len(splitting):
             return Tree(task.schema, task.target, tree + _nodes(task, labels, np.zeros(0, dtype=np.int64), 0))
         paths, remaining = [paths[node] for node in splitting], remaining[splitting]

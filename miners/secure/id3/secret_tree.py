@@ -12,7 +12,6 @@ from miners.secure.id3.public_tree import ExactRules, Progress
 from miners.secure.id3.task import Records, Task, members_of_classes, one_hot
 from miners.secure.mpc.arithmetic import Arithmetic, Shares, count_bits
 from pinq.errors import QueryError
-from pinq.public.checks import many
 
 MAX_PATHS = 2**14
 
@@ -44,7 +43,7 @@ async def grow_secret(
     while True:
         units, stops = await rule.judge_secretly(arithmetic, counts, len(levels))
         splitting = np.flatnonzero(~stops)
-        progress(f"level {len(levels)}: {many(len(stops), 'node')}, {len(splitting):,} of them split")
+        progress(f"level {len(levels)}: {len(splitting):,} of {len(stops):,} nodes split")
         if not len(splitting):
             return [*levels, (stops, units, chosen[:0])]
         if levels:  # only now it is known whose masks are needed

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -203,12 +202,10 @@ class Records:
 
     Attributes:
         values, labels: Shares of a bit for each value, and for each class, of each row.
-        seconds: How long the sharing took.
     """
 
     def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding) -> None:
         self._arithmetic, self._task, self._holding = arithmetic, task, holding
-        self.seconds = 0.0
         self.values: Shares = np.zeros((sum(task.sizes), 0), dtype=object)
         self.labels: Shares = np.zeros((task.classes, 0), dtype=object)
         self._masks: dict[Path, Shares] = {}
@@ -217,7 +214,6 @@ class Records:
         """Shares every party's rows, once."""
         if self._masks:
             return
-        began = time.perf_counter()
         task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
         n_values, sizes = sum(task.sizes), [*task.sizes, task.classes]
         # Attributes of 2 and 3 values and two classes: of the values 0 to 4 the last ones, 1 and 4,
@@ -237,7 +233,6 @@ class Records:
             values[remainder] = present - values[start:remainder].sum(axis=0)
         self.values = values % self._arithmetic.modulus
         self._masks = {(): present % self._arithmetic.modulus}
-        self.seconds = time.perf_counter() - began
 
     @property
     def present(self) -> Shares:

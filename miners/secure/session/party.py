@@ -25,7 +25,6 @@ from miners.secure.session.network import Network
 from miners.secure.session.session import Session
 from miners.secure.sums import Miner, fit_jointly
 from pinq.errors import PinqError, QueryError, SessionError
-from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon
 from pinq.secure_computation import Booking, Holding, Joining, Traffic
 
@@ -40,7 +39,6 @@ class Outcome:
         looked_up: The classes of the rows that this party looked up, by number.
         scorecard: The fitted miner of a scorecard.
         opened: Everything that was opened to this party, in order.
-        sharing_seconds: The sharing seconds of the run, the time that sharing the records took.
     """
 
     tree: Tree | None = None
@@ -48,7 +46,6 @@ class Outcome:
     looked_up: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     scorecard: Miner | None = None
     opened: tuple[Opened, ...] = ()
-    sharing_seconds: float = 0.0
 
 
 async def take_part(
@@ -103,7 +100,7 @@ async def grow(
     if protocol in ("sid3p", "sid3"):
         source = records if protocol == "sid3" else LocalTables(arithmetic, task, holding)
         tree = await grow_public(arithmetic, task, source, rule, progress)
-        return Outcome(tree, opened=tuple(opened), sharing_seconds=records.seconds)
+        return Outcome(tree, opened=tuple(opened))
     await records.share()
     depths = None
     if protocol == "sid3t":
@@ -113,7 +110,7 @@ async def grow(
     else:
         classify = partial(classify_by_path, arithmetic, task, await grow_paths(arithmetic, task, records))
     classes = await classify_all(arithmetic, task, classify, lookups, own_lookups)
-    return Outcome(depths=depths, looked_up=classes, opened=tuple(opened), sharing_seconds=records.seconds)
+    return Outcome(depths=depths, looked_up=classes, opened=tuple(opened))
 
 
 REASONS = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}
@@ -194,7 +191,7 @@ class _Run(Company):
         self._paid += nano
         if nano:
             paid, whole = str(Epsilon(self._paid)), str(Epsilon(self._session.nano))
-            self._joining.progress(f"round {number + 1}: {many(cells, 'value')}, epsilon {paid} of {whole} paid so far")
+            self._joining.progress(f"round {number + 1}: {cells:,} opened, epsilon {paid} of {whole} paid so far")
 
     def keep(self, number: int, opened: str) -> None:
         self._booking.keep(number, opened)

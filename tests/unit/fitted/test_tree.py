@@ -88,7 +88,7 @@ def test_a_label_is_the_position_of_a_class(label: Any) -> None:
         Tree(SCHEMA, "y", [Node(label=label)])
     with pytest.raises(QueryError, match="the position of a class"):
         Tree(SCHEMA, "y", [Node(label=1, counts=(1.0, 2.0))])
-    with pytest.raises(QueryError, match="or all of them a `label`"):
+    with pytest.raises(QueryError, match="node 1 of the tree has 0 counts"):
         Tree(SCHEMA, "y", [Node(Values("sex"), (1, 2), counts=(1.0, 2.0)), Node(label=1), Node(counts=(1.0, 2.0))])
 
 
