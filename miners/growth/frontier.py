@@ -85,8 +85,7 @@ class Level:
             return self
         rows = np.flatnonzero(chosen).tolist()
         below = None if self.below is None else [self.below[row] for row in rows]
-        nodes = [self.nodes[row] for row in rows]
-        return Level(self.number, self.parts[chosen], nodes, below, self.below_scale)
+        return Level(self.number, self.parts[chosen], [self.nodes[row] for row in rows], below, self.below_scale)
 
 
 SplitCandidate = Values | Cuts | Groups | AnyCut | AnyGrouping

@@ -137,12 +137,11 @@ class DiPriMe(ForestMiner):
         kind = VARIANTS[self.variant]
         criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
         default = kind.defaults.criterion if self._numeric_target else "gini"
-        trees = kind.defaults.trees
-        if self.n_estimators is not None:
-            trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
-        features = min(kind.defaults.features or len(names), len(names))
-        if self.max_features is not None:
-            features = whole_number("max_features", self.max_features, 1, len(names))
+        asked = kind.defaults.trees if self.n_estimators is None else self.n_estimators
+        trees = whole_number("n_estimators", asked, 1, MAX_TREES)
+        usual = min(kind.defaults.features or len(names), len(names))
+        wanted = usual if self.max_features is None else self.max_features
+        features = whole_number("max_features", wanted, 1, len(names))
         return kind(
             problem=problem,
             epsilon=problem.epsilon,

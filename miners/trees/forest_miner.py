@@ -103,11 +103,8 @@ class ForestStrategy(TreeStrategy):
 
     def drawn(self, names: Iterable[Sequence[str]]) -> list[list[str]]:
         """Draws which of its attributes each node looks at: public randomness."""
-        drawn = []
-        for own in names:
-            order = sorted(self.random.permutation(len(own))[: self.features])
-            drawn.append([own[position] for position in order])
-        return drawn
+        # Two of five: the first two of a random order, 3 and 1, give the attributes 1 and 3.
+        return [[own[place] for place in sorted(self.random.permutation(len(own))[: self.features])] for own in names]
 
 
 class ForestMiner(TreeMiner[ForestStrategy]):
@@ -292,23 +289,23 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     random_state: int | None = None
 
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomFew:
+        asked = math.ceil(math.sqrt(len(names))) if self.max_features is None else self.max_features
         numeric = [name for name in names if name in problem.schema.numeric_columns]
-        if isinstance(self.bins, Mapping):
-            cuts = self.bins
-        else:
-            cuts = dict.fromkeys(numeric, whole_number("bins", self.bins, 2, MAX_BINS))
-        features = math.ceil(math.sqrt(len(names)))
-        if self.max_features is not None:
-            features = whole_number("max_features", self.max_features, 1, len(names))
+        bins = self.bins if isinstance(self.bins, Mapping) else whole_number("bins", self.bins, 2, MAX_BINS)
         return RandomFew(
             problem=problem,
             epsilon=problem.epsilon,
-            splits=multiway_splits(problem.schema, problem.target, attributes=names, cuts=cuts),
+            splits=multiway_splits(
+                problem.schema,
+                problem.target,
+                attributes=names,
+                cuts=bins if isinstance(bins, Mapping) else dict.fromkeys(numeric, bins),
+            ),
             trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
             depth=min(whole_number("max_depth", self.max_depth, 0, MAX_DEPTH), len(names)),
             criterion="gini",
             names=names,
-            features=features,
+            features=whole_number("max_features", asked, 1, len(names)),
             stopping=None,
             random=np.random.default_rng(self.random_state),
         )

@@ -271,9 +271,8 @@ class GreedyStrategy(TreeStrategy):
         levels = 0
         while levels < MAX_LEVELS:
             deeper = replace(self, depth=levels + 1)
-            if deeper.recipe.depth <= levels:
-                break
-            if rows / deeper.typical_parts ** (deeper.recipe.depth - 1) < deeper.threshold(OpenNode()):
+            depth = deeper.recipe.depth
+            if depth <= levels or rows / deeper.typical_parts ** (depth - 1) < deeper.threshold(OpenNode()):
                 break
             levels += 1
         return levels
@@ -411,9 +410,8 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         average = rows_text(expected / strategy.typical_parts ** (depth - 1))
         noise, unit = strategy.recipe.levels[-1][-1].noise
         bound = "at most" if rows is None else "about"
-        advice = "a larger `epsilon` is needed for any split"
-        if carried:
-            advice = f"depth {carried} is the largest that the budget supports"
+        supported = f"depth {carried} is the largest that the budget supports"
+        advice = supported if carried else "a larger `epsilon` is needed for any split"
         return (
             f"at epsilon {strategy.epsilon} and {bound} {expected:,} rows a depth-{depth} tree over "
             f"{many(strategy.attributes, 'attribute')} expects {average} rows in a node of the last splits, "
