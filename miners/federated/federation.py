@@ -56,7 +56,6 @@ Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
 
 MAX_ROWS = 2**33
-SHOWN_DIFFERENCES = 5  # of schemas, in an error
 
 
 def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
@@ -69,7 +68,7 @@ def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
     differences = [text for name, other in others for text in _differences(first, schema, name, other)]
     if differences:
         raise QueryError(
-            f"the holders' public schemas differ: {first_of(differences, SHOWN_DIFFERENCES, '; ')}. "
+            f"the holders' public schemas differ: {first_of(differences, 5, '; ')}. "
             "Their policies must declare the same columns alike."
         )
     rows = sum(declared.max_rows for declared in schemas.values())

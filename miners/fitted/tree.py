@@ -419,15 +419,10 @@ class Tree:
         Nodes are given by their positions in ``nodes``.
         """
         rows = length(frame)
-        codes, reached = encode_rows(self.schema, self.columns, frame), np.empty(rows, dtype=np.int64)
+        codes, reached = encode_rows(self.schema, self._router.columns, frame), np.empty(rows, dtype=np.int64)
         for block, (nodes,) in self._router.reached(codes, rows):
             reached[block] = nodes
         return reached
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Returns the columns by which nodes are split."""
-        return self._router.columns
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""

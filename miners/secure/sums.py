@@ -137,22 +137,17 @@ class OwnRows:
         (part,) = parts
         rows, vectors = self._within(part), sums.loss.vectors(schema)
         # A row that occurs three times adds three times its vector.
-        places = [self._places(axis, rows) for axis in vectors.inputs]
+        places = [self._cells([axis], rows) for axis in vectors.inputs]
         weighted = vectors.of(places) * self._counts[rows]
         cells = bind(sums.by, schema)
         totals = np.zeros((cells.size + 1, vectors.width), dtype=np.int64)
-        np.add.at(totals, self._cells(cells, rows), weighted.T)
+        np.add.at(totals, self._cells(cells.axes, rows), weighted.T)
         return totals[: cells.size]
-
-    def _places(self, axis: Axis, rows: np.ndarray) -> np.ndarray:
-        """Finds each row's place along an axis, ``axis.size`` for none."""
-        places = axis.parts_of(self._codes[str(axis.column)][rows])
-        return np.where(places < 0, axis.size, places)
 
     def _block(self, rows: np.ndarray, partition: Partition | None) -> np.ndarray:
         if partition is None:
             return self._counts[rows].sum(keepdims=True)
-        counts = np.bincount(self._cells(partition, rows), self._counts[rows], partition.size + 1)
+        counts = np.bincount(self._cells(partition.axes, rows), self._counts[rows], partition.size + 1)
         return counts[: partition.size].astype(np.int64)
 
     def _within(self, part: Part) -> np.ndarray:
@@ -163,15 +158,15 @@ class OwnRows:
             # Rows 0, 2 and 5 are women, and their jobs are parts 1, 0 and 1: women of job 1 are the
             # rows 0 and 5.
             above = self._within(part.parent)
-            self._rows[part.key] = above[self._cells(part.partition, above) == part.index]
+            self._rows[part.key] = above[self._cells(part.partition.axes, above) == part.index]
         return self._rows[part.key]
 
-    def _cells(self, partition: Partition, rows: np.ndarray) -> np.ndarray:
-        """Finds the part of a partition in which each row lies, ``partition.size`` for none."""
-        positions = np.stack([axis.parts_of(self._codes[str(axis.column)][rows]) for axis in partition.axes])
-        inside = (positions >= 0).all(axis=0)
-        cells = np.full(len(rows), partition.size)
-        cells[inside] = np.ravel_multi_index(tuple(positions[:, inside]), partition.shape)
+    def _cells(self, axes: Sequence[Axis], rows: np.ndarray) -> np.ndarray:
+        """Finds the cell of some axes in which each row lies; their number of cells for none."""
+        positions = np.stack([axis.parts_of(self._codes[str(axis.column)][rows]) for axis in axes])
+        inside, shape = (positions >= 0).all(axis=0), tuple(int(axis.size) for axis in axes)
+        cells = np.full(len(rows), math.prod(shape))
+        cells[inside] = np.ravel_multi_index(tuple(positions[:, inside]), shape)
         return cells
 
 

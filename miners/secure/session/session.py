@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
+from miners.fitted.theme import shorten
 from miners.scorecards.shares import MAX_STEPS
 from miners.secure.id3.public_tree import ExactRules, LossSplit, NoisyRules, Rule
 from miners.secure.id3.secret_tree import require_paths
@@ -333,7 +334,8 @@ class Session(Declared):
             return "it is none"
         ours = json.loads(self.text)
         differences = [
-            f"`{name}` is {_short(theirs.get(name))} there and {_short(ours.get(name))} here"
+            f"`{name}` is {shorten(json.dumps(theirs.get(name), ensure_ascii=False), 60)} there "
+            f"and {shorten(json.dumps(ours.get(name), ensure_ascii=False), 60)} here"
             for name in sorted(ours.keys() | theirs.keys())
             if ours.get(name) != theirs.get(name)
         ]
@@ -382,8 +384,3 @@ def load_session(path: str | Path) -> Session:
         raise SessionError(f"the session file {file} is not valid:\n  {error}") from None
     except ValidationError as error:
         raise SessionError(f"the session file {file} is not valid:\n{problems(error)}") from None
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
