@@ -178,7 +178,7 @@ def growth(spark: Any, rows: int, runs: int) -> Iterator[tuple[str, ...]]:
 def line(engine: SparkEngine, policy: Policy, depth: int, rows: int, partitions: int, runs: int) -> tuple[str, ...]:
     """A level, with the bytes of its tables."""
     parts, tables = level_of(policy, depth)
-    most = Counts(count_request(parts, tables, schema=policy.schema_)).most_condensed_bytes
+    most = Counts(count_request(parts, tables, schema=policy.schema_)).most_bytes
     seconds = measured(partial(engine.tabulate, parts, tables), runs)
     tasks = engine._encoded._tasks  # type: ignore[union-attr]
     what = f"a level of depth {depth} ({2**depth} nodes)"

@@ -157,8 +157,7 @@ def sketch(
             vote=vote + above,
             mix=mix + above,
             rows=0.0 if node.label is not None else node.rows,
-            # 1,204 ±33
-            size="" if node.label is not None else f"{node.rows:,.0f}" + reach,
+            size="" if node.label is not None else f"{node.rows:,.0f}" + reach,  # 1,204 ±33
             children=() if is_last else node.children,
             hidden=leaves[index] if is_last and not node.is_leaf else 0,
         )

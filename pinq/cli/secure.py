@@ -12,7 +12,6 @@ import typer
 
 from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json
 from pinq.errors import QueryError, printable
-from pinq.public.checks import many
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,6 +153,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
 
     All parties compare the hash, for example by telephone.
     """
+    from pinq.public.checks import many
     from pinq.secure_computation import secure_computation
 
     computation = secure_computation()
@@ -285,6 +285,8 @@ def _held(
     computation: SecureComputation[SecureSession], session: SecureSession, frames: list[pd.DataFrame]
 ) -> list[Holding]:
     """Encodes each party's table. Raises ``QueryError`` if one has too many rows."""
+    from pinq.public.checks import many
+
     holdings = [computation.hold(session, frame) for frame in frames]
     for member, frame, holding in zip(session.parties, frames, holdings, strict=True):
         missing = len(frame) - holding.rows
