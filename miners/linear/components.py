@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from miners.budget.plan import Plan
+from miners.budget.plan import Plan, tell
 from miners.fitted.theme import BLUE, INK, panels
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
@@ -234,12 +234,13 @@ class PCA(LinearMiner):
     def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Components:
         coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
         moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[1])
+        tell(self._warnings(work, moments.rows))
         count = len(coordinates.entries) if self.n_components is None else self.n_components
         return Components.of(coordinates, moments, self.scaled, count)
 
     def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise alone makes components of variance {edge:,.1f} at {rows:,} rows, where a column has 1: take "
+            f"noise alone makes components of variance {edge:,.1f} at {many(rows, 'row')}, where a column has 1: take "
             "fewer `attributes`, or a larger `epsilon`."
         )
 

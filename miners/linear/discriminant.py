@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from miners.budget.plan import PlanLine
+from miners.budget.plan import PlanLine, tell
 from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
 from miners.fitted.theme import INK, pyplot
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge, noisy_products, product_line
 from pinq.errors import QueryError
-from pinq.public.checks import text_of
+from pinq.public.checks import many, text_of
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Groups, Values
 
@@ -254,11 +254,13 @@ class LinearDiscriminant(Classifier, LinearMiner):
         if work.by_class:
             moments = NoisyMoments.asked(classes, coordinates, work.norm, work.shares[1])
             moments = NoisyMoments(moments.matrices[: work.classes], moments.deviation)
+            tell(self._warnings(work, moments.rows))
             return own_classes(coordinates, target, moments, work.shape == "each")
         sums, noise = noisy_products(classes, coordinates.products(work.norm, "sums"), work.shares[1])
         numbers, noise = sums[: work.classes] * coordinates.reach**2, noise * coordinates.reach**2
         known = handle.partition(Groups(target, (work.schema.categorical(target).values,)))
         moments = NoisyMoments.asked(known, coordinates, work.norm, work.shares[2])
+        tell(self._warnings(work, moments.rows))
         return pooled_classes(coordinates, target, numbers, noise, moments)
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:
@@ -275,7 +277,7 @@ class LinearDiscriminant(Classifier, LinearMiner):
 
     def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise in the products of at most {rows:,} rows is {edge:,.1f} times a column's variance and hides "
+            f"noise in the products is {edge:,.1f} times a column's variance for {many(rows, 'row')} and hides "
             "the correlations of columns; take fewer `attributes`, a larger `epsilon`, or a Scorecard."
         )
 

@@ -299,6 +299,11 @@ class NoisyMoments:
         matrices[:, first, second] = matrices[:, second, first] = numbers * coordinates.reach**2
         return cls(matrices, deviation * coordinates.reach**2)
 
+    @property
+    def rows(self) -> int:
+        """The noisy number of rows of all parts, at least 1."""
+        return max(1, round(float(self.matrices[:, 0, 0].sum())))
+
     def centred(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, means and covariances of each part."""
         most = float(np.maximum(self.matrices[:, 0, 0], 0).sum()) / len(self.matrices)

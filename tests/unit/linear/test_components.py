@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from miners import PCA, FitWarning
+from miners import PCA, FitWarning, LinearDiscriminant
 from miners.linear.components import debiased
 from miners.tables import correlation
 from pinq.errors import BudgetExceeded, QueryError
@@ -29,6 +29,17 @@ def rows() -> pd.DataFrame:
     points = draw.normal(size=(ROWS, 2)) * [2, 1.2] @ draw.normal(size=(2, WIDTH)) + draw.normal(size=(ROWS, WIDTH))
     points[:, -1] = draw.normal(size=ROWS)
     return pd.DataFrame(points, columns=list(COLUMNS)).assign(k=draw.choice(["u", "v"], ROWS))
+
+
+@pytest.mark.parametrize("miner", [PCA, LinearDiscriminant])
+def test_what_noise_hides_of_a_table_with_fewer_rows_than_declared_is_said(
+    miner: type[PCA | LinearDiscriminant],
+) -> None:
+    """Of no rows at all; the plan, which knows the declared number only, says nothing."""
+    schema = SCHEMA.model_copy(update={"max_rows": 10**6})
+    with simulated(schema, rows=0, epsilon=1) as handle, pytest.warns(FitWarning, match=r"noise .* rows?"):
+        miner(epsilon=0.1).fit(handle, *(() if miner is PCA else ("k",)))
+    assert not (miner(epsilon=0.1).plan(schema) if miner is PCA else miner(epsilon=0.1).plan(schema, "k")).warnings
 
 
 @pytest.mark.parametrize("scaled", [True, False])
