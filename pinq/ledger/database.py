@@ -30,6 +30,7 @@ BUSY_SECONDS = 30.0  # for others to end what they are at
 ROWS_AT_A_TIME = 500
 PAUSE_SECONDS = 0.001
 ENDED = "the transaction had ended before its commit"
+NO_TEXT = "it holds text that is none"
 WHOLE = 0  # the place of a backup: no file has this number
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -118,6 +119,8 @@ class Database(ABC):
                     for statement in SCHEMA:
                         self.run(statement)
                     self.commit()
+        except UnicodeDecodeError:  # the driver's own error quotes bytes of the file
+            raise self.damaged(NO_TEXT) from None
         except failures as error:
             raise LedgerError(f"The ledger {self.where} cannot be opened: {_first_line(error)}.") from None
 
@@ -154,7 +157,7 @@ class Database(ABC):
         except self.errors as error:
             raise self.unusable(_first_line(error)) from None
         except UnicodeDecodeError:
-            raise self.damaged("it holds text that is none") from None
+            raise self.damaged(NO_TEXT) from None
 
     @abstractmethod
     def begin(self, write: bool, after: int | None) -> Iterator[Row]:

@@ -118,3 +118,17 @@ def test_an_id_counts_once_in_a_log(tmp_path: Path, kind: str) -> None:
     ledger.close()
     with pytest.raises(LedgerError, match="UNIQUE"):
         Ledger(file, "d")
+
+
+@pytest.mark.parametrize("name", [b"TABLE", b"events"])
+def test_names_that_are_no_text_are_damage(tmp_path: Path, name: bytes) -> None:
+    """The driver cannot even quote them: what it raises then is none of its errors."""
+    file = tmp_path / "l"
+    answered(file)
+    content = file.read_bytes()
+    assert name in content
+    file.write_bytes(content.replace(name, b"\xd5" + name[1:], 1))
+    with pytest.raises(LedgerError, match="text that is none"):
+        Ledger(file, "d", create=False)
+    with pytest.raises(LedgerError, match="text that is none"), closing(Ledger(file, "d", read_only=True)) as ledger:
+        ledger.verify()
