@@ -316,6 +316,6 @@ class LinearRegression(Regressor, LinearMiner):
 
     def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise in the products equals {edge * rows:,.0f} rows, of a table of {rows:,}: coefficients "
+            f"noise in the products equals {edge * rows:,.0f} rows, of a table of {many(rows, 'row')}: coefficients "
             "shrink to 0, and their intervals are those of the prior; take fewer `attributes`, or a larger `epsilon`."
         )
