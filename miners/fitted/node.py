@@ -267,7 +267,7 @@ def summed(nodes: tuple[Node, ...], n_counts: int) -> tuple[Node, ...]:
             continue
         below = [filled[child].counts for child in node.children]
         labels = [filled[child].label for child in node.children]
-        if None not in labels:
+        if all(map(is_whole, labels)):
             filled[index] = replace(node, label=mode(labels))
         elif all(len(counts) == n_counts for counts in below):
             # Children of (3, 1) and (2, 4): a parent of (5, 5).
@@ -403,6 +403,8 @@ def node_in(index: int, stored: object) -> Node:
         )
     children, label = stored.get("children", []), stored.get("label")
     counts = stored.get("counts", None if label is None else [])
+    if label is not None and not is_whole(label, 0):
+        raise QueryError(f"`label` of node {index} of the stored tree must be the position of a class.")
     # By `type`, for JSON's true would pass as child 1.
     if not isinstance(children, list) or not all(type(child) is int for child in children):
         raise QueryError(f"`children` of node {index} of the stored tree must be a list of whole numbers.")

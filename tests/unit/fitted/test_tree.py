@@ -92,6 +92,16 @@ def test_a_label_is_the_position_of_a_class(label: Any) -> None:
         Tree(SCHEMA, "y", [Node(Values("sex"), (1, 2), counts=(1.0, 2.0)), Node(label=1), Node(counts=(1.0, 2.0))])
 
 
+@pytest.mark.parametrize("label", [[1], {}, "x", True, 1.5, 7, -1, None])
+def test_a_stored_label_that_is_no_position_of_a_class_is_refused(label: Any) -> None:
+    stored = unsized().to_dict()
+    stored["nodes"][3]["label"] = label
+    with pytest.raises(QueryError, match="node"):
+        Tree.from_json(json.dumps(stored))
+    with pytest.raises(QueryError, match="node"):
+        Tree(SCHEMA, "y", [Node(Values("sex"), (1, 2)), Node(label=0), Node(label=label)])
+
+
 @pytest.mark.parametrize(
     "frame",
     [
