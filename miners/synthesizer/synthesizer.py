@@ -72,6 +72,21 @@ class Bought(Measured):
     before: Columns = ()
 
 
+def _numbers_in(stored: Any, *shape: int) -> np.ndarray:
+    """Reads finite numbers of a shape. Raises ``ValueError`` if these are none."""
+    numbers = np.array(stored, dtype=np.float64).reshape(shape)
+    if not np.isfinite(numbers).all():
+        raise ValueError("a number is missing or not finite")
+    return numbers
+
+
+def _table_in(sizes: Sequence[int], columns: Any, cells: Any) -> tuple[Columns, np.ndarray]:
+    """Reads a table of the columns at some positions. Raises ``ValueError`` unless each cell has a number."""
+    if not all(is_whole(number, 0, len(sizes) - 1) for number in columns) or len({*columns}) < len(columns):
+        raise ValueError(f"{columns!r} are not positions of different columns")
+    return tuple(columns), _numbers_in(cells, *(sizes[number] for number in columns))
+
+
 @dataclass(frozen=True, eq=False)
 class SyntheticTable:
     """A public model of a private table.
@@ -249,20 +264,18 @@ class SyntheticTable:
             if len(specs) != len(read):
                 raise ValueError("a column has no cells")
             sizes = tuple(bind(spec, schema).size for spec in specs)
-            potentials = {
-                tuple(columns): np.array(table, dtype=np.float64).reshape([sizes[number] for number in columns])
-                for columns, table in stored["potentials"]
-            }
+            potentials = dict(_table_in(sizes, columns, table) for columns, table in stored["potentials"])
+            tables = [_table_in(sizes, columns, counts) for columns, _, counts, *_ in stored["bought"]]
             bought = tuple(
-                Bought(
-                    tuple(columns), np.array(counts, float), float(deviation), Epsilon.of(epsilon), *map(tuple, before)
-                )
-                for columns, epsilon, counts, deviation, *before in stored["bought"]
+                Bought(numbers, table.ravel(), float(_numbers_in(deviation)), Epsilon.of(epsilon), *map(tuple, before))
+                for (numbers, table), (_, epsilon, _, deviation, *before) in zip(tables, stored["bought"], strict=True)
             )
-            model = GraphicalModel(sizes, float(stored["rows"]), potentials)
-            error = stored["error"]
-            return cls(schema, specs, model, bought, None if error is None else float(error), stored["target"])
-        except (KeyError, TypeError, ValueError, IndexError) as problem:
+            model = GraphicalModel(sizes, float(_numbers_in(stored["rows"])), potentials)
+            error, target = stored["error"], stored["target"]
+            if target is not None:
+                schema.column(target)
+            return cls(schema, specs, model, bought, None if error is None else float(_numbers_in(error)), target)
+        except (KeyError, TypeError, ValueError, OverflowError) as problem:
             raise QueryError(f"this is no stored synthesizer: {problem}") from None
 
     def __repr__(self) -> str:

@@ -356,6 +356,43 @@ def test_json_that_is_something_else_is_refused(form: Form) -> None:
             form.kind.from_json(text)
 
 
+# In the place of each piece of a stored model, in turns.
+DAMAGE: list[Any] = [None, True, "x", 1.5, -1, 10**400, float("nan"), [1], {}]
+
+
+def pieces(content: Any, kind: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
+    """Of each piece in JSON its kind, its holder and its key; items of a list are of one kind unless their types differ."""
+    alike = isinstance(content, list) and len({type(item) for item in content}) < 2
+    for key, item in content.items() if isinstance(content, dict) else enumerate(content):
+        own = (*kind, None if alike else key)
+        yield own, content, key
+        if isinstance(item, dict | list):
+            yield from pieces(item, own)
+
+
+@every_miner
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of a variance of -1
+def test_a_damaged_model_is_refused_or_answers(form: Form) -> None:
+    """Whatever stands in the place of a piece of it: it is a ``QueryError`` or a model that answers and is stored again."""
+    body, frame = json.loads(fitted(form).to_json()), made_up(SCHEMA, 10, seed=2).to_pandas()
+    known = {kind: place for kind, *place in pieces(body) if not {"schema", "params"} & {*kind[:-1]}}
+    assert len(known) > 6
+    refused = 0
+    for holder, key in known.values():
+        whole = holder[key]
+        for holder[key] in DAMAGE:
+            try:
+                again = form.kind.from_json(json.dumps(body))
+                answers(again, frame)
+                again.to_frame()
+                assert again._repr_html_()
+                again.to_json()
+            except QueryError:
+                refused += 1
+        holder[key] = whole
+    assert refused > 2 * len(known)
+
+
 def answers(miner: Any, table: Any) -> Any:
     if hasattr(miner, "sample"):
         return miner.sample(len(table), random_state=1)
