@@ -424,7 +424,8 @@ class AnyCutScorer(Scorer[AnyCut]):
         place, of_class, (counts,) = self.frame.cells(counted.tables[self.table], codes, rows)
         half, halves = self._half(place // codes, place % codes), (1 + self._column.nullable) * len(rows)
         key = of_class * halves + half
-        total = np.bincount(key, counts, classes * halves).astype(np.int64)
+        total = np.zeros(classes * halves, dtype=np.int64)
+        np.add.at(total, key, counts)
         # In order of classes, halves and codes: up to a cell its class has in its half what all cells so far have,
         # less what is in the halves before, and the rest of the half's behind it.
         order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
@@ -580,7 +581,8 @@ class Crossing:
         Returns:
             int64, shape (members,), in the order of ``itertools.combinations``.
         """
-        weights = None if (self.counts == 1).all() else self.counts  # to weigh takes longer
+        # To weigh takes longer. Doubles have these sums exactly: a table has at most 2^33 rows.
+        weights = None if (self.counts == 1).all() else self.counts
         scores: list[int] = []
         for first, prefix, cells in self._prefixes(size):
             # Every member that continues this prefix by one more spec. Members that are counted together save calls
