@@ -17,6 +17,7 @@ class ColumnProfile:
     """Facts about one column.
 
     Attributes:
+        texts: The values, where there are few enough of them.
         filled: Rows with a value (NaN is none).
         numbers: Rows whose value encoding would read as a number.
         low, high: Smallest and largest finite number.
@@ -24,9 +25,9 @@ class ColumnProfile:
         zero_led: Values like 007, which are codes and no numbers.
         longest: Characters of the longest text.
         distinct: About how many values there are.
-        texts: The values, where there are few enough of them.
     """
 
+    texts: list[str] | None
     filled: int
     numbers: int
     low: float | None
@@ -35,7 +36,6 @@ class ColumnProfile:
     zero_led: int
     longest: int
     distinct: int
-    texts: list[str] | None
 
 
 def profile(
@@ -71,7 +71,7 @@ def profile(
             f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}"
         ).fetchall()
         texts = [text for (text,) in listed]
-    return ColumnProfile(*(*facts, texts))
+    return ColumnProfile(texts, *facts)
 
 
 def date_range(

@@ -81,7 +81,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def many(count: int, name: str, plural: str = "") -> str:
-    """Returns a number of things in words: ``1 level``, ``3 levels``, ``2 leaves``."""
+    """A number of things in words: ``1 level``, ``3 levels``, ``2 leaves``."""
     return f"{count:,} {name if count == 1 else plural or name + 's'}"
 
 
