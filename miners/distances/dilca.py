@@ -24,13 +24,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, loss_text, remember_fit, rows_text, spread
+from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, remember_fit, rows_text, spread, tell
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
 from miners.estimator import Learned, planned, public_schema, require_word
@@ -184,11 +183,6 @@ class NoisyTable:
     counts: np.ndarray
     scale: float
 
-    @property
-    def transposed(self) -> NoisyTable:
-        """Returns the table with its two attributes exchanged."""
-        return NoisyTable(self.counts.T, self.scale)
-
     def joined(self, other: NoisyTable | None) -> NoisyTable:
         """Returns both releases in one, weighted by precision: never noisier than the better one.
 
@@ -231,9 +225,8 @@ def ask_tables(
 
 def tables_of(target: str, context: Sequence[str], tables: Mapping[Pair, NoisyTable]) -> list[NoisyTable]:
     """Returns the target's table with each member of its context; its own values are the rows."""
-    return [
-        tables[target, other] if (target, other) in tables else tables[other, target].transposed for other in context
-    ]
+    turned = {(second, first): NoisyTable(table.counts.T, table.scale) for (first, second), table in tables.items()}
+    return [(turned | dict(tables))[target, other] for other in context]
 
 
 def mean_context(uncertainty: Mapping[Pair, float], target: str, others: Sequence[str]) -> tuple[str, ...]:
@@ -487,6 +480,8 @@ class DPDilca(Learned):
             if task.table_epsilon:
                 asked = ask_tables(asked_handle, task, task.pairs(contexts), task.table_epsilon)
                 tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
+        found = np.mean([table.counts.sum() for table in tables.values()])
+        tell(() if hopes else self.plan(task.schema, target, rows=max(0, round(found))).warnings)
         of_targets = {name: tables_of(name, context, tables) for name, context in contexts.items()}
         distances = {
             name: value_distances(conditionals([table.counts for table in own], [table.scale for table in own]))
@@ -634,11 +629,8 @@ class DPDilca(Learned):
     def _plan_of(self, fitted: DPDilca) -> Plan:
         return fitted.plan(self.schema_, list(self.distances_))
 
-    def _repr_html_(self) -> str:
-        """Returns the parameters, and once fitted the contexts and the first distances."""
-        if not hasattr(self, "distances_"):
-            return f"<p>{escape(repr(self))}, not fitted</p>"
-        return fitted_html(f"{self!r}, cost {loss_text(self.cost_)}", self.context_, self.left_out_, self.distances_)
+    def _shown(self) -> str:
+        return fitted_html(self.context_, self.left_out_, self.distances_)
 
     def _task(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
         """Returns what is to be learned, all of it checked before anything is spent."""

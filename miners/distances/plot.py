@@ -171,7 +171,7 @@ def contexts_text(contexts: Mapping[str, Sequence[str]]) -> str:
 
 
 def fitted_html(
-    title: str, contexts: Mapping[str, Sequence[str]], left_out: Sequence[str], distances: Mapping[str, pd.DataFrame]
+    contexts: Mapping[str, Sequence[str]], left_out: Sequence[str], distances: Mapping[str, pd.DataFrame]
 ) -> str:
     """Returns contexts and the first distances as HTML."""
     rows = "".join(
@@ -179,12 +179,11 @@ def fitted_html(
         for name, context in contexts.items()
     )
     columns = "<thead><tr><th>attribute</th><th>context</th></tr></thead>"
-    unused = ""
-    if left_out:
-        unused = f"<p>Left out, for they have a single declared value: {escape(', '.join(left_out))}</p>"
+    why = "Left out, for they have a single declared value"
+    unused = f"<p>{why}: {escape(', '.join(left_out))}</p>" if left_out else ""
     small = [(name, frame) for name, frame in distances.items() if len(frame) <= SHOWN_VALUES]
     frames = "".join(
         f"<p>Distances between values of <b>{escape(name)}</b></p>{frame.round(3).to_html()}"
         for name, frame in small[:SHOWN_FRAMES]
     )
-    return f"<p>{escape(title)}</p><table>{columns}<tbody>{rows}</tbody></table>{unused}{frames}"
+    return f"<table>{columns}<tbody>{rows}</tbody></table>{unused}{frames}"

@@ -32,6 +32,7 @@ from miners.budget.plan import (
     patient,
     remember_fit,
     rows_text,
+    tell,
 )
 from miners.estimator import Kept, planned, public_schema
 from miners.fitted.node import split_in, split_out
@@ -639,6 +640,7 @@ class Synthesizer(Kept):
             asked, certificate = begin_fit(self, handle, target, purchase.needed, warnings, reuse=reuse, before=before)
         with Bill(handle) as bill:
             model = _Fitting(purchase, asked, np.random.default_rng(self.random_state)).learned()
+        tell(() if warnings else self._warnings(purchase, model.rows))
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)
 

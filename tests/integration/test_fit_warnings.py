@@ -175,3 +175,15 @@ def test_a_plan_says_that_groupings_of_many_values_take_long(name: str, told: st
         said = [warning for warning in warnings if "groupings of values" in warning]
         assert len(said) == bool(words)
         assert all(f"about {words}" in warning and "`job` has 45,000 values" in warning for warning in said)
+
+
+@pytest.mark.parametrize("miner", [miners.Synthesizer(epsilon=1), DPDilca(epsilon=1, k=1)], ids=repr)
+def test_far_fewer_rows_than_declared_are_told_once_they_are_found(miner: Any) -> None:
+    """Ten rows of a million in cells by the hundred: no plan can foresee it, and noise is all that was learned."""
+    wide: dict[str, Column] = {name: Categorical(values=tuple(range(200))) for name in ("a", "b")}
+    schema = Schema(columns=wide, max_rows=10**6)
+    assert not miner.plan(schema).warnings
+    with pytest.warns(FitWarning, match="noise of") as caught:
+        miner.fit(simulated(schema, rows=10))
+    assert [one.filename for one in caught] == [__file__]
+    miner.set_params(epsilon=1000).fit(simulated(schema, rows=20_000, epsilon=1000))
