@@ -36,7 +36,7 @@ from pinq.errors import QueryError, printable
 from pinq.public.checks import closest
 from pinq.public.dates import PERIODS
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Schema, Value
+from pinq.public.schema import Column, Schema, Value
 from pinq.public.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind
 
 PLAIN = "snowflake"
@@ -127,7 +127,8 @@ class Text:
         """Reads a constant: a number, a text, a date, a truth value or NULL."""
         if isinstance(node, x.Neg) and isinstance(value := self.constant(node.this), (int, Decimal)):
             return -value
-        if isinstance(node, (x.Cast, x.Date, x.Paren)) and isinstance(node.this, x.Expr):
+        is_date = isinstance(node, x.Cast) and node.is_type(*x.DataType.TEMPORAL_TYPES)
+        if (is_date or isinstance(node, (x.Date, x.Paren))) and isinstance(node.this, x.Expr):
             return self.constant(node.this)
         if isinstance(node, (x.Boolean, x.Null)):
             return None if isinstance(node, x.Null) else bool(node.this)
@@ -186,13 +187,9 @@ class Condition:
     name: str
 
     @property
-    def codes(self) -> int:
-        return self.text.schema.column(self.name).codes
-
-    @property
-    def cells(self) -> int:
-        """The number of codes without the last one, of missing values."""
-        return self.text.schema.column(self.name).cells
+    def column(self) -> Column:
+        """The declared column; its ``cells`` are its codes without the last one, of missing values."""
+        return self.text.schema.column(self.name)
 
     def read(self, node: x.Expr) -> Codes:
         """Returns the codes that meet the condition, and the codes that do not."""
@@ -206,7 +203,7 @@ class Condition:
                 met, unmet = [side.met for side in sides], [side.unmet for side in sides]
                 return Codes(_common(met, every=both), _common(unmet, every=not both))
             case x.Is() if isinstance(node.expression, x.Null):
-                return Codes(self._between(self.cells, self.codes), self._between(0, self.cells))
+                return Codes(self._between(self.column.cells, self.column.codes), self._between(0, self.column.cells))
             case x.In() if node.expressions:
                 met = [self._compared(node, x.EQ, self.text.constant(each)) for each in node.expressions]
                 return self._known(_common(met, every=False))
@@ -224,14 +221,14 @@ class Condition:
         )
 
     def _between(self, first: int, end: int) -> np.ndarray:
-        first, end = max(first, 0), min(end, self.codes)
+        first, end = max(first, 0), min(end, self.column.codes)
         return np.array([first, end] if first < end else [], dtype=np.int64)
 
     def _others(self, codes: np.ndarray) -> np.ndarray:
-        return np.setxor1d(codes, [0, self.codes])
+        return np.setxor1d(codes, [0, self.column.codes])
 
     def _known(self, met: np.ndarray) -> Codes:
-        known = self._between(0, self.cells)
+        known = self._between(0, self.column.cells)
         return Codes(_common([met, known]), _common([self._others(met), known]))
 
     def _compared(self, node: x.Expr, kind: type[x.Expr], value: Constant) -> np.ndarray:
@@ -257,7 +254,7 @@ class Condition:
         column = self.text.schema.numeric(self.name)
         place = (column.number_of(value, self.name) - column.low) / column.width
         first, after = math.ceil(place - Fraction(column.tolerance)), math.floor(place) + 1
-        from_there = self._between(first, self.codes)
+        from_there = self._between(first, self.column.codes)
         if kind in (x.GTE, x.LT):
             if column.half_cell and 0 < place < column.cells and abs(place - first) > column.tolerance:
                 edge = column.text(column.edge(first))
@@ -266,7 +263,7 @@ class Condition:
         if column.half_cell and 0 <= place < column.cells:
             instead = "write >= and <: the column is read in grid cells, which hold their lower ends"
             self.text.refuse(node, f"`{self.text.sql(node)}`: {instead}")
-        beyond, equal = self._between(after, self.codes), self._between(first, after)
+        beyond, equal = self._between(after, self.column.codes), self._between(first, after)
         met: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: self._others(beyond), x.EQ: equal}
         return met.get(kind, self._others(equal))
 
@@ -376,7 +373,9 @@ def _cases(text: Text, node: x.Case) -> Split:
         for number in sorted(set(branches.tolist()), reverse=True):
             merged.setdefault(labels[number], []).extend(listed[code] for code in np.flatnonzero(branches == number))
         return Groups(name, tuple(map(tuple, merged.values()))), tuple(merged)
-    return _ranges(text, node, name, dict(zip(points.tolist(), numbers.tolist(), strict=True)), labels.__getitem__)
+    missing = labels[numbers[np.searchsorted(points, column.cells, side="right") - 1]]
+    pieces = dict(zip(points.tolist(), numbers.tolist(), strict=True))
+    return _ranges(text, node, name, pieces, labels.__getitem__, missing)
 
 
 def _label(text: Text, node: x.Expr | None) -> Value | None:
@@ -384,10 +383,18 @@ def _label(text: Text, node: x.Expr | None) -> Value | None:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def _ranges(text: Text, node: x.Expr, name: str, pieces: Mapping[int, int], label: Callable[[int], Any]) -> Split:
+def _ranges(
+    text: Text,
+    node: x.Expr,
+    name: str,
+    pieces: Mapping[int, int],
+    label: Callable[[int], Any],
+    missing: Value | None = None,
+) -> Split:
     """Cuts a grid wherever the number of its cells changes, which says what a part is called.
 
-    ``pieces`` has by its first cell the number of each run of cells, the first one of cell 0.
+    ``pieces`` has by its first cell the number of each run of cells, the first one of cell 0. Missing values
+    are called ``missing``, or None where a part of numbers is called so.
     """
     column, starts, parts = text.schema.numeric(name), list[int](), [pieces[0]]
     for start in sorted(pieces):
@@ -397,11 +404,12 @@ def _ranges(text: Text, node: x.Expr, name: str, pieces: Mapping[int, int], labe
     if not 0 < len(starts) <= MAX_BINS:
         text.refuse(node, f"`{text.sql(node)}` makes {len(parts):,} groups of `{name}`: cut within its bounds")
     called = list(map(label, parts))
+    if column.nullable:
+        called.append(None if missing in called else missing)
+        text.notes.append(f"missing values of `{name}` are a group of their own")
     if len(set(called)) < len(called):
         text.refuse(node, f"`{text.sql(node)}` gives one name to ranges that lie apart: give each its own")
-    if column.nullable:
-        text.notes.append(f"missing values of `{name}` are a group of their own")
-    return Cuts(name, tuple(map(column.cut_before, starts))), (*called, *(None,) * column.nullable)
+    return Cuts(name, tuple(map(column.cut_before, starts))), tuple(called)
 
 
 def _evenly(

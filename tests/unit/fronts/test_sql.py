@@ -177,6 +177,12 @@ GROUPED = {
     "CASE WHEN educ < 0 OR educ IN (1, 2) THEN 'low' ELSE 'high' END".replace("educ < 0 OR ", ""): groups(
         np.where(ALL.educ <= 2, "low", "high")
     ),
+    "CASE WHEN rate IS NULL THEN 'none' WHEN rate >= 0.5 THEN 'high' ELSE 'low' END": groups(
+        np.select([ALL.rate.isna(), ALL.rate >= 0.5], ["none", "high"], "low")
+    ),
+    "CASE WHEN rate < 0.5 THEN 'low' WHEN rate >= 0.5 THEN 'high' ELSE 'none' END": groups(
+        np.select([ALL.rate.isna(), ALL.rate >= 0.5], ["none", "high"], "low")
+    ),
     "WIDTH_BUCKET(age, 20, 80, 3)": groups(
         np.select([ALL.age < 20, ALL.age < 40, ALL.age < 60, ALL.age < 80], [0, 1, 2, 3], 4)
     ),
@@ -349,6 +355,8 @@ REFUSED = {
     "SELECT WIDTH_BUCKET(age, 100, 200, 5), COUNT(*) FROM t GROUP BY 1": "makes 1 groups of `age`: cut within its bounds",
     "SELECT DATE_TRUNC('day', born), COUNT(*) FROM t GROUP BY 1": "of year, quarter or month",
     "SELECT CASE WHEN age < 20 OR age > 80 THEN 'x' ELSE 'y' END, COUNT(*) FROM t GROUP BY 1": "ranges that lie apart",
+    "SELECT CASE WHEN rate < 0.5 THEN 'low' END, COUNT(*) FROM t GROUP BY 1": "gives one name",
+    "SELECT COUNT(*) FROM t WHERE age < CAST(30.7 AS INT)": r"`CAST\(30.7 AS INT\)`: write a constant here",
     "SELECT SUM(income) / COUNT(*) FROM t": "ask for each number, and compute with the answers",
     "SELECT ROUND(AVG(age), 2) FROM t": "round the answer's frame",
     "SELECT COUNT(*) OVER () FROM t": "write GROUP BY",
