@@ -414,8 +414,7 @@ class Purchase:
     @property
     def single(self) -> Epsilon:
         """The cost of the table of one column."""
-        percent = SINGLES if self.pairs else 100
-        return self.total * percent // (100 * len(self.specs))
+        return self.total * (SINGLES if self.pairs else 100) // (100 * len(self.specs))
 
     @property
     def singles(self) -> list[Columns]:

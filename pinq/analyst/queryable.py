@@ -19,7 +19,7 @@ import hashlib
 import inspect
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast, get_args, overload
@@ -482,13 +482,10 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
             return None
         # Answers are kept as numbers: 1 is the second class, or the second of the specs that could
         # be chosen, and -1 is None.
-        values: list[object] = list(asked.answer.values)
-        if asked.classes in self.schema.categorical_columns:
-            labels = self.schema.categorical(asked.classes).labels
-            values = [labels[int(code)] if code < len(labels) else code for code in asked.answer.values]
-        elif asked.answer.chosen or (-1 in asked.answer.values and asked.answer.verb == "exp_mech"):
-            chosen = asked.answer.chosen
-            values = [None if number < 0 else chosen[int(number)] for number in asked.answer.values]
+        classes = self.schema.categorical_columns.get(asked.classes or "")
+        chosen = asked.answer.chosen if classes is None else classes.labels
+        names: Mapping[float, object] = {-1: None} | dict(enumerate(chosen)) if asked.answer.verb == "exp_mech" else {}
+        values = [names.get(number, number) for number in asked.answer.values]
         return values[0] if len(values) == 1 else values
 
     def __getitem__(self, item: object) -> NoReturn:

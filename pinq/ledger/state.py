@@ -241,6 +241,7 @@ class LedgerState:
         dataset: Whose ledger it is.
         salt: Keys the coins of the dataset's rows.
         policy: The policy as last declared.
+        since: By column, the number of the event since which it is declared as it is now.
         together: What all analysts spent, and the cap over them.
         accounts: By analyst, everybody whom the log names.
         questions: Under which id an analyst was charged for a question, the last time.
@@ -250,6 +251,7 @@ class LedgerState:
     def __init__(self) -> None:
         self.dataset, self.salt = "", b""
         self.policy: Declared | None = None
+        self.since: dict[str, int] = {}
         self.together = Together()
         self.accounts: dict[str, Account] = {}
         self.questions: dict[tuple[str, str], str] = {}
@@ -375,6 +377,8 @@ class LedgerState:
             case Created():
                 self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
             case Declared():
+                before, after = ({} if own is None else own.schema.get("columns", {}) for own in (self.policy, record))
+                self.since |= {name: event.seq for name in after if after[name] != before.get(name)}
                 self.policy, self.together.cap, self.together.rule = record, record.cap, record.cap_rule
             case Charged():
                 self.together.charge(record.demand, record.epsilon, grown)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -91,7 +91,8 @@ def page(
     admit(units(CHARACTER * sum(lengths)))
     taken = lines[: len(lengths)]
     answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
-    listed = tuple(_asked(line, None if line.answer is None else answers[line.event.request]) for line in taken)
+    given = (None if line.answer is None else answers[line.event.request] for line in taken)
+    listed = tuple(_asked(line, own, ledger.state.since) for line, own in zip(taken, given, strict=True))
     return HistoryPage(lines=listed, more=len(taken) < len(known))
 
 
@@ -121,8 +122,8 @@ def _shown(line: LogLine, bucket: float) -> LogLine:
     return line if now() >= begin + buckets * width else line._replace(answer=None)
 
 
-def _asked(line: LogLine, given: str | None) -> Asked:
-    """Makes a line of the history."""
+def _asked(line: LogLine, given: str | None, since: Mapping[str, int]) -> Asked:
+    """Makes a line of the history; codes of a column that was declared otherwise then stay codes."""
     at, spent = line.event.at, str(line.spent)
     match line.event.record:
         case Charged() as charge:
@@ -134,7 +135,7 @@ def _asked(line: LogLine, given: str | None) -> Asked:
                 spent=spent,
                 outcome=_outcome(charge, given),
                 answer=None if given is None else Answer.from_json(given),
-                classes=charge.question.classes or None,
+                classes=(line.event.seq > since.get(charge.question.classes, 0) and charge.question.classes) or None,
             )
         case Refused() as refusal:
             outcome = f"refused ({refusal.reason})"

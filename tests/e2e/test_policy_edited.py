@@ -12,6 +12,7 @@ import pytest
 
 import pinq
 from pinq import (
+    ClassCount,
     LedgerError,
     PolicyError,
     Values,
@@ -51,6 +52,22 @@ def test_a_changed_policy_is_logged_and_raises_nothing(published: Callable[..., 
     again.partition(Values("sex")).noisy_count(epsilon="0.125")
     assert again.budget.spent == Fraction(5, 8)
     ledger_of(again).verify()
+
+
+def test_what_was_voted_stays_what_it_was(published: Callable[..., Path], columns: dict[str, Any]) -> None:
+    """A vote is kept as a code: read through values in another order, or fewer, it would be another answer."""
+    file = published()
+    open_ledger(load_policy(file)).grant("ana", Epsilon.of(2))
+    votes = [pinq.open(file, analyst="ana").exp_mech(score=ClassCount("sex"), epsilon=1)]
+    code = columns["sex"]["values"].index(votes[0])
+    assert pinq.open(published(max_rows=500), analyst="ana").history()["answer"].tolist() == votes
+    for values in (columns["sex"]["values"][::-1], columns["sex"]["values"][:1], ["Other", *columns["sex"]["values"]]):
+        changed = columns | {"sex": {"type": "categorical", "values": values}}
+        assert pinq.open(published(columns=changed), analyst="ana").history()["answer"].tolist() == [code]
+    later = pinq.open(published(columns=changed), analyst="ana")
+    votes = [code, later.exp_mech(score=ClassCount("sex"), epsilon=1)]
+    assert votes[1] in values
+    assert later.history()["answer"].tolist() == votes
 
 
 def test_shards_of_a_changed_schema_are_other_shards(published: Callable[..., Path], columns: dict[str, Any]) -> None:
