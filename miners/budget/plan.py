@@ -282,8 +282,7 @@ def count_variance(scale: float) -> float:
 
 def sum_variance(schema: Schema, loss: Derivatives, epsilon: Epsilon) -> float:
     """Returns the variance of the noise in one sum of derivatives, in natural units."""
-    bound = loss.vectors(schema).bound / loss.unit
-    return 2 * (bound * count_scale(schema, epsilon)) ** 2
+    return 2 * (loss.vectors(schema).bound / loss.unit * count_scale(schema, epsilon)) ** 2
 
 
 SMALLEST = Epsilon(1)

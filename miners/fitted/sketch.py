@@ -396,12 +396,10 @@ def _inner(card: NodeCard, below: str) -> str:
 
 def _end(card: NodeCard) -> str:
     """Returns a leaf, or a node whose leaves are not shown."""
-    folded = ""
-    if card.hidden:
-        folded = f" &hellip; {many(card.hidden, 'leaf', 'leaves')} below, by <i>{escape(card.question or '')}</i>"
+    below = f" &hellip; {many(card.hidden, 'leaf', 'leaves')} below, by <i>{escape(card.question or '')}</i>"
     # A leaf has no triangle in front of it. The padding moves its bar below the bars of its
     # parent's other children.
-    return f"<div style='margin-left:1.2em;padding-left:1em'>{_summary(card)}{folded}</div>"
+    return f"<div style='margin-left:1.2em;padding-left:1em'>{_summary(card)}{below if card.hidden else ''}</div>"
 
 
 def _summary(card: NodeCard) -> str:

@@ -12,12 +12,12 @@ import math
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.checks import is_number
+from pinq.public.checks import Shown, is_number
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, laplace_interval
 from pinq.public.parts import PartSet
@@ -125,7 +125,7 @@ class NoiseInfo:
         return widths
 
 
-class _Noisy:
+class _Noisy(Shown):
     facts: NoiseInfo
 
     @property
@@ -156,6 +156,8 @@ class _Noisy:
     def _repr_html_(self) -> str:
         from pinq.analyst.frames import answer_html
 
+        if not hasattr(self, "facts"):
+            return super()._repr_html_()
         loss = Epsilon.of(self.epsilon)
         if self.facts.scale is None:
             return answer_html(f"epsilon {loss}", self.to_frame())
@@ -221,8 +223,15 @@ class NoisyDateTime(_NoisyNumber[datetime], datetime):
 class NoisyArray(_Noisy, np.ndarray):
     """An array of noisy numbers, with ``epsilon``, ``scale`` and ``interval()``.
 
-    Whatever is computed from it is a plain array.
+    Whatever is computed from it is a plain array, or one without these (``T``, ``reshape``, ``copy``): the
+    facts say which number is of which part, so they do not follow numbers to other places.
     """
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            "an array that was made of an answer does not have that; take `epsilon`, `scale`, `interval()` and "
+            "`to_frame()` from the answer itself."
+        )
 
     @property
     def scale(self) -> float | np.ndarray | None:

@@ -380,8 +380,8 @@ class Categorical(_Column):
         # missing value behind them, 1, 0 and 2, give 1, 0, 2 and 1.
         numbers, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
         table = [self.texts.get(text_of_any(value), self.other_code) for value in distinct]
-        codes = np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)
-        return codes[numbers]  # a missing value has the number -1: the last code
+        # A missing value has the number -1: the last code.
+        return np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)[numbers]
 
 
 class Numeric(_Column):

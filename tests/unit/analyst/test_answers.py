@@ -148,6 +148,17 @@ def test_an_old_answer_has_no_interval() -> None:
         old.interval()
 
 
+def test_what_is_made_of_an_answer_says_nothing_of_noise(in_memory: Callable[..., Any]) -> None:
+    """Other places, other parts: it is shown, and says where its noise is known."""
+    answer = in_memory().partition(Values("sex")).noisy_count(epsilon=1)
+    for made in (answer.T, answer.reshape(-1, 1), answer.copy(), np.sort(answer)):
+        assert "NoisyArray(" in made._repr_html_()
+        for ask in (lambda own: own.scale, lambda own: own.interval(), lambda own: own.to_frame()):
+            with pytest.raises(AttributeError, match="from the answer itself"):
+                ask(made)
+    assert "<table" in answer._repr_html_()
+
+
 # 2,000 draws of a claim of 80 %: fewer than 1,497 hits have probability below 1e-8; an interval 30 % too short has 1,350, and 1,497 with one of 1e-12.
 DRAWS, LEVEL, LEAST = 2000, 0.8, 1497
 
