@@ -233,6 +233,7 @@ def _enclosed(candidates: Weighted, best: int, eta: Fraction, bits: int) -> tupl
     return low, high
 
 
+@lru_cache(maxsize=1024)
 def scale_of(sensitivity: int, epsilon: Fraction) -> float:
     """Gives sensitivity / epsilon as a float, rounded up."""
     # The nearest float to 1/3 is below it: the next one is taken.

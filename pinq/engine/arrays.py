@@ -186,7 +186,8 @@ class ArrayEngine:
                 counts.add(request.divide(rows), check)
             return counts
 
-        workers = max(1, min(len(blocks), thread_count(), TALLIES_BYTES // max(1, request.empty_bytes)))
+        workers = 1 if len(blocks) == 1 else thread_count()
+        workers = max(1, min(len(blocks), workers, TALLIES_BYTES // max(1, request.empty_bytes)))
         counted = reduce(Counts.merged, side_by_side(count, range(workers)))
         if request.levels:
             keys = {block.part.key: number for number, block in enumerate(parts.blocks)}

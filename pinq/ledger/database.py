@@ -41,12 +41,12 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS answers (seq BIGINT NOT NULL PRIMARY KEY, payload TEXT NOT NULL)",
     # Which file this is. A copy has the number of the file that it was made of.
     "CREATE TABLE IF NOT EXISTS place (inode BIGINT NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS events_request_kind ON events (analyst, request, kind)",
     # The log's fold holds this too; here it holds other writers.
     "CREATE UNIQUE INDEX IF NOT EXISTS events_once ON events (analyst, request, kind) "
     "WHERE kind IN ('charge', 'answer')",
     # Of earlier releases.
     "DROP INDEX IF EXISTS events_request",
+    "DROP INDEX IF EXISTS events_request_kind",
     "DROP TABLE IF EXISTS checkpoints",
 )
 
@@ -76,7 +76,7 @@ class AnswerSize(NamedTuple):
 
 
 _EVENTS = f"SELECT {', '.join(EventRow._fields)} FROM events WHERE seq "
-SINCE = _EVENTS + ">= %d ORDER BY seq"
+SINCE = _EVENTS + ">= {} ORDER BY seq"
 """The events from a number on."""
 _ANSWERED = " FROM events JOIN answers USING (seq) WHERE seq "
 
@@ -335,9 +335,10 @@ class SQLite(Database):
         try:
             self._driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             # A reader finds the file locked only here, while another process mends it after a crash.
-            self._rows = self._driver.execute("SELECT 1 FROM sqlite_master" if after is None else SINCE % after)
             if after is None:
-                self._rows.close()
+                self._driver.execute("SELECT 1 FROM sqlite_master").close()
+            else:  # one text for all numbers is parsed once
+                self._rows = self._driver.execute(SINCE.format("?"), (after,))
         except sqlite3.Error:
             self.rollback()
             raise

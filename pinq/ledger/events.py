@@ -479,8 +479,7 @@ def text_of(record: Record, by: Signature | None = None) -> str:
     return _as_text(record.to_body() | ({} if by is None else by.to_body()))
 
 
-def _as_text(body: Body) -> str:
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+_as_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def read(kind: str, body: Body) -> tuple[Record, Signature | None]:

@@ -95,7 +95,7 @@ class PostgreSQL(Database):
 
     def begin(self, write: bool, after: int | None) -> Iterator[Row]:
         # A reader that wants no events asks for something, to find out whether its connection is there.
-        statements = (BEGIN if write else "") + ("SELECT 1" if after is None else SINCE % after)
+        statements = (BEGIN if write else "") + ("SELECT 1" if after is None else SINCE.format(after))
         self._events, self._answers = [], []
         late = time.monotonic() + self._patience
         try:

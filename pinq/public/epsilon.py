@@ -63,10 +63,12 @@ class Epsilon:
         if isinstance(loss, cls) and 0 < loss.nano <= MAX_EPSILON * NANO:
             return loss
         try:
-            value = _fraction(loss)
+            nano = _fraction(loss) * NANO
         except (ValueError, TypeError, ArithmeticError, InvalidOperation):
-            value = None
-        if value is None or not 0 < value <= MAX_EPSILON:
+            nano = Fraction(0)
+        # A third of 1 is 333,333,334 nano-epsilons.
+        up = math.ceil(nano)
+        if not 0 < up <= MAX_EPSILON * NANO:
             shown = repr(loss)
             shown = shown if len(shown) <= 40 else shown[:37] + "..."
             raise QueryError(
@@ -74,10 +76,9 @@ class Epsilon:
                 parameter=name,
                 allowed=f"a finite number greater than 0 and at most {MAX_EPSILON}",
             )
-        if value * NANO < 1:
+        if nano < 1:
             raise _too_fine(loss, name)
-        # A third of 1 is 333,333,334 nano-epsilons.
-        return cls(math.ceil(value * NANO))
+        return cls(up)
 
     @classmethod
     def exactly(cls, loss: EpsilonLike, *, name: str = "epsilon") -> Epsilon:

@@ -109,9 +109,7 @@ class PartSet:
 
     def __init__(self, blocks: Sequence[Block], shape: tuple[int, ...] | None = None) -> None:
         self.blocks = tuple(blocks)
-        lengths = [len(block) for block in self.blocks]
-        self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        self.size = int(self._starts[-1])
+        self.size = sum(map(len, self.blocks))
         self.shape = (self.size,) if shape is None else shape
         if len(self.shape) > MAX_AXES:
             raise QueryError(f"this makes answers of {len(self.shape)} axes; at most {MAX_AXES} are possible.")
@@ -133,6 +131,11 @@ class PartSet:
         # Blocks of 1 and 3 parts start at 0 and 1: part 2 is number 1 of the second block.
         block = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.blocks[block].at(index - int(self._starts[block]))
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        """The position of each block's first part, and the number of parts."""
+        return np.cumsum([0, *map(len, self.blocks)])
 
     @cached_property
     def ancestors(self) -> dict[bytes, Part]:

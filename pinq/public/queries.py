@@ -17,6 +17,7 @@ the file that prepares it.
 from __future__ import annotations
 
 import hashlib
+import math
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
@@ -26,7 +27,6 @@ from functools import cached_property
 from html import escape
 from typing import Annotated, ClassVar, Literal, cast, get_args
 
-import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pinq.errors import QueryError, printable
@@ -396,7 +396,7 @@ class WireParts(_Frozen):
         collection = PartSet(
             [Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape
         )
-        if int(np.prod(self.shape, dtype=object)) != len(collection) or any(length < 0 for length in self.shape):
+        if math.prod(self.shape) != len(collection) or any(length < 0 for length in self.shape):
             raise QueryError("the request's shape does not fit its parts.")
         collection.check_disjoint()
         return collection

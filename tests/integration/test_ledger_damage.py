@@ -83,12 +83,11 @@ def emptied(file: Path, index: str) -> None:
         raw.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (page, index))
 
 
-@pytest.mark.parametrize("index", ["events_request_kind", "events_once"])
-def test_an_index_that_lost_its_entries_is_refused(tmp_path: Path, index: str) -> None:
+def test_an_index_that_lost_its_entries_is_refused(tmp_path: Path) -> None:
     """At the next opening; and a ledger that is open when it happens knows its ids all the same, and does not verify."""
     answered(tmp_path / "l")
     with closing(Ledger(tmp_path / "l", "d")) as ledger:
-        emptied(tmp_path / "l", index)
+        emptied(tmp_path / "l", "events_once")
         assert ledger.charge("ana", IDS[0], WHOLE, Epsilon(5))[1] == f'"the answer to {IDS[0]}"'
         with pytest.raises(LedgerError, match=r"is damaged: .*The dataset stays closed"):
             ledger.verify()
