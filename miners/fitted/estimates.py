@@ -208,6 +208,8 @@ def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) ->
     positive = np.maximum(counts, 0.0)
     rows = positive.sum(axis=1, keepdims=True)
     own = np.where(rows > 0, positive / np.where(rows > 0, rows, 1), before)
+    if not noise.any():  # trees of a forest take their counts as they are
+        return own
     # Below a millionth of its largest count, an expectation is as good as the counts themselves.
     return np.where(noise > 0, _posterior_mean(counts, before, np.maximum(noise, 1e-6)), own)
 
