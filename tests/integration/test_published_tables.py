@@ -112,7 +112,6 @@ def test_a_sample_of_a_table_comes_back(
     learners = [name for name, by_measure in lines.items() if by_measure]
     if not learners:
         pytest.skip("not published yet")
-    np.random.seed(0)  # scikit-learn's forests ask it
     monkeypatch.setattr("miners.federated.federation.ThreadPoolExecutor", InTurn)
     dilca_runs.handle.cache_clear()
     n_runs = RUNS[study]

@@ -86,7 +86,13 @@ class Sweep(Experiment):
         schema, target, frame = table(self.data)
         tested = split(self.data, run)
         value = x if self.setting in ("epsilon", "rho") else int(x)
-        settings = {"epsilon": EPSILON, "max_depth": None, "n_estimators": None, self.setting: value}
+        settings = {
+            "epsilon": EPSILON,
+            "max_depth": None,
+            "n_estimators": None,
+            "random_state": run,
+            self.setting: value,
+        }
         with pinq.simulate(schema, data=frame[~tested], epsilon=UNLIMITED_EPSILON) as handle:
             rows = Rows(schema, target, handle, frame[~tested], frame[tested])
             return accuracies({name: self.learners[name](rows, settings) for name in learners})
@@ -130,7 +136,11 @@ def exact(forest: type) -> Learner:
 
 
 def _exact(forest: type, rows: Rows, settings: Settings) -> float:
-    model = forest(n_estimators=settings["n_estimators"] or TREES, max_depth=settings["max_depth"] or DEPTH)
+    model = forest(
+        n_estimators=settings["n_estimators"] or TREES,
+        max_depth=settings["max_depth"] or DEPTH,
+        random_state=settings["random_state"],
+    )
     model.fit(features(rows, rows.train), rows.train[rows.target])
     return _score(rows, model.predict(features(rows, rows.test)))
 
