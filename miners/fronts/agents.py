@@ -251,7 +251,11 @@ def _described(column: Any) -> str:
 def _line(row: Mapping[Any, object], keys: list[str], level: str) -> str:
     """Words a number: ``- sex F, AVG(age): about 62.4, between 61.8 and 63.0 with probability 95 %``."""
     bare = ("answer", "column", "statistic", "of")
-    named = [f"{'' if name in bare else f'{name} '}{row[name]}" for name in keys if name not in bare or row[name]]
+    named = [
+        f"{'' if name in bare else f'{name} '}{row[name]}"
+        for name in keys
+        if name not in bare or row[name] not in (None, "")  # 0 and False are values
+    ]
     value, low, high = (_figures(row[name]) for name in ("value", "low", "high"))
     return f"- {', '.join(named) or 'all rows'}: about {value}, between {low} and {high} {level}"
 

@@ -20,6 +20,7 @@ import pytest
 import pinq
 from pinq.errors import QueryError
 from pinq.ledger.events import Charged
+from pinq.public.schema import Categorical, Schema
 from tests.evidence import ASSURANCE, note
 from tests.handles import ledger_of, simulated
 from tests.people import SCHEMA
@@ -105,6 +106,14 @@ def test_an_error_says_what_was_wrong_and_what_remains(name: str, arguments: Any
     assert told.is_error
     assert text in told.text
     assert told.text.endswith("Epsilon 1 of 1 remains, 0.5 of 0.5 in this session; a call may cost at most 0.2.")
+
+
+def test_each_number_names_its_value() -> None:
+    """Also 0 and False, which are values like any other."""
+    columns = {"k": Categorical(values=(0, 1)), "f": Categorical(values=(True, False))}
+    agent = Agent(simulated(Schema(columns=columns, max_rows=100), rows=100), 1, 1)
+    told = agent.call("ask_table", {"kind": "summary", "columns": ["k", "f"], "epsilon": 1}).text
+    assert [f"- {name}: about" in told for name in ("k, count, 0", "k, count, 1", "f, count, False")] == [True] * 3
 
 
 def test_limits_beside_the_grant(handle: Any) -> None:
