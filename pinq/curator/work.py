@@ -308,7 +308,7 @@ class PreparedQuery:
     def step(self) -> int:
         """The number of parts that are counted together: at least one."""
         # The engine keeps the cells of one part more, for rows in none.
-        return max(1, SLICE_CELLS // max(1, self._cells, self.scratch) - 1)
+        return max(1, SLICE_CELLS // max(1, self._cells) - 1)
 
     def work(self, rows: int) -> int:
         """Returns the units of work that it takes with so many declared rows."""

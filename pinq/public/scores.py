@@ -147,8 +147,10 @@ def step_sums(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: n
         step = np.minimum(counts, len(starts) - 1)
     else:
         # 2^16 + 20 is in the second wide step, which begins at 2^16 + 16: what is summed below
-        # that, and four times its own φ.
-        step = np.searchsorted(starts, counts, side="right") - 1
+        # that, and four times its own φ. Steps of 2^4 in the first octave that has wide ones, from number 2^16 on.
+        wide = np.maximum(np.frexp(counts)[1] - 13, 4).astype(np.int64)
+        step = np.where(counts < 2**16, counts, (counts >> wide) + 2**12 * (wide - 5) + 2**16)
+        step = np.minimum(step, len(starts) - 1)
     return sums[step] + (counts - starts[step]) * steps[step]
 
 
@@ -402,6 +404,10 @@ class SumScore(_OfCategories, Score):
     def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
         """The numbers that each count of a class adds, shape (numbers, ...); an empty class adds nothing."""
 
+    def changes(self, counts: np.ndarray, added: np.ndarray, schema: Schema) -> np.ndarray:
+        """By how much the numbers change where rows are added to a class, which has so many then."""
+        return self.summands(counts, schema) - self.summands(counts - added, schema)
+
     @abstractmethod
     def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
         """The score of each cell by the sums of these numbers over its classes, shape (numbers, ...)."""
@@ -437,7 +443,11 @@ class Gini(SumScore):
 
     def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
         """The rows, and their square in two numbers."""
-        return np.stack([counts, *_limbs(counts)])
+        return self.changes(counts, counts, schema)
+
+    def changes(self, counts: np.ndarray, added: np.ndarray, schema: Schema) -> np.ndarray:
+        """The same, by 5² - 3² = (5 - 3) (5 + 3)."""
+        return np.stack([added, *_limbs(added, 2 * counts - added)])
 
     def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
         """The score of each cell."""
@@ -597,10 +607,12 @@ class SquaredError(_OfNumbers):
         # Levels 1 and 3: 2 rows, sum 4, squares 10; (16 - 20) / 2 = -2 = -((1 - 2)^2 + (3 - 2)^2).
         rows, sums, squares = table[..., 0], table[..., 1], table[..., 2]
         some = np.maximum(rows, 1)
-        mean = sums // some
+        mean = (sums / some).astype(np.int64)  # about: any whole number near it makes the same score
         left = sums - mean * some
         # (S² - n Q) / n where S = m n + r: m² n + 2 m r - Q + r² / n.
-        return over_last(np.add, mean * (mean * rows + 2 * left) - squares + _over(*_limbs(left), some) // GINI_UNIT)
+        return over_last(
+            np.add, mean * (mean * rows + 2 * left) - squares + _over(*_limbs(left, left), some) // GINI_UNIT
+        )
 
 
 @dataclass(frozen=True)
@@ -844,15 +856,15 @@ A new class is in it by its entry of ``AnyScore``. It fails tests until it has a
 """
 
 
-def _limbs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers v h and v l of v² = 2^15 (v h) + v l, where v = 2^15 h + l.
+def _limbs(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers v h and v l of the products v w = 2^15 (v h) + v l, where w = 2^15 h + l.
 
     Args:
-        values: At least 0, and together at most 2^38, as many rows as the engine adds up: so the numbers add up to
-            at most 2^61 and 2^53.
+        values: v, together at most 2^38 in size, as many rows as the engine adds up.
+        others: w, at most 2^39 in size: so the numbers add up to at most 2^62 and 2^53.
     """
-    values = values.astype(np.int64, copy=False)
-    return values * (values >> LIMB), values * (values & (2**LIMB - 1))
+    others = others.astype(np.int64, copy=False)
+    return values * (others >> LIMB), values * (others & (2**LIMB - 1))
 
 
 def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -863,13 +875,14 @@ def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
     Args:
         high: Sums of v h, as ``_limbs`` has them.
         low: Sums of v l.
-        rows: At least the sum of all v, from 1 to 2^38.
+        rows: n, from 1 to 2^38; the squares add up to at most n^2.
     """
-    # By hand, 2^15 A + B with B below 2^15: 2^25 (A / n) is 2^25 times its whole part, and 2^25 times what is left,
-    # which is below n, fits with 2^10 B into 63 bits; it is divided by n in turn.
-    high, low = high + (low >> LIMB), low & (2**LIMB - 1)
-    whole = high // rows
-    return (whole << LIMB + 10) + ((high - whole * rows << LIMB + 10) + (low << 10)) // rows
+    # Doubles tell the quotient, which is below 2^48, to within 1/8. So 18 / 3 may come out as 5, and 17 / 3 not as 6:
+    # what is left of 18, which is 3, says that it is 6. It is between -n and 2 n, so its 64 bits tell it, though
+    # numbers on the way to it pass them.
+    whole = ((high * 2.0 ** (LIMB + 10) + low * 2.0**10) / rows).astype(np.int64)
+    left = (high << LIMB + 10) + (low << 10) - whole * rows
+    return whole + (left >= rows) - (left < 0)
 
 
 def require_score(score: object, schema: Schema) -> AnyScore:

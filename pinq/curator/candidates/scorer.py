@@ -28,6 +28,7 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 import numpy as np
 
 from pinq.curator.work import MAX_MEMBERS, MEMBER, SCORING, Counted
+from pinq.engine.counting import run_starts
 from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, Table, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
@@ -138,55 +139,68 @@ class Frame:
             self._by_codes[name] = self.add((axis,), "dense" if few else "sparse")
         return self._by_codes[name]
 
-    def stretches(self, rows: np.ndarray, numbers: int) -> Iterator[np.ndarray]:
-        """Cuts rows into stretches that are scored together, each row by looking at so many numbers."""
-        step = max(1, self._room // numbers)
-        for start in range(0, len(rows), step):
-            yield rows[start : start + step]
+    def stretches(self, rows: np.ndarray, numbers: int | np.ndarray) -> Iterator[np.ndarray]:
+        """Cuts rows into stretches that are scored together, by how many numbers each looks at."""
+        # Rows that look at 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10, that is twice below 10,
+        # once below 20, and once behind it.
+        ends = np.cumsum(np.broadcast_to(numbers, len(rows)))
+        begins = np.flatnonzero(np.diff(ends // self._room, prepend=-1)).tolist()
+        return (rows[begin:end] for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True))
 
     @property
     def measures(self) -> int:
         """The numbers of a code of a column: of classes, of a vector, or rows, their sum and that of squares."""
         return 3 if self.score.measure == "moments" else self.width if self.measure is None else self.measure.width
 
-    def pieces(self, contents: Table, codes: int, rows: np.ndarray) -> Iterator[Piece]:
-        """The codes of a column in some parts, some at a time, which a processor keeps at hand.
+    def shares(self, contents: Table, codes: int, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Parts whose codes are looked at together: a processor keeps their numbers at hand, unless one has more."""
+        if isinstance(contents, np.ndarray):
+            return self.stretches(rows, codes * self.measures)
+        starts, ends = np.searchsorted(cast(Sparse, contents).places, codes * self.width * np.stack([rows, rows + 1]))
+        return self.stretches(rows, 4 * (ends - starts))
 
-        Of a dense table these are all codes, else the occupied ones and the first of each part.
+    def listed(self, contents: Table, codes: int, rows: np.ndarray) -> np.ndarray | Piece:
+        """What the codes of a column have in some parts.
+
+        Returns:
+            All codes of a dense table, shape (measure, parts * codes). Else the occupied cells, in order, and an
+            empty one at the first code of each part: the place of each one's code, ``codes`` for each part before
+            its own; its class, shape (cells,); and what it has, shape (numbers, cells).
         """
         if isinstance(contents, np.ndarray):
-            for some in self.stretches(np.arange(len(rows)), codes * self.measures):
-                table = contents[rows[some]].reshape(-1, self.measures).T
-                yield some.repeat(codes), np.tile(np.arange(codes), len(some)), table
+            return contents[rows].reshape(-1, self.measures).T
+        # Places are in order. Of 10 cells, 20 to 29 are of part 2; where that comes first, they are 0 to 9.
+        cells, values = cast(Sparse, contents).places, cast(Sparse, contents).values
+        width, numbers = codes * self.width, np.arange(len(rows))
+        starts, ends = np.searchsorted(cells, [width * rows, width * (rows + 1)])
+        up_to = np.cumsum(ends - starts)
+        if rows[-1] - rows[0] == numbers[-1]:
+            mine = slice(starts[0], ends[-1])
+            cells, values = cells[mine] - width * rows[0], values[mine]
+        else:
+            number = np.repeat(numbers, ends - starts)
+            picked = np.arange(len(number)) + (ends - up_to)[number]
+            cells, values = cells[picked] + width * (numbers - rows)[number], values[picked]
+        # A whole row at once: to insert into rows takes five times as long.
+        nothing, firsts = np.zeros((1, *values.shape[1:]), dtype=np.int64), up_to - ends + starts
+        values = np.concatenate([values, nothing]).take(np.insert(np.arange(len(cells)), firsts, -1), axis=0)
+        cells = np.insert(cells, firsts, width * numbers)
+        place = cells // self.width
+        return place, cells - self.width * place, values.reshape(len(cells), -1).T
+
+    def pieces(self, listed: np.ndarray | Piece, codes: int) -> Iterator[Piece]:
+        """The codes of a column in some parts, some at a time, which a processor keeps at hand."""
+        if isinstance(listed, np.ndarray):
+            for places in self.stretches(np.arange(listed.shape[1]), self.measures):
+                yield places // codes, places % codes, listed[:, places[0] : places[-1] + 1]
             return
-        place, of_class, values = self.cells(contents, codes, rows)
+        place, of_class, values = listed
         for own in together(place, self.measures):
             # Cells of the classes 0 and 1 of code 3, and of class 1 of code 7: their columns are 0, 0 and 1.
             new = np.diff(place[own], prepend=-1) > 0
             by_class = np.zeros((self.measures // len(values), len(values), np.count_nonzero(new)), dtype=np.int64)
             by_class[of_class[own], :, np.cumsum(new) - 1] = values[:, own].T
             yield place[own][new] // codes, place[own][new] % codes, by_class.reshape(self.measures, -1)
-
-    def cells(self, contents: Table, codes: int, rows: np.ndarray) -> Piece:
-        """The occupied cells of a column in some parts, in order, and an empty one at the first code of each part.
-
-        Returns:
-            The place of each one's code, ``codes`` for each part before its own; its class, shape (cells,); and
-            what it has, shape (numbers, cells).
-        """
-        # Places are in order. Of 10 cells, 20 to 29 are of part 2; where that comes first, they are 0 to 9.
-        cells, values = cast(Sparse, contents).places, cast(Sparse, contents).values
-        width, numbers = codes * self.width, np.arange(len(rows))
-        starts, ends = np.searchsorted(cells, [width * rows, width * (rows + 1)])
-        up_to = np.cumsum(ends - starts)
-        if not (up_to[-1] == len(cells) and np.array_equal(rows, numbers)):
-            number = np.repeat(numbers, ends - starts)
-            mine = np.arange(len(number)) + (ends - up_to)[number]
-            cells, values = cells[mine] + width * (numbers - rows)[number], values[mine]
-        firsts = up_to - ends + starts
-        cells, values = np.insert(cells, firsts, width * numbers), np.insert(values, firsts, 0, axis=0)
-        place = cells // self.width
-        return place, cells - self.width * place, values.reshape(len(cells), -1).T
 
     def scores(self, table: np.ndarray, score: Score | None = None) -> np.ndarray:
         """The scores of tables (..., cells, measure), int64; by a candidate's own score, if it has one."""
@@ -313,7 +327,7 @@ class SplitScorer(Scorer[Spec]):
         axes, which = [scorer.partition.axes[0] for scorer in number], np.array([number[own] for own in scorers])
         codes, nowhere = self.frame.schema.column(self._column).codes, len(rows) * size
         sums, parts = np.zeros((self.frame.measures, nowhere + 1), dtype=np.int64), side_by_side(axes, codes)
-        for row, code, table in self.frame.pieces(counted.tables[self.table], codes, rows):
+        for row, code, table in self.frame.pieces(self.frame.listed(counted.tables[self.table], codes, rows), codes):
             part = parts(which[row], code)
             place = np.where(part < 0, nowhere, row * size + part)
             for own, values in zip(sums, table, strict=True):
@@ -340,15 +354,14 @@ def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.nd
     return lambda which, codes: edges.ravel().searchsorted(size * which + codes, "right") - edges.shape[1] * which
 
 
-FEW_CLASSES = 4  # of so many most are occupied at an occupied code, or nearly so
 MOST_FLIPPED = 256  # of more, many score alike: the exponential mechanism falls short by at most two rows more
 
 
 class AnyCutScorer(Scorer[AnyCut]):
     """Scores all cuts at once, by sums of what is below each.
 
-    Where classes are many, few are occupied at a code. A score of sums over classes is then known from what each
-    occupied cell changes in these sums, whole numbers as they are, so it is the same.
+    On a fine grid a score of sums over classes is known from what each occupied cell changes in these sums. They are
+    whole numbers as they are, so the score is the same.
     """
 
     most_flipped = MOST_FLIPPED
@@ -360,9 +373,7 @@ class AnyCutScorer(Scorer[AnyCut]):
         self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are looked at
         gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
         self.members, self.member_cells = int(min(self._column.codes, gaps)), 4 * frame.width
-        self._sums = (
-            self.score if self._is_fine and frame.width > FEW_CLASSES and isinstance(self.score, SumScore) else None
-        )
+        self._sums = self.score if self._is_fine and isinstance(self.score, SumScore) else None
 
     def cells(self, parts: int) -> int:
         """Of a fine grid: disjoint parts have no more rows together than the table, each between two cuts."""
@@ -371,6 +382,10 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
         """The cuts within the interval that a part's own splits leave to it: a run of each gap between listed codes."""
+        for share in self.frame.shares(counted.tables[self.table], self._column.codes, rows):
+            yield from self._runs(counted, share)
+
+    def _runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
         scored = self._by_code(counted, rows) if self._sums is None else self._by_cell(counted, rows, self._sums)
         half, code, scores = (np.concatenate(own) for own in zip(*scored, strict=True))
         if self._column.nullable:
@@ -387,30 +402,32 @@ class AnyCutScorer(Scorer[AnyCut]):
         for start, end, size in zip([0, *ends[:-1].tolist()], ends.tolist(), (high - low).tolist(), strict=True):
             yield Runs(scores[start:end], members[start:end], last[start:end] + 1, size, self._name)
 
-    def _half(self, part: np.ndarray, code: np.ndarray) -> np.ndarray:
+    def _half(self, part: np.ndarray, place: np.ndarray) -> np.ndarray:
         """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
-        return (1 + self._column.nullable) * part + (code >= self._column.cells)
+        column = self._column
+        return 2 * part + (place - column.codes * part >= column.cells) if column.nullable else part
 
-    def _totals(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
+    def _totals(self, listed: np.ndarray | Piece, parts: int) -> np.ndarray:
         """What each half has, shape (measure, halves)."""
-        contents, codes, measures = counted.tables[self.table], self._column.codes, self.frame.measures
-        if isinstance(contents, np.ndarray):
-            halves = [0, self._column.cells][: 1 + self._column.nullable]
-            return np.add.reduceat(contents[rows].reshape(-1, codes, measures), halves, axis=1).reshape(-1, measures).T
-        total = np.zeros((measures, (1 + self._column.nullable) * len(rows)), dtype=np.int64)
-        place, of_class, values = self.frame.cells(contents, codes, rows)
-        key = of_class * total.shape[1] + self._half(place // codes, place % codes)
+        codes, measures, halves = self._column.codes, self.frame.measures, 1 + self._column.nullable
+        if isinstance(listed, np.ndarray):
+            by_part = listed.reshape(measures, parts, codes)
+            return np.add.reduceat(by_part, [0, self._column.cells][:halves], axis=2).reshape(measures, -1)
+        total = np.zeros((measures, halves * parts), dtype=np.int64)
+        place, of_class, values = listed
+        key = of_class * total.shape[1] + self._half(place // codes, place)
         for own, more in zip(total.reshape(len(values), -1), values, strict=True):
             np.add.at(own, key, more)
         return total
 
     def _by_code(self, counted: Counted, rows: np.ndarray) -> Iterator[Piece]:
         """Scores the cuts after listed codes by the tables of their sides; yields the half and code of each, too."""
-        total = self._totals(counted, rows)
+        listed = self.frame.listed(counted.tables[self.table], self._column.codes, rows)
+        total = self._totals(listed, len(rows))
         above = total - total.cumsum(axis=1)
-        for part, code, table in self.frame.pieces(counted.tables[self.table], self._column.codes, rows):
+        for part, code, table in self.frame.pieces(listed, self._column.codes):
             # 4 rows at code 3 and 6 at code 7: below the cuts after them are 4 and 10.
-            half = self._half(part, code)
+            half = self._half(part, self._column.codes * part + code)
             left = table.cumsum(axis=1) + above.take(half, axis=1)
             sides = [left, total.take(half, axis=1) - left]
             if self._column.nullable:
@@ -420,9 +437,9 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def _by_cell(self, counted: Counted, rows: np.ndarray, score: SumScore) -> Iterator[Piece]:
         """The same by what each occupied cell changes in the sums over classes."""
-        added, codes, classes = partial(score.summands, schema=self.frame.schema), self._column.codes, self.frame.width
-        place, of_class, (counts,) = self.frame.cells(counted.tables[self.table], codes, rows)
-        half, halves = self._half(place // codes, place % codes), (1 + self._column.nullable) * len(rows)
+        schema, codes, classes = self.frame.schema, self._column.codes, self.frame.width
+        place, of_class, (counts,) = cast(Piece, self.frame.listed(counted.tables[self.table], codes, rows))
+        half, halves = self._half(place // codes, place), (1 + self._column.nullable) * len(rows)
         key = of_class * halves + half
         total = np.zeros(classes * halves, dtype=np.int64)
         np.add.at(total, key, counts)
@@ -431,20 +448,19 @@ class AnyCutScorer(Scorer[AnyCut]):
         order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
         up_to[order] = counts[order].cumsum()
         up_to += (total - total.cumsum())[key]
-        sides = np.stack([up_to, total[key] - up_to])
-        every = added(total.reshape(classes, halves)).sum(axis=1)
+        every = score.changes(total, total, schema).reshape(-1, classes, halves).sum(axis=1)
         above = np.stack([every - every.cumsum(axis=1), every.cumsum(axis=1)], axis=1)
         for own in together(place, 2 * len(every)):
             # A cell of 2 rows below which its class has 3 of 9: 3² becomes 5² on one side, and 6² becomes 4².
-            moved = np.stack([counts[own], -counts[own]])
-            sums = (added(sides[:, own]) - added(sides[:, own] - moved)).cumsum(axis=-1)
-            last = np.flatnonzero(np.diff(place[own], append=-1))
+            sides = np.stack([up_to[own], total[key[own]] - up_to[own]])
+            sums = score.changes(sides, np.stack([counts[own], -counts[own]]), schema).cumsum(axis=-1)
+            last = np.append(run_starts(place[own])[1:], own.stop - own.start) - 1
             cuts = half[own][last]
             scored = sums.take(last, axis=-1) + above.take(cuts, axis=-1)
             above += sums[..., -1:]
             if self._column.nullable:
                 scored = np.concatenate([scored, every[:, None].take(cuts | 1, axis=-1)], axis=1)
-            yield cuts, place[own][last] % codes, score.of_sums(scored, self.frame.schema).sum(axis=0)
+            yield cuts, place[own][last] % codes, score.of_sums(scored, schema).sum(axis=0)
 
     def _name(self, threshold: int) -> Spec:
         return Cuts(self.candidate.column, (self._column.cut_before(threshold),))
@@ -466,28 +482,48 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
     def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
-        """Each bipartition as a run; parts with equal numbers of remaining values are scored together."""
-        for some in self.frame.stretches(rows, self.scratch):
-            left = np.array(
-                [counted.part_list[row].values_left(self.candidate.column, self._column.codes) for row in some]
-            )
-            # Shape (measure, parts, codes): a member's numbers lie beside each other for each measure.
-            counts = counted.array(self.table)[some].reshape(*left.shape, -1).transpose(2, 0, 1)
-            values_left, runs = left.sum(axis=1), dict[int, Runs]()
-            for count in set(values_left.tolist()):
+        """Each bipartition as a run; parts with equal numbers of values left, and of occupied ones, are together."""
+        name, codes = self.candidate.column, self._column.codes
+        left = np.array([counted.part_list[row].values_left(name, codes) for row in rows])
+        table = counted.array(self.table)[rows].reshape(*left.shape, self.frame.measures)
+        occupied = table.any(axis=2)
+        kinds = np.stack([left.sum(axis=1), occupied.sum(axis=1)])
+        most = 2 ** np.minimum(kinds, MAX_GROUPINGS.bit_length())
+        for some in self.frame.stretches(np.arange(len(rows)), most[0] + self.frame.measures * most[1]):
+            runs = dict[int, Runs]()
+            for kind in set(zip(*kinds[:, some].tolist(), strict=True)):
                 # Of three parts that have a b c, a c and b c left, the last two are scored as one array.
-                alike = np.flatnonzero(values_left == count)
-                codes = np.nonzero(left[alike])[1].reshape(len(alike), count)
-                here = counts[:, alike[:, None], codes]
-                # Of values a, b, c with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one
-                # the 7 of all values less those.
-                first = subset_sums(self.candidate.octets(count), here)
-                sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
-                scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
+                alike = some[(kinds[:, some] == np.array(kind)[:, None]).all(axis=0)]
+                mine = np.nonzero(left[alike])[1].reshape(len(alike), kind[0])
+                held, here = occupied[alike], table[alike]
+                scores = self._scores(
+                    here[left[alike]].reshape(*mine.shape, self.frame.measures), held[left[alike]].reshape(mine.shape)
+                )
                 numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
-                for number, own, mine in zip(alike.tolist(), scores, codes, strict=True):
-                    runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
-            yield from (runs[number] for number in range(len(some)))
+                for number, own, values in zip(alike.tolist(), scores, mine, strict=True):
+                    runs[number] = Runs(own, single, numbers, len(own), partial(self._name, values))
+            yield from (runs[number] for number in some.tolist())
+
+    def _scores(self, table: np.ndarray, occupied: np.ndarray) -> np.ndarray:
+        """Scores of all bipartitions, shape (parts, bipartitions).
+
+        Args:
+            table: What the values that are left have, shape (parts, values, measure).
+            occupied: Which of them have anything, equally many in each part, shape (parts, values).
+        """
+        octets, held = self.candidate.octets(table.shape[1]), int(occupied[0].sum())
+        alike = None
+        if 2**held < len(octets):
+            # Values b and d of a b c d are occupied, as 1 and 2: {a, b} and {b, c} are 1 and score alike, {c} is 0.
+            alike = subset_sums(octets, occupied * 2 ** np.maximum(occupied.cumsum(axis=1) - 1, 0))
+            table = table[occupied].reshape(len(table), held, self.frame.measures)
+            octets = np.arange(2**held, dtype="<u2").view(np.uint8).reshape(-1, 2)[:, : -(-held // 8)]
+        # Shape (measure, parts, values): a member's numbers lie beside each other for each measure. Of values a, b, c
+        # with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one the 7 of all values less those.
+        table = np.ascontiguousarray(table.transpose(2, 0, 1))
+        first = subset_sums(octets, table)
+        scores = self.frame.scores(np.stack([first, table.sum(axis=2, keepdims=True) - first]).transpose(2, 3, 0, 1))
+        return scores if alike is None else np.take_along_axis(scores, alike, axis=1)
 
     def _name(self, codes: np.ndarray, number: int) -> Spec:
         labels = self._column.labels

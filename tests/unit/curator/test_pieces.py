@@ -16,7 +16,7 @@ from pinq.engine.tables import Sparse
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.scores import Gini, InfoGain, MaxClass, Score
-from pinq.public.specs import AnyCut, Axis
+from pinq.public.specs import AnyCut, AnyGrouping, Axis
 
 CODES, CLASSES, PARTS = 3001, 3, 4
 
@@ -42,7 +42,7 @@ def test_pieces_of_a_column_are_its_table(
         places = np.flatnonzero(table)
         counted = Counted(parts, [table if dense else Sparse(places, table.ravel()[places])])
         again = np.zeros_like(table[rows])
-        for part, codes, counts in frame.pieces(counted.tables[0], 20, np.array(rows)):
+        for part, codes, counts in frame.pieces(frame.listed(counted.tables[0], 20, np.array(rows)), 20):
             assert (np.diff(20 * part + codes) > 0).all()
             assert not again[part, codes].any()
             again[part, codes] = counts.T
@@ -64,13 +64,13 @@ def cuts_of(classes: int, score: Score, nullable: bool) -> tuple[scorer.AnyCutSc
     numeric = {"type": "numeric", "lower": 0, "upper": CODES - 1 - nullable, "integer": True, "nullable": nullable}
     columns = {"a": numeric, "y": {"type": "categorical", "values": list(range(classes))}}
     schema = Policy(dataset="d", cap=1, max_rows=10**4, columns=columns).schema_
-    random = np.random.default_rng(classes)
+    random, most = np.random.default_rng(classes), 50 if classes == 3 else 2**26
     part = random.choice([0, 1, 3], 2000)
     # The first part has rows at the last code: without a value, where there are such rows.
     code = np.where(random.random(2000) < 0.01 * (part == 0), CODES - 1, 1500 * random.integers(0, 2, 2000))
     code += random.integers(0, 300, 2000) * (code < CODES - 1)
     table = np.zeros((PARTS, CODES, classes), dtype=np.int64)
-    np.add.at(table, (part, code, random.integers(0, classes, 2000)), random.integers(1, 50, 2000))
+    np.add.at(table, (part, code, random.integers(0, classes, 2000)), random.integers(1, most, 2000))
     counted = Counted(PartSet([Block(Part()) for _ in range(PARTS)]), [sparse(table)])
     return scorer.AnyCutScorer(AnyCut("a"), Frame(schema, score)), counted, table
 
@@ -122,3 +122,22 @@ def test_cuts_of_many_classes_take_memory_for_some_codes_at_a_time() -> None:
     tracemalloc.stop()
     assert len(runs.scores) == codes
     assert most < 5 * 10**6
+
+
+@pytest.mark.parametrize("values", [2, 4, 9, 20])
+def test_groupings_of_values_that_hold_nothing_score_as_their_tables(values: int) -> None:
+    """From parts with all values occupied down to one without a row, each in its own place."""
+    columns = {name: {"type": "categorical", "values": list(range(size))} for name, size in (("a", values), ("y", 5))}
+    schema = Policy(dataset="d", cap=1, max_rows=10**4, columns=columns).schema_
+    random = np.random.default_rng(values)
+    table = random.integers(1, 9, (12, values, 5)) * (
+        random.random((12, values, 1)) < np.linspace(1, 0, 12)[:, None, None]
+    )
+    groupings = scorer.AnyGroupingScorer(AnyGrouping("a"), Frame(schema, Gini("y")))
+    counted = Counted(PartSet([Block(Part()) for _ in range(12)]), [table])
+    rows = random.permutation(12)
+    octets = AnyGrouping("a").octets(values)
+    first = np.unpackbits(octets, axis=1, count=values, bitorder="little").astype(np.int64)
+    for row, runs in zip(rows, groupings.runs(counted, rows), strict=True):
+        sides = np.stack([first @ table[row], (1 - first) @ table[row]], axis=1)
+        assert np.array_equal(runs.scores, Gini("y").of(sides, schema))
