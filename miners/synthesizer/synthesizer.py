@@ -40,7 +40,7 @@ from miners.fitted.theme import RED, pyplot
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Columns, GraphicalModel, Measured, tree_cells
 from miners.tables.columns import Condition
-from miners.tables.table import Table
+from miners.tables.table import NUMBERS, Table
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, laplace_interval, standard_deviation
@@ -152,10 +152,12 @@ class SyntheticTable:
         # Tables lie in the schema's order of columns, answers in the caller's: age by sex is sex by age turned.
         turned = [chosen.index(self.columns.index(column)) for column in columns]
         labels = [bind(self.specs[self.columns.index(column)], self.schema).axes[0].labels for column in columns]
-        frame = pd.DataFrame([*itertools.product(*labels)], columns=[*columns], dtype=object)
+        keys = [f"{column}_" if column in NUMBERS else column for column in columns]  # as in other tables
+        frame = pd.DataFrame([*itertools.product(*labels)], columns=keys, dtype=object)
         frame["value"] = expected.transpose(turned).ravel()
-        own = [bought for bought in self.bought if bought.columns == chosen]
-        measured = min(own, key=lambda bought: bought.deviation, default=None)  # the most exact
+        measured = min(
+            (bought for bought in self.bought if bought.columns == chosen), key=lambda own: own.deviation, default=None
+        )  # the most exact
         scale, notes = math.nan, (self._inferred(len(columns)),)
         frame["low"] = frame["high"] = math.nan
         if measured is not None:
@@ -167,8 +169,15 @@ class SyntheticTable:
             notes = (f"measured at an epsilon of {measured.epsilon}: the interval is that of its noise.",)
         spent = Fraction(sum(bought.epsilon.exact for bought in self.bought))
         picture: Literal["heat", "bars"] = "heat" if len(columns) == 2 else "bars"
-        title = f"Rows by {', '.join(columns)}, of a synthesizer's model"
-        return Table(title, frame, pd.Series(scale, frame.index), spent, SURE, notes, picture)
+        return Table(
+            f"Rows by {', '.join(columns)}, of a synthesizer's model",
+            frame,
+            pd.Series(scale, frame.index),
+            spent,
+            SURE,
+            notes,
+            picture,
+        )
 
     def estimate(self, **conditions: Condition) -> float:
         """Estimates how many rows meet all conditions; free.

@@ -50,7 +50,8 @@ class Entry:
 
     Attributes:
         column: The column; None for the constant.
-        value: The value that it indicates; None for a number. A missing value is the text "missing".
+        value: The value that it indicates; None for a number. A missing value is the text "missing", or
+            "(missing)" where that is a value.
     """
 
     column: str | None = None
@@ -253,8 +254,9 @@ class Products(RowFunction[ProductVectors]):
             if name in schema.numeric_columns:
                 entries.append(Entry(name))
             else:
-                labels = schema.categorical(name).labels[1:]
-                entries += [Entry(name, "missing" if label is None else label) for label in labels]
+                labels = schema.categorical(name).labels
+                missing = "(missing)" if "missing" in labels else "missing"
+                entries += [Entry(name, missing if label is None else label) for label in labels[1:]]
         return tuple(entries)
 
     def width(self, schema: Schema) -> int:

@@ -95,6 +95,17 @@ def test_columns_without_numbers_need_no_scales() -> None:
     assert {line.level for line in miner.plan(schema, "y").lines} == {1}
 
 
+def test_a_value_called_missing_is_not_a_missing_value() -> None:
+    """Each term has its own name, in text and in a notebook."""
+    columns = {"a": Categorical(values=("x", "missing"), nullable=True), "y": Categorical(values=("n", "p"))}
+    with simulated(Schema(columns=columns, max_rows=500), rows=500, epsilon=100) as handle:
+        miner = LinearDiscriminant(epsilon=100).fit(handle, "y")
+    assert miner.to_frame()["term"].unique().tolist() == ["a = missing", "a = (missing)"]
+    assert all(
+        term in text for text in (miner.export_text(), miner._repr_html_()) for term in ("= missing", "= (missing)")
+    )
+
+
 def test_a_stored_model_is_checked() -> None:
     """Its arrays fit its columns and classes, or it is refused; a numeric target is sent to its miner."""
     with simulated(SCHEMA, rows=200, epsilon=1) as handle:

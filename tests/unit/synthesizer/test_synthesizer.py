@@ -15,6 +15,7 @@ from miners import Synthesizer
 from miners.synthesizer.synthesizer import CHECKED, EACH, OFFERED, Purchase, SyntheticTable, _Fitting
 from pinq import Cuts, Misfit, QueryError, Values
 from pinq.public.epsilon import Epsilon
+from tests.handles import simulated
 
 ROWS = 4000
 
@@ -204,6 +205,15 @@ def test_one_column_is_counted_and_nothing_else(handle: pinq.PrivateQueryable) -
     assert alone.cost_ == 1
     assert len(alone.model_.bought) == 1
     assert alone.sample(10).columns.tolist() == ["smokes"]
+
+
+def test_columns_may_be_called_like_numbers_of_a_table() -> None:
+    """The key gets an underscore, as in every other table."""
+    columns = {name: pinq.Categorical(values=("p", "q")) for name in ("value", "low")}
+    made = Synthesizer(epsilon=10).fit(simulated(pinq.Schema(columns=columns, max_rows=500), rows=500, epsilon=10))
+    table = made.model_.table("low", "value")
+    assert table.keys == ["low_", "value_"]
+    assert table.wide().shape == (2, 2)
 
 
 @pytest.mark.parametrize("columns", [["smokes"], ["sex", "smokes"]])
