@@ -19,7 +19,7 @@ import numpy as np
 from miners.budget.plan import Bill, FitWarning, Plan, PlanLine, begin_fit, loss_text, remember_fit
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
 from miners.fitted.node import as_array, param_out, read_stored
-from miners.fitted.route import Frame, encode, encode_values
+from miners.fitted.route import Frame, encode, encode_values, values_of
 from miners.fitted.tree import Forest, Tree
 from miners.parameters import HasParams, Parameterised
 from pinq.errors import QueryError, unspent
@@ -362,7 +362,7 @@ class Regressor(Fitted):
                 do not count.
             sample_weight: A weight for each row.
         """
-        truth = np.asarray(X[self._model.target] if y is None else y, dtype=np.float64)
+        truth = np.asarray(values_of(self._model.target, X) if y is None else y, dtype=np.float64)
         predicted = self.predict(X)
         if len(truth) != len(predicted):
             raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")

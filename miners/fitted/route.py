@@ -168,7 +168,7 @@ def encode_rows(
     codes = {
         name: encode(schema, name, frame).astype(np.min_scalar_type(-schema.columns[name].codes)) for name in names
     }
-    told = [complaint for name, own in codes.items() for complaint in _complaints(schema, name, frame[name], own)]
+    told = [one for name, own in codes.items() for one in _complaints(schema, name, values_of(name, frame), own)]
     if told:
         warnings.warn(f"{'; '.join(told)}. {otherwise}", UndeclaredValueWarning, stacklevel=5)
     return codes
@@ -187,7 +187,13 @@ def length(frame: Frame) -> int:
 def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:
     """Returns the codes of one column of a pandas or Arrow table, shape (rows,).
 
-    The code is -1 where a value is not declared.
+    The code is -1 where a value is not declared. ``QueryError`` as of ``values_of``.
+    """
+    return encode_values(schema, name, values_of(name, frame))
+
+
+def values_of(name: str, frame: Frame) -> pd.Series:
+    """Returns one column of a pandas or Arrow table; a column 0 of a frame is the one called "0".
 
     Raises:
         QueryError: It is no such table, or has no such column.
@@ -195,7 +201,8 @@ def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:
     import pandas as pd
 
     length(frame)
-    names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    labels = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    names = list(map(str, labels))
     if name not in names:
         raise QueryError(
             f"the table has no column {name!r}{closest(name, names)}, which the model needs; "
@@ -203,8 +210,8 @@ def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:
         )
     if names.count(name) > 1:
         raise QueryError(f"the table has more than one column {name!r}.")
-    values = frame[name]
-    return encode_values(schema, name, values.to_pandas() if hasattr(values, "to_pandas") else pd.Series(values))
+    values = frame[labels[names.index(name)]]
+    return values.to_pandas() if hasattr(values, "to_pandas") else pd.Series(values)
 
 
 def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray:
@@ -224,12 +231,9 @@ def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray
     return np.asarray(schema.columns[name].encode(distinct_values)[indices.astype(np.intp, copy=False)])
 
 
-def _complaints(schema: Schema, name: str, values: ColumnValues, codes: np.ndarray) -> list[str]:
+def _complaints(schema: Schema, name: str, series: pd.Series, codes: np.ndarray) -> list[str]:
     """Says how many rows of a column have something that a model cannot have learned from."""
-    import pandas as pd
-
     numeric = schema.numeric_columns.get(name)
-    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values)
     if numeric is None:
         odd = codes < 0
     else:

@@ -559,5 +559,4 @@ def objective_of(schema: Schema, target: str) -> Objective:
     column = schema.column(target)
     if target in schema.numeric_columns:
         return Mean(schema=schema, target=target)
-    kind = TwoClasses if column.cells == 2 else ManyClasses
-    return kind(schema=schema, target=target)
+    return (TwoClasses if column.cells == 2 else ManyClasses)(schema=schema, target=target)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+import miners
 from miners.fitted.node import Node
 from miners.fitted.route import Bins
 from miners.fitted.tree import Tree, faint_of
@@ -19,6 +20,7 @@ from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Values, bind
 from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
+from tests.handles import simulated
 
 
 def interval_of(node: Node, level: float = 0.95) -> tuple[float, float]:
@@ -174,6 +176,19 @@ def test_whole_numbers_have_the_codes_of_equal_doubles(step: int) -> None:
     for kind in (np.int64, np.int32, np.int8):
         own = numbers.astype(kind)
         assert column.encode(own).tolist() == column.encode(own.astype(np.float64)).tolist()
+
+
+def test_a_column_is_known_by_its_name_as_text() -> None:
+    """A frame without a header has the columns 0, 1, ...: behind the wall they are called "0", "1", ..., and here too."""
+    draw = np.random.default_rng(0).integers(0, 3, (500, 3))
+    frame = pd.DataFrame(draw).assign(**{"y": draw[:, 0] * 2.0})
+    columns = {str(name): Numeric(lower=0, upper=2, integer=True) for name in range(3)}
+    schema = Schema(columns={**columns, "y": Numeric(lower=0, upper=4, integer=True)}, max_rows=500)
+    miner = miners.DiPriMeTreeRegressor(epsilon=50, max_depth=2).fit(simulated(schema, data=frame, epsilon=50), "y")
+    assert miner.score(frame) == miner.score(frame, frame["y"])
+    assert miner.predict(frame).tolist() == miner.predict(frame.rename(columns=str)).tolist()
+    with pytest.raises(QueryError, match="no column 'y'"):
+        miner.score(frame[[0, 1, 2]])
 
 
 def test_a_table_without_the_column_is_refused() -> None:
