@@ -78,12 +78,22 @@ def test_the_smallest_epsilon_may_do_and_the_largest_may_not() -> None:
 def test_a_real_miner_needs_more_for_fewer_rows() -> None:
     """With ten times the rows far less epsilon does: the answers differ tenfold but for chance, and are told apart by far less."""
     few, many = (
-        suggest(DiffPID3(max_depth=2), SCHEMA, "c", rows=rows, accuracy=0.85, runs=12, depth=2, progress=False)
+        suggest(
+            DiffPID3(max_depth=2),
+            SCHEMA,
+            "c",
+            rows=rows,
+            accuracy=0.85,
+            runs=8,
+            depth=2,
+            limits=(0.01, 5),
+            progress=False,
+        )
         for rows in (200, 5000)
     )
     assert many.epsilon is not None
     assert few.epsilon is None or few.epsilon > 2 * many.epsilon
-    assert many.curve[0].runs == 12
+    assert many.curve[0].runs == 8
     assert many.curve[0].mean < 0.85 <= many.curve[-1].mean + 0.05
     assert many.miner == "DiffPID3(max_depth=2)"
     html = many._repr_html_()
