@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "pinq-synthetic", 1
 MAX_ROWS = 10**8
 SURE = 0.95
+FINITE = partial(np.asarray_chkfinite, dtype=np.float64)
 INSIDE = 0.02  # of a grid cell: how far a number that is not whole stays from the cell's ends
 
 
@@ -73,19 +74,11 @@ class Bought(Measured):
     before: Columns = ()
 
 
-def _numbers_in(stored: Any, *shape: int) -> np.ndarray:
-    """Reads finite numbers of a shape. Raises ``ValueError`` if these are none."""
-    numbers = np.array(stored, dtype=np.float64).reshape(shape)
-    if not np.isfinite(numbers).all():
-        raise ValueError("a number is missing or not finite")
-    return numbers
-
-
 def _table_in(sizes: Sequence[int], columns: Any, cells: Any) -> tuple[Columns, np.ndarray]:
     """Reads a table of the columns at some positions. Raises ``ValueError`` unless each cell has a number."""
     if not all(is_whole(number, 0, len(sizes) - 1) for number in columns) or len({*columns}) < len(columns):
         raise ValueError(f"{columns!r} are not positions of different columns")
-    return tuple(columns), _numbers_in(cells, *(sizes[number] for number in columns))
+    return tuple(columns), FINITE(cells).reshape([sizes[number] for number in columns])
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,20 +264,18 @@ class SyntheticTable:
             schema = Schema.model_validate(stored["schema"])
             read = [split_in("a column of the stored model", cells) for cells in stored["cells"]]
             specs = tuple(spec for spec in read if isinstance(spec, Values | Cuts))
-            if len(specs) != len(read):
-                raise ValueError("a column has no cells")
+            if len(specs) != len(read) or stored["target"] not in (None, *schema.columns):
+                raise ValueError("a column has no cells, or its target is no column")
             sizes = tuple(bind(spec, schema).size for spec in specs)
             potentials = dict(_table_in(sizes, columns, table) for columns, table in stored["potentials"])
             tables = [_table_in(sizes, columns, counts) for columns, _, counts, *_ in stored["bought"]]
             bought = tuple(
-                Bought(numbers, table.ravel(), float(_numbers_in(deviation)), Epsilon.of(epsilon), *map(tuple, before))
+                Bought(numbers, table.ravel(), FINITE(deviation).item(), Epsilon.of(epsilon), *map(tuple, before))
                 for (numbers, table), (_, epsilon, _, deviation, *before) in zip(tables, stored["bought"], strict=True)
             )
-            model = GraphicalModel(sizes, float(_numbers_in(stored["rows"])), potentials)
-            error, target = stored["error"], stored["target"]
-            if target is not None:
-                schema.column(target)
-            return cls(schema, specs, model, bought, None if error is None else float(_numbers_in(error)), target)
+            model = GraphicalModel(sizes, FINITE(stored["rows"]).item(), potentials)
+            error = None if stored["error"] is None else FINITE(stored["error"]).item()
+            return cls(schema, specs, model, bought, error, stored["target"])
         except (KeyError, TypeError, ValueError, OverflowError) as problem:
             raise QueryError(f"this is no stored synthesizer: {problem}") from None
 
