@@ -334,7 +334,9 @@ def suggest(
     # 1, between .3, which reaches .81 at best, and 1, which reaches .81 at worst.
     early, answer, late = (_crossing(curve, shifted, accuracy) for shifted in (means + margins, means, means - margins))
     between = (None if early == curve[0].epsilon else early, late)
-    return Suggestion(answer, between, float(accuracy), int(rows), _name(miner), curve)
+    # The miner's own epsilon does not matter here.
+    name = repr(cloned(miner).set_params(epsilon=type(miner)().epsilon))
+    return Suggestion(answer, between, float(accuracy), int(rows), name, curve)
 
 
 def _tried(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: float) -> Tried:
@@ -445,11 +447,6 @@ def _check(
         raise QueryError(
             f"is {limits!r}", parameter="limits", allowed="a smaller and a larger epsilon, above 0 and at most 1,000"
         )
-
-
-def _name(miner: Learner) -> str:
-    """Returns the miner as text, without its own epsilon, which does not matter here."""
-    return repr(cloned(miner).set_params(epsilon=type(miner)().epsilon))
 
 
 @contextmanager

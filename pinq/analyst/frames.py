@@ -42,8 +42,7 @@ def keys_of(parts: PartSet | None) -> pd.DataFrame:
     rows = [block.partition.labels(number) for number in range(len(block))]
     # Of a column that it types by itself pandas makes a missing label nan, and whole numbers beside
     # it floats.
-    kind = object if any(None in row for row in rows) else None
-    return pd.DataFrame(rows, columns=names, dtype=kind)
+    return pd.DataFrame(rows, columns=names, dtype=object if any(None in row for row in rows) else None)
 
 
 def with_axes(keys: pd.DataFrame, shape: tuple[int, ...]) -> pd.DataFrame:

@@ -254,8 +254,7 @@ def curator_of(policy: Policy, ledger: Ledger, engine: Engine, meter: Meter | No
         engine: Over the dataset's codes.
         meter: Counts analysts' work; None for one of its own.
     """
-    work = policy.max_work or MAX_WORK
-    return Curator(policy.schema_, ledger, engine, max_work=work, meter=meter)
+    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, meter=meter)
 
 
 def open_ledger(

@@ -433,8 +433,7 @@ def audit(
         report.ledger = masked(opened.where)
     if expected is not None:
         report.require(*expected)
-    report = report if analyst is None else report.of(analyst)
-    return report.within(period)
+    return (report if analyst is None else report.of(analyst)).within(period)
 
 
 def _expected(text: str) -> tuple[int, str]:
