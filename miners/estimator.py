@@ -351,10 +351,15 @@ class Regressor(Fitted):
 
     _estimator_type = "regressor"
 
+    def predict(self, X: Frame) -> np.ndarray:
+        """Predicts the mean for each row, shape (rows,); of a column of dates the nearest date, datetime64."""
+        return self._model.schema.numeric(self._model.target).shown(self._model.predict(X))
+
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Returns the coefficient of determination.
 
-        1 means predictions without error, and 0 predictions no better than the mean.
+        1 means predictions without error, and 0 predictions no better than the mean. Of dates it compares
+        days, and of times minutes.
 
         Args:
             X: A pandas or Arrow table.
@@ -362,8 +367,9 @@ class Regressor(Fitted):
                 do not count.
             sample_weight: A weight for each row.
         """
-        truth = np.asarray(values_of(self._model.target, X) if y is None else y, dtype=np.float64)
-        predicted = self.predict(X)
+        model = self._model
+        truth = model.schema.numeric(model.target).numbers_of(values_of(model.target, X) if y is None else y)
+        predicted = model.predict(X)
         if len(truth) != len(predicted):
             raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
         known = ~np.isnan(truth)

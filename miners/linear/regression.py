@@ -124,7 +124,7 @@ class RegressionLine(LinearState):
         points = self.coordinates.of(frame)
         found = self.scale[0] + self.scale[1] * (self.coefficients[0] + points @ self.coefficients[1:])
         column = self.schema.numeric(self.target)
-        return column.shown(np.clip(found, float(column.low), float(column.high)))
+        return np.clip(found, float(column.low), float(column.high))
 
     def predict_proba(self, frame: Any) -> np.ndarray:
         """``QueryError``: a mean has no classes."""

@@ -139,8 +139,7 @@ def _asked(line: LogLine, given: str | None, since: Mapping[str, int]) -> Asked:
             )
         case Refused() as refusal:
             outcome = f"refused ({refusal.reason})"
-            act = _act(refusal.question)
-            return Asked(at=at, about=refusal.question.about, spent=spent, outcome=outcome, act=act)
+            return Asked(act=_act(refusal.question), at=at, about=refusal.question.about, spent=spent, outcome=outcome)
     raise InternalError(f"An event of kind {line.event.kind} is no request. Please report it.")
 
 

@@ -705,8 +705,9 @@ def _malformed(error: ValidationError) -> QueryError:
     """Says what is wrong with a request, at the first fields. It quotes the request alone."""
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
-        text = f'must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.'
-        return QueryError(text, parameter="epsilon")
+        return QueryError(
+            f'must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.', parameter="epsilon"
+        )
     for problem in problems:
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself

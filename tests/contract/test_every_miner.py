@@ -24,14 +24,15 @@ from matplotlib.axes import Axes
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 
-from miners import DPExtraTrees, FitWarning
+from miners import DPExtraTrees, Federation, FitWarning
 from miners.budget.plan import loss_text
+from miners.fitted.model_card import determination
 from miners.parameters import cloned
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
 from pinq.provider.local import made_up, simulate
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
+from pinq.public.schema import Adjacency, Categorical, Date, Numeric, Schema
 from tests.catalogue import FORMS, MINERS, Form
 from tests.coins import COINS
 from tests.handles import ledger_of, simulated
@@ -527,6 +528,20 @@ def test_reuse_takes_what_a_plain_fit_paid_and_no_half_fit_begins(form: Form) ->
         with pytest.raises(QueryError, match=r"`reuse` is 1; it must be True or False\. Nothing was spent\."):
             form.built(epsilon="0.5").fit(poor, target, reuse=1)
         assert not poor.history().size
+
+
+@pytest.mark.parametrize("name", [name for name, kind in MINERS.items() if is_regressor(kind())])
+def test_a_mean_of_dates_is_a_date(name: str) -> None:
+    """Dates are predicted, and scored by days, however the true ones are written."""
+    days = np.arange(600) % 300
+    frame = pd.DataFrame({"x": days // 100, "on": pd.Timestamp("2024-01-01") + pd.to_timedelta(days, "D")})
+    columns = {"x": Numeric(lower=0, upper=2, integer=True), "on": Date(lower="2024-01-01", upper="2024-12-31")}
+    source = simulate(Schema(columns=columns, max_rows=600), data=frame, epsilon=100)
+    miner = MINERS[name](epsilon=100).fit(Federation({"a": source}) if "Federated" in name else source, "on")
+    assert miner.predict(frame).dtype == "datetime64[D]"
+    since = (frame["on"] - pd.Timestamp("1970-01-01")).dt.days.to_numpy().astype(float)
+    assert miner.score(frame) == determination(since, miner._model.predict(frame))
+    assert miner.score(frame, frame["on"].dt.strftime("%Y-%m-%d")) == miner.score(frame)
 
 
 def test_a_forest_without_a_random_state_says_that_it_finds_nothing() -> None:
