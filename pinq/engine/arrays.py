@@ -27,7 +27,7 @@ KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
 KEPT_LOCATIONS = 4
 LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
-MAX_THREADS = 8
+THREADS = min(8, os.cpu_count() or 1)  # that do long work side by side: one for each core, eight at most
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -186,8 +186,7 @@ class ArrayEngine:
                 counts.add(request.divide(rows), check)
             return counts
 
-        workers = 1 if len(blocks) == 1 else thread_count()
-        workers = max(1, min(len(blocks), workers, TALLIES_BYTES // max(1, request.empty_bytes)))
+        workers = max(1, min(len(blocks), THREADS, TALLIES_BYTES // max(1, request.empty_bytes)))
         counted = reduce(Counts.merged, side_by_side(count, range(workers)))
         if request.levels:
             keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
@@ -278,17 +277,12 @@ def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:
 # Threads for long work, which all callers share
 
 
-def thread_count() -> int:
-    """Returns how many threads do long work side by side."""
-    return max(1, min(MAX_THREADS, os.cpu_count() or 1))
-
-
 def side_by_side(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
     """Does the same work for several items in threads; what comes of each, in order.
 
     Work must not wait for other work that is done so: all threads could be waiting.
     """
-    if len(items) < 2 or thread_count() < 2:
+    if len(items) < 2 or THREADS < 2:
         return [work(item) for item in items]
     return list(_pool(os.getpid()).map(work, items))
 
@@ -296,4 +290,4 @@ def side_by_side(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
     """The threads of a process; one that was forked has none of its parent's."""
-    return ThreadPoolExecutor(thread_count(), thread_name_prefix="pinq-count")
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="pinq-count")

@@ -261,7 +261,11 @@ class DelimitedFiles(TextFiles):
             raise InternalError("Lines were read that are not there, or not read that are. Please report it.")
         if misfits:
             first = pc.index(text, pa.scalar(misfits[0] + "\n")).as_py()
-            lines.add(self._misfit, len(misfits), begin.of(int(np.flatnonzero(kept)[first])))
+            lines.add(
+                f"with another number of fields than {len(self.names)}",
+                len(misfits),
+                begin.of(int(np.flatnonzero(kept)[first])),
+            )
         return table
 
     def _as_utf8(self, block: bytes) -> tuple[bytes, np.ndarray | None]:
@@ -304,10 +308,6 @@ class DelimitedFiles(TextFiles):
                 _QUOTES,
                 ~pc.match_substring_regex(text, _closed(self._delimiter, quote)).to_numpy(zero_copy_only=False),
             )
-
-    @property
-    def _misfit(self) -> str:
-        return f"with another number of fields than {len(self.names)}"
 
     def _fields(self, text: pa.StringArray, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
         """Splits lines, none of which can concern another.

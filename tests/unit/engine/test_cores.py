@@ -12,7 +12,7 @@ from pinq.engine import arrays
 
 def test_what_waits_is_not_begun_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results come in the order of the items; the error of the first item that fails is the caller's, and ends the rest."""
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(arrays, "THREADS", 2)
     failed, begun = threading.Event(), list[int]()
 
     def work(number: int) -> int:
