@@ -143,6 +143,8 @@ class Frame:
         """Cuts rows into stretches that are scored together, by how many numbers each looks at."""
         # Rows that look at 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10, that is twice below 10,
         # once below 20, and once behind it.
+        if len(rows) == 1:
+            return iter([rows])
         ends = np.cumsum(np.broadcast_to(numbers, len(rows)))
         begins = np.flatnonzero(np.diff(ends // self._room, prepend=-1)).tolist()
         return (rows[begin:end] for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True))
@@ -191,8 +193,11 @@ class Frame:
     def pieces(self, listed: np.ndarray | Piece, codes: int) -> Iterator[Piece]:
         """The codes of a column in some parts, some at a time, which a processor keeps at hand."""
         if isinstance(listed, np.ndarray):
-            for places in self.stretches(np.arange(listed.shape[1]), self.measures):
-                yield places // codes, places % codes, listed[:, places[0] : places[-1] + 1]
+            some = max(1, self._room // self.measures)
+            for start in range(0, listed.shape[1], some):
+                table = listed[:, start : start + some]
+                place = np.arange(start, start + table.shape[1])
+                yield place // codes, place % codes, table
             return
         place, of_class, values = listed
         for own in together(place, self.measures):
@@ -382,25 +387,22 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
         """The cuts within the interval that a part's own splits leave to it: a run of each gap between listed codes."""
-        for share in self.frame.shares(counted.tables[self.table], self._column.codes, rows):
-            yield from self._runs(counted, share)
-
-    def _runs(self, counted: Counted, rows: np.ndarray) -> Iterator[Runs]:
-        scored = self._by_code(counted, rows) if self._sums is None else self._by_cell(counted, rows, self._sums)
-        half, code, scores = (np.concatenate(own) for own in zip(*scored, strict=True))
-        if self._column.nullable:
-            cuts = half % 2 == 0
-            half, code, scores = half[cuts] // 2, code[cuts], scores[cuts]
-        intervals = [counted.part_list[row].interval(self.candidate.column, self._column) for row in rows.tolist()]
-        low, high = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
-        high = np.maximum(low, high - 1)
-        # Codes 0, 3 and 7 listed, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7 make three runs.
-        last = np.clip(code, low[half], high[half])
-        ends = np.searchsorted(half, np.arange(1, len(rows) + 1))
-        members = np.diff(last, append=0)
-        members[ends - 1] = high - last[ends - 1]
-        for start, end, size in zip([0, *ends[:-1].tolist()], ends.tolist(), (high - low).tolist(), strict=True):
-            yield Runs(scores[start:end], members[start:end], last[start:end] + 1, size, self._name)
+        for some in self.frame.shares(counted.tables[self.table], self._column.codes, rows):
+            scored = self._by_code(counted, some) if self._sums is None else self._by_cell(counted, some, self._sums)
+            half, code, scores = (np.concatenate(own) for own in zip(*scored, strict=True))
+            if self._column.nullable:
+                cuts = half % 2 == 0
+                half, code, scores = half[cuts] // 2, code[cuts], scores[cuts]
+            intervals = [counted.part_list[row].interval(self.candidate.column, self._column) for row in some.tolist()]
+            low, high = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
+            high = np.maximum(low, high - 1)
+            # Codes 0, 3 and 7 listed, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7 make three runs.
+            last = np.clip(code, low[half], high[half])
+            ends = np.searchsorted(half, np.arange(1, len(some) + 1))
+            members = np.diff(last, append=0)
+            members[ends - 1] = high - last[ends - 1]
+            for start, end, size in zip([0, *ends[:-1].tolist()], ends.tolist(), (high - low).tolist(), strict=True):
+                yield Runs(scores[start:end], members[start:end], last[start:end] + 1, size, self._name)
 
     def _half(self, part: np.ndarray, place: np.ndarray) -> np.ndarray:
         """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
@@ -438,11 +440,11 @@ class AnyCutScorer(Scorer[AnyCut]):
     def _by_cell(self, counted: Counted, rows: np.ndarray, score: SumScore) -> Iterator[Piece]:
         """The same by what each occupied cell changes in the sums over classes."""
         schema, codes, classes = self.frame.schema, self._column.codes, self.frame.width
-        place, of_class, (counts,) = cast(Piece, self.frame.listed(counted.tables[self.table], codes, rows))
-        half, halves = self._half(place // codes, place), (1 + self._column.nullable) * len(rows)
+        listed = cast(Piece, self.frame.listed(counted.tables[self.table], codes, rows))
+        place, of_class, (counts,) = listed
+        half, total = self._half(place // codes, place), self._totals(listed, len(rows)).ravel()
+        halves = len(total) // classes
         key = of_class * halves + half
-        total = np.zeros(classes * halves, dtype=np.int64)
-        np.add.at(total, key, counts)
         # In order of classes, halves and codes: up to a cell its class has in its half what all cells so far have,
         # less what is in the halves before, and the rest of the half's behind it.
         order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
