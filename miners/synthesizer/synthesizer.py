@@ -38,6 +38,7 @@ from miners.estimator import Kept, planned, public_schema
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, pyplot
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
+from miners.growth.frontier import foreseeing
 from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Columns, GraphicalModel, Measured, tree_cells
 from miners.tables.columns import Condition
 from miners.tables.table import NUMBERS, Table
@@ -636,6 +637,9 @@ class Synthesizer(Kept):
             if history:
                 purchase = purchase.with_history(handle.through(patient), history)
             warnings, before = self._warnings(purchase, None), purchase.before
+            if purchase.pairs and purchase.rounds and not reuse:
+                with foreseeing(handle) as made_up:
+                    _Fitting(purchase, made_up, np.random.default_rng(self.random_state)).rehearse()
             asked, certificate = begin_fit(self, handle, target, purchase.needed, warnings, reuse=reuse, before=before)
         with Bill(handle) as bill:
             model = _Fitting(purchase, asked, np.random.default_rng(self.random_state)).learned()
@@ -752,6 +756,14 @@ class _Fitting:
         error = self._checked_error(model) if purchase.checks else None
         last = self._model(model, ACCURACY)
         return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, purchase.target)
+
+    def rehearse(self) -> None:
+        """Asks what comes before the first round, and the round's choice."""
+        self.bought += self.purchase.known
+        for column in self.purchase.singles:
+            self._buy(column, self.purchase.single)
+        model, (choice, price) = self._model(None), _divided(self.purchase.round)
+        self._chosen(model, self._offered(model, price, self.purchase.worth), choice, price)
 
     def _round(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> GraphicalModel:
         """Buys the table that fits worst; returns the next model."""

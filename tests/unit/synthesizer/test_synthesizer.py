@@ -199,6 +199,24 @@ def test_with_few_rounds_uncovered_columns_come_first() -> None:
     assert many.uncovered([(0, 3), (3, 4)]) == set()
 
 
+def test_a_choice_that_is_too_much_work_is_refused_before_the_first_charge(handle: pinq.PrivateQueryable) -> None:
+    """Whatever the policy allows for one request, a fit is refused as a whole or not at all."""
+    outcomes, spent = set(), handle.budget.spent
+    for limit in (1, 2, 3, 5, 8, 12, 20, 600):
+        handle._session._curator.max_work = limit  # type: ignore[attr-defined]  # as a policy would say
+        try:
+            Synthesizer(epsilon=1, random_state=0).fit(handle)
+        except pinq.QueryError as refused:
+            outcomes.add("refused")
+            assert "units of work" in str(refused)
+            assert refused.charged == 0
+        else:
+            outcomes.add("fitted")
+            spent += 1
+        assert handle.budget.spent == spent
+    assert outcomes == {"refused", "fitted"}
+
+
 def test_one_column_is_counted_and_nothing_else(handle: pinq.PrivateQueryable) -> None:
     """There is no pair to choose."""
     alone = Synthesizer(epsilon=1, columns=["smokes"]).fit(handle)
