@@ -175,14 +175,9 @@ class Frame:
         cells, values = cast(Sparse, contents).places, cast(Sparse, contents).values
         width, numbers = codes * self.width, np.arange(len(rows))
         starts, ends = np.searchsorted(cells, [width * rows, width * (rows + 1)])
-        up_to = np.cumsum(ends - starts)
-        if rows[-1] - rows[0] == numbers[-1]:
-            mine = slice(starts[0], ends[-1])
-            cells, values = cells[mine] - width * rows[0], values[mine]
-        else:
-            number = np.repeat(numbers, ends - starts)
-            picked = np.arange(len(number)) + (ends - up_to)[number]
-            cells, values = cells[picked] + width * (numbers - rows)[number], values[picked]
+        up_to, number = np.cumsum(ends - starts), np.repeat(numbers, ends - starts)
+        picked = np.arange(len(number)) + (ends - up_to)[number]
+        cells, values = cells[picked] + width * (numbers - rows)[number], values[picked]
         # A whole row at once: to insert into rows takes five times as long.
         nothing, firsts = np.zeros((1, *values.shape[1:]), dtype=np.int64), up_to - ends + starts
         values = np.concatenate([values, nothing]).take(np.insert(np.arange(len(cells)), firsts, -1), axis=0)
@@ -196,8 +191,8 @@ class Frame:
             some = max(1, self._room // self.measures)
             for start in range(0, listed.shape[1], some):
                 table = listed[:, start : start + some]
-                place = np.arange(start, start + table.shape[1])
-                yield place // codes, place % codes, table
+                part = np.arange(start, start + table.shape[1]) // codes
+                yield part, np.arange(start, start + table.shape[1]) - codes * part, table
             return
         place, of_class, values = listed
         for own in together(place, self.measures):
