@@ -53,6 +53,12 @@ class Ledger(Log):
         read_only: Change nothing: an archived copy, a read-only medium or a ledger in use will do.
         heads: A folder for another head of it, out of reach of whoever restores the ledger.
 
+    Attributes:
+        url: Its place.
+        where: A file's path, or a URL without its password.
+        dataset: Whose ledger it is.
+        salt: Keys the coins of the dataset's rows; made once with the ledger.
+
     Raises:
         LedgerError: Damaged, cut, rolled back, another dataset's, another version's, or out of
             reach.
@@ -68,6 +74,7 @@ class Ledger(Log):
         heads: Path | None = None,
     ) -> None:
         super().__init__(open_database(url, create=create, read_only=read_only))
+        self.url, self.where = self.database.url, self.database.where
         self.replay()  # outside the writers' lock: an opening of a long log keeps nobody waiting
         self.check_head()  # before the first write, which would name another head
         self.database.settle()
@@ -80,7 +87,8 @@ class Ledger(Log):
 
         if self.seq == 0:
             self.run(beginning, write=True)
-        self.dataset = self.state.dataset
+        # Kept here: after a commit that failed the state is empty until the log is read again.
+        self.dataset, self.salt = self.state.dataset, self.state.salt
         if dataset not in (None, self.dataset):
             raise LedgerError(
                 f"The ledger {self.where} belongs to the dataset {self.dataset!r}, not to {dataset!r}. "
@@ -91,21 +99,6 @@ class Ledger(Log):
             self.keep_head(heads)
 
     # What the log says
-
-    @property
-    def url(self) -> str:
-        """The place of the ledger."""
-        return self.database.url
-
-    @property
-    def where(self) -> str:
-        """A file's path, or a URL without its password."""
-        return self.database.where
-
-    @property
-    def salt(self) -> bytes:
-        """Keys the coins of the dataset's rows; made once with the ledger."""
-        return self.state.salt
 
     def accounts(self) -> dict[str, Account]:
         """Everybody whom the log names."""

@@ -250,10 +250,12 @@ def test_a_failed_commit_spends_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise OSError("disk full")
 
+    salt = ledger.salt
     with monkeypatch.context() as broken:
         broken.setattr("pinq.ledger.database.SQLite.commit", full)
         with pytest.raises(OSError, match="disk full"):
             ledger.charge("a", "r", WHOLE, Epsilon(4))
+    assert ledger.salt == salt
     assert ledger.grants()["a"].spent == Epsilon(0)
     assert ledger.charge("a", "r", WHOLE, Epsilon(4)) == (None, None)
     assert ledger.verify() == 4
