@@ -125,8 +125,7 @@ def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
     edge = noise_edge(deviation, len(values))
     # Of 5 under an edge of 4: (5 + 3) / 2 = 4, to which 4 / 4 was added.
     plain = np.where(values > edge, (values + np.sqrt(np.maximum(values**2 - edge**2, 0))) / 2, 0.0)
-    kept = plain if plain.any() else np.maximum(values, 0)
-    return (vectors * kept) @ vectors.T
+    return (vectors * (plain if plain.any() else np.maximum(values, 0))) @ vectors.T
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -234,7 +233,7 @@ class PCA(LinearMiner):
     def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Components:
         coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
         moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[1])
-        tell(self._warnings(work, moments.rows))
+        tell((*self._warnings(work, moments.rows), *coordinates.doubts))
         count = len(coordinates.entries) if self.n_components is None else self.n_components
         return Components.of(coordinates, moments, self.scaled, count)
 

@@ -147,8 +147,7 @@ def _pulled(numbers: np.ndarray, to: np.ndarray | float, noise: np.ndarray | flo
     """Numbers pulled to others, by the share of their mean square that noise does not explain."""
     # Differences of square 4 under noise of square 3: one quarter of them is left.
     signal = max(float(np.mean((numbers - to) ** 2) - np.mean(np.square(noise))), 0.0)
-    weight = signal / (signal + np.square(noise) + 1e-300)
-    return to + (numbers - to) * weight
+    return to + (numbers - to) * (signal / (signal + np.square(noise) + 1e-300))
 
 
 def _lifted(covariance: np.ndarray, floor: float) -> np.ndarray:
@@ -254,13 +253,13 @@ class LinearDiscriminant(Classifier, LinearMiner):
         if work.by_class:
             moments = NoisyMoments.asked(classes, coordinates, work.norm, work.shares[1])
             moments = NoisyMoments(moments.matrices[: work.classes], moments.deviation)
-            tell(self._warnings(work, moments.rows))
+            tell((*self._warnings(work, moments.rows), *coordinates.doubts))
             return own_classes(coordinates, target, moments, work.shape == "each")
         sums, noise = noisy_products(classes, coordinates.products(work.norm, "sums"), work.shares[1])
         numbers, noise = sums[: work.classes] * coordinates.reach**2, noise * coordinates.reach**2
         known = handle.partition(Groups(target, (work.schema.categorical(target).values,)))
         moments = NoisyMoments.asked(known, coordinates, work.norm, work.shares[2])
-        tell(self._warnings(work, moments.rows))
+        tell((*self._warnings(work, moments.rows), *coordinates.doubts))
         return pooled_classes(coordinates, target, numbers, noise, moments)
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:

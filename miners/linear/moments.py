@@ -28,7 +28,7 @@ from miners.fitted.route import encode_rows, length
 from miners.growth.candidates import attribute_names
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
-from pinq.public.checks import text_of
+from pinq.public.checks import first_of, text_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.products import Entry, Pairs, Products
 from pinq.public.schema import Schema
@@ -106,10 +106,12 @@ class Scales:
     Attributes:
         rows: About how many rows there are.
         found: The mean and the deviation of each column.
+        hidden: Columns whose variance is below its noise, which stands in its place.
     """
 
     rows: float
     found: Mapping[str, tuple[float, float]]
+    hidden: frozenset[str]
 
     @classmethod
     def asked(cls, handle: PrivateQueryable | Parts, products: Products, epsilon: Epsilon) -> Self:
@@ -123,7 +125,11 @@ class Scales:
         means *= means**2 / (means**2 + noise**2)
         variances = np.clip(np.maximum(squares - means**2, noise), LEAST_VARIANCE, 0.5)
         pairs = zip(means.tolist(), np.sqrt(variances).tolist(), strict=True)
-        return cls(rows, dict(zip(products.names, pairs, strict=True)))
+        return cls(
+            rows,
+            dict(zip(products.names, pairs, strict=True)),
+            frozenset(np.array(products.names)[variances <= noise].tolist()),
+        )
 
     def in_units(self, schema: Schema, name: str, within: tuple[float, float] | None) -> tuple[float, float]:
         """A mean and a deviation in units of the column, from those over a range; None for its bounds."""
@@ -142,12 +148,14 @@ class Coordinates:
         columns: Their names.
         scales: The centre and the deviation of each numeric column; None for a categorical one.
         reach: Numbers further from the centre count as so many deviations.
+        hidden: Columns whose deviation is that of its noise.
     """
 
     schema: Schema
     columns: tuple[str, ...]
     scales: tuple[tuple[float, float] | None, ...]
     reach: float
+    hidden: tuple[str, ...] = ()
 
     @classmethod
     def asked(
@@ -164,7 +172,13 @@ class Coordinates:
         found = [scales.in_units(schema, name, None) if name in schema.numeric_columns else None for name in columns]
         # Of n normal numbers the largest is about this.
         reach = math.sqrt(2 * math.log(max(scales.rows, 2)))
-        return cls(schema, columns, tuple(found), float(np.clip(reach, *REACH)))
+        return cls(
+            schema,
+            columns,
+            tuple(found),
+            float(np.clip(reach, *REACH)),
+            tuple(name for name in columns if name in scales.hidden),
+        )
 
     @classmethod
     def unasked(cls, schema: Schema, columns: tuple[str, ...]) -> Self:
@@ -172,6 +186,15 @@ class Coordinates:
         return cls(
             schema, columns, tuple((0.0, 1.0) if name in schema.numeric_columns else None for name in columns), 3.0
         )
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The warning where noise hides how far numbers spread: their coefficients are then none of theirs."""
+        sentence = (
+            f"noise hides how far {first_of([f'`{name}`' for name in self.hidden], 3)} spread within the declared "
+            "bounds, and so what they tell: narrower bounds, or a larger `epsilon`, are needed."
+        )
+        return (sentence,) * bool(self.hidden)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

@@ -95,12 +95,26 @@ class RegressionLine(LinearState):
         """The posterior of the coefficients by noisy moments of so many rows, the target their last entry."""
         matrix, larger = moments.matrices[0], coordinates.reach / TARGET_SIZE  # the target was asked for smaller
         gram, cross, square = matrix[:-1, :-1], matrix[:-1, -1] * larger, float(matrix[-1, -1]) * larger**2
-        weight = max(float(gram[0, 0]), moments.deviation)  # of all rows: those that were shortened count less
-        mean, covariance, residual = posterior(gram, cross, square, moments.deviation, larger, weight)
+        mean, covariance, residual = posterior(
+            gram,
+            cross,
+            square,
+            moments.deviation,
+            larger,
+            max(float(gram[0, 0]), moments.deviation),  # of all rows: those that were shortened count less
+        )
         natural = _to_units(coordinates, scale[1])
         errors = np.sqrt(np.einsum("ij,jk,ik->i", natural, covariance, natural))
-        size = math.sqrt(residual) * scale[1]
-        return cls(coordinates, target, np.array(scale), mean, errors, max(0.0, 1 - residual), size, rows)
+        return cls(
+            coordinates,
+            target,
+            np.array(scale),
+            mean,
+            errors,
+            max(0.0, 1 - residual),
+            math.sqrt(residual) * scale[1],
+            rows,
+        )
 
     @property
     def natural(self) -> np.ndarray:
@@ -300,7 +314,7 @@ class LinearRegression(Regressor, LinearMiner):
         )
         moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[3], (target, *scale))
         rows = max(1.0, float(numbers[: bind(objective.base_parts, work.schema).size - column.nullable].sum()))
-        tell((*objective.doubts, *self._warnings(work, round(rows))))
+        tell((*objective.doubts, *self._warnings(work, round(rows)), *coordinates.doubts))
         return RegressionLine.of(coordinates, target, scale, moments, rows)
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:
@@ -310,8 +324,7 @@ class LinearRegression(Regressor, LinearMiner):
             PlanLine(0, asked, "noisy_count", parts, share.exact, standard_deviation(count_scale(schema, share)))
             for asked, share in zip(("range of the target", "range of the target, finer"), work.shares, strict=False)
         ]
-        asked = "products of columns and target"
-        products = product_line(schema, work.norm, "all", asked, work.shares[3])
+        products = product_line(schema, work.norm, "all", "products of columns and target", work.shares[3])
         return (*where, scale_line(schema, work.columns, work.shares[2], work.target), products)
 
     def _doubt(self, edge: float, rows: int) -> str:

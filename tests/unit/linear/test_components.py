@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from miners import PCA, FitWarning, LinearDiscriminant
+from miners import PCA, FitWarning, LinearDiscriminant, LinearRegression
 from miners.linear.components import debiased
 from miners.tables import correlation
 from pinq.errors import BudgetExceeded, QueryError
@@ -29,6 +30,25 @@ def rows() -> pd.DataFrame:
     points = draw.normal(size=(ROWS, 2)) * [2, 1.2] @ draw.normal(size=(2, WIDTH)) + draw.normal(size=(ROWS, WIDTH))
     points[:, -1] = draw.normal(size=ROWS)
     return pd.DataFrame(points, columns=list(COLUMNS)).assign(k=draw.choice(["u", "v"], ROWS))
+
+
+@pytest.mark.parametrize(("kind", "target"), [(PCA, None), (LinearDiscriminant, "c"), (LinearRegression, "y")])
+def test_columns_that_fill_hardly_any_of_their_bounds_are_told(kind: Any, target: str | None) -> None:
+    """Noise stands in the place of their variance, and intervals of a hundredth excluded a coefficient of 2."""
+    draw = np.random.default_rng(0)
+    # That noise lifts the variances of all eight above its own deviation has probability .12^8.
+    names = [f"x{number}" for number in range(8)]
+    frame = pd.DataFrame({name: draw.normal(50, 10, ROWS) for name in names})
+    frame["y"], frame["c"] = 2 * frame["x0"], np.where(frame["x0"] > 50, "p", "q")
+    for upper in (100, 10**6):
+        columns: dict[str, Any] = {name: Numeric(lower=0, upper=upper) for name in names}
+        columns |= {"y": Numeric(lower=0, upper=200), "c": Categorical(values=("p", "q"))}
+        handle = simulated(Schema(columns=columns, max_rows=ROWS), data=frame, epsilon=4)
+        with catch_warnings(record=True) as told:
+            simplefilter("always")
+            kind(epsilon=4, attributes=names).fit(handle, target)
+        hidden = [str(one.message) for one in told if "noise hides how far" in str(one.message)]
+        assert len(hidden) == (upper > 100)
 
 
 @pytest.mark.parametrize("miner", [PCA, LinearDiscriminant])
