@@ -156,11 +156,6 @@ class Ledger(Log):
         """
         self.run(lambda log: log.database.probe(), write=True)
 
-    @property
-    def failure(self) -> str:
-        """Why the ledger last failed, in words; empty once something was committed since. Reads nothing."""
-        return self.database.failure
-
     # What changes it
 
     def declare(

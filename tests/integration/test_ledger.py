@@ -409,7 +409,7 @@ def test_a_ledger_says_why_nothing_can_be_written(tmp_path: Path, caplog: pytest
     ledger.declare("x", ONE, {})
     ledger.grant("a", Epsilon(10))
     ledger.writable()
-    assert ledger.failure == ""
+    assert ledger.database.failure == ""
     why = "attempt to write a readonly database"
     with closing(sqlite3.connect(tmp_path / "l")) as raw:
         ledger.database.run("PRAGMA query_only = ON")
@@ -417,11 +417,11 @@ def test_a_ledger_says_why_nothing_can_be_written(tmp_path: Path, caplog: pytest
             for use in (ledger.writable, lambda: ledger.charge("a", "r", WHOLE, Epsilon(4))):
                 with pytest.raises(LedgerError, match=why):
                     use()
-        assert why in ledger.failure
-        assert [record.message for record in caplog.records] == [ledger.failure]
+        assert why in ledger.database.failure
+        assert [record.message for record in caplog.records] == [ledger.database.failure]
         ledger.database.run("PRAGMA query_only = OFF")
         ledger.writable()
-        assert ledger.failure == ""
+        assert ledger.database.failure == ""
         assert raw.execute("SELECT count(*) FROM events").fetchone() == (3,)
     assert ledger.charge("a", "r", WHOLE, Epsilon(4)) == (None, None)
     assert ledger.verify() == 4
