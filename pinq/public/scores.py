@@ -773,9 +773,7 @@ class Misfit(Score):
 
 @dataclass(frozen=True)
 class ClassCount(_OfCategories):
-    """Scores each *value* of the target by its rows n_c: a noisy majority vote.
-
-    Sensitivity 1, monotone.
+    """Scores each *value* of the target by its rows n_c: a noisy majority vote. Sensitivity 1, monotone.
 
     Examples:
         >>> import pandas as pd, pinq
