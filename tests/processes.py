@@ -7,12 +7,17 @@ command itself, in a process of its own with its own environment and streams, th
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -120,6 +125,56 @@ def run_pinq(words: list[str], environment: dict[str, str] | None = None) -> sub
         )
         output, errors = process.communicate(timeout=120)
         return subprocess.CompletedProcess(words, process.wait(), output, errors)
+
+
+# What a shell starts in the place of `pinq`: it asks for a process with its own words, folder, environment and
+# streams, hands on the signals that it gets, and ends as that process does.
+STARTER = """#!{python} -IS
+import json, os, signal, socket, sys
+signals = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+with socket.socket(socket.AF_UNIX) as asked:
+    asked.connect({address!r})
+    asked.sendall(json.dumps([sys.argv[1:], os.getpid(), dict(os.environ), os.getcwd()]).encode() + b"\\n")
+    told = asked.makefile()
+    pid = int(told.readline())
+    for sign in signals:
+        signal.signal(sign, lambda sign, _: os.kill(pid, sign))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    status = int(told.readline())
+sys.exit(status if status >= 0 else 128 - status)
+"""
+
+
+@contextmanager
+def starting(command: Path) -> Iterator[None]:
+    """Makes a command of this path that a shell starts as it would start ``pinq``."""
+    address = command.with_suffix(".socket")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        listening.listen()
+        command.write_text(STARTER.format(python=sys.executable, address=str(address)), encoding="utf-8")
+        command.chmod(0o755)
+        threading.Thread(target=_start_each, args=(listening,), daemon=True).start()
+        yield
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _start_each(listening: socket.socket) -> None:
+    with suppress(OSError):  # it is shut down
+        while True:
+            threading.Thread(target=_start, args=(listening.accept()[0],), daemon=True).start()
+
+
+def _start(asked: socket.socket) -> None:
+    with asked, asked.makefile("r") as told:
+        words, starter, environment, folder = json.loads(told.readline())
+        streams = (Path(f"/proc/{starter}/fd/{number}") for number in (1, 2))
+        process = FORKS.Process(target=_run, args=(words, *streams, environment, None, folder))
+        process.start()
+        asked.sendall(f"{process.pid}\n".encode())
+        process.join()
+        asked.sendall(f"{process.exitcode}\n".encode())
 
 
 def _run(

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,12 @@ import yaml
 
 from tests.checkout import ROOT
 from tests.ports import free_port
+from tests.processes import starting
 from tests.servers import Certificate, publish
 
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 MONITORING = ROOT / "deploy" / "monitoring"
-SECONDS = 300  # of all commands; each starts a Python of its own
+SECONDS = 300  # of all commands
 
 
 @pytest.mark.skipif(
@@ -32,19 +32,17 @@ def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
     for folder in ("tls", "bin"):
         (tmp_path / folder).mkdir()
     Certificate.make(tmp_path / "tls")
-    command = tmp_path / "bin" / "pinq"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pinq.cli.main "$@"\n')
-    command.chmod(0o755)
     script = "trap 'kill -TERM $PINQ; wait' EXIT\n" + "".join(re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL))
     assert script.count("\n") > 15
     for port in ("8443", "9464"):
         script = script.replace(port, str(free_port()))
-    path = f"{command.parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")}
     words = ["bash", "-eux", "-o", "pipefail", "-c", script]
-    done = subprocess.run(
-        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    with starting(tmp_path / "bin" / "pinq"):
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ben is active, and would be no grant" in done.stderr
     assert (tmp_path / "requests.log.1").exists()
