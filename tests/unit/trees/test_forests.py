@@ -2,6 +2,7 @@
 """What the miners that grow forests promise beyond the contract of all miners: DiPriMe's four, and the baselines."""
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from pinq.errors import QueryError
 from pinq.provider.local import made_up
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from pinq.public.specs import Cuts
+from tests.coins import COINS
 from tests.handles import simulated
 from tests.people import SCHEMA
 
@@ -80,11 +82,19 @@ def handle(rows: Any = 2000, epsilon: Any = 1, **more: Any) -> Any:
     return simulated(SCHEMA, rows=rows, epsilon=epsilon, **more)
 
 
+@cache
+def fitted(form: str) -> tuple[Any, Any, Any]:
+    """A handle, a miner that was fitted on it, and the plan made before: the same ones for all tests, which only look."""
+    with COINS.apart(form):
+        h, one = handle(), built(form, epsilon=0.7)
+        plan = one.plan(h.schema, target_of(one))
+        assert one.fit(h, target_of(one)) is one
+        return h, one, plan
+
+
 @every_form
 def test_fit_spends_what_was_planned(form: Any) -> None:
-    h, one = handle(), built(form, epsilon=0.7)
-    plan = one.plan(h.schema, target_of(one))
-    assert one.fit(h, target_of(one)) is one
+    h, one, plan = fitted(form)
     assert plan.total == sum(line.epsilon for line in plan.lines) == one.cost_ == h.budget.spent == Fraction("0.7")
     assert one.unspent_ == 0
     assert one.schema_ == SCHEMA
@@ -206,8 +216,7 @@ def test_what_is_wrong_is_said_before_anything_is_spent(form: Any, params: Any, 
 
 @every_form
 def test_faces(form: Any) -> None:
-    one = built(form)
-    one.fit(handle(), target_of(one))
+    _, one, _ = fitted(form)
     text = one.export_text(max_depth=1)
     assert f"`{target_of(one)}`" in text
     assert one.export_graphviz(max_depth=1).startswith("digraph")
@@ -225,19 +234,19 @@ def test_faces(form: Any) -> None:
 
 
 def test_a_forest_averages_its_trees() -> None:
-    one = built("forest").fit(handle(), "income")
+    _, one, _ = fitted("forest")
     frame = made_up(SCHEMA, 200, seed=8).to_pandas()
     each = np.mean([tree.predict_proba(frame) for tree in one.forest_.trees], axis=0)
     assert np.allclose(one.forest_.predict_proba(frame), each)
     assert one.predict(frame).tolist() == np.array(one.forest_.classes)[each.argmax(axis=1)].tolist()
-    means = built("regression forest").fit(handle(), "wage")
+    _, means, _ = fitted("regression forest")
     assert np.allclose(means.predict(frame), np.mean([tree.predict(frame) for tree in means.forest_.trees], axis=0))
     assert sum(one.forest_.usage.values()) == pytest.approx(1)
     assert repr(one.forest_).startswith("Forest for `income` (>50K, <=50K): depth 2, 3 trees, ")
 
 
 def test_trees_of_a_forest_belong_together() -> None:
-    one, other = built("tree").fit(handle(), "income"), built("regression tree").fit(handle(), "wage")
+    (_, one, _), (_, other, _) = fitted("tree"), fitted("regression tree")
     with pytest.raises(QueryError, match="one schema and one target"):
         Forest([one.tree_, other.tree_])
     with pytest.raises(QueryError, match="at least one tree"):
