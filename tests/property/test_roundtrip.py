@@ -210,7 +210,7 @@ def test_policies_survive_yaml(tmp_path_factory: pytest.TempPathFactory) -> None
     folder = tmp_path_factory.mktemp("yaml")
 
     @given(policies())
-    @settings(max_examples=150)
+    @CROSSINGS
     def check(policy: Policy) -> None:
         file = folder / "p.yaml"
         file.write_text(policy.to_yaml(), encoding="utf-8", newline="")
