@@ -380,7 +380,7 @@ class InTurns(FederatedStrategy):
         # No share may be below a nano.
         able = {name: rows[name] * loss.nano for name, loss in left.items() if loss.nano >= levels}
         order = deal(able, levels) if able else []
-        losses = {name: iter(spread(left[name], [1] * order.count(name))) for name in dict.fromkeys(order)}
+        losses = {name: iter(self._spread(left[name], order.count(name))) for name in dict.fromkeys(order)}
         best = f"best split by {many(len(self.attributes), 'attribute')}"
         return [
             Turn(name, self.choice_step(number, f"{best}, of {name}", next(losses[name])))
@@ -410,6 +410,10 @@ class InTurns(FederatedStrategy):
         """The cost of each holder's size; nothing if one holder has all turns, or there is no choice."""
         # A fiftieth of epsilon goes into each holder's size.
         return self.problem.epsilon // 50 if self.depth and self.holders > 1 else ZERO
+
+    def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
+        """Spreads a holder's loss over its own levels."""
+        return spread(epsilon, [1] * levels)
 
     def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
         """Returns what each holder that is still there has left for choices, below a node."""
