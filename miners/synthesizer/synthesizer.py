@@ -751,7 +751,8 @@ class _Fitting:
         left = purchase.rounds
         while purchase.pairs and left:
             share = left if left < purchase.round + purchase.round else purchase.round
-            model = self._round(model, share, left)
+            self._buy(self._chosen(model, share, left), _divided(share)[1])
+            model = self._model(model)
             left -= share
         error = self._checked_error(model) if purchase.checks else None
         last = self._model(model, ACCURACY)
@@ -762,14 +763,7 @@ class _Fitting:
         self.bought += self.purchase.known
         for column in self.purchase.singles:
             self._buy(column, self.purchase.single)
-        model, (choice, price) = self._model(None), _divided(self.purchase.round)
-        self._chosen(model, self._offered(model, price, self.purchase.worth), choice, price)
-
-    def _round(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> GraphicalModel:
-        """Buys the table that fits worst; returns the next model."""
-        choice, price = _divided(share)
-        self._buy(self._chosen(model, self._offered(model, price, left), choice, price), price)
-        return self._model(model)
+        self._chosen(self._model(None), self.purchase.round, self.purchase.worth)
 
     def _offered(self, model: GraphicalModel, price: Epsilon, left: Epsilon) -> list[Columns]:
         """The pairs that keep the junction tree small, those of uncovered columns first; if none, all that it holds."""
@@ -791,8 +785,10 @@ class _Fitting:
         cells = np.cumsum([EACH + self.purchase.cells(pairs[number]) for number in order])
         return [pairs[number] for number in sorted(order[: np.count_nonzero(cells <= OFFERED)])]
 
-    def _chosen(self, model: GraphicalModel, offered: Sequence[Columns], epsilon: Epsilon, price: Epsilon) -> Columns:
+    def _chosen(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> Columns:
         """The pair whose table the model misses most, by ``exp_mech``."""
+        epsilon, price = _divided(share)
+        offered = self._offered(model, price, left)
         specs, expected = [self.purchase.spec(pair) for pair in offered], model.pairs(offered)
         tables = [np.rint(expected[pair].ravel() * (EXPECTED * model.rows)).astype(np.int64) for pair in offered]
         score = Misfit(

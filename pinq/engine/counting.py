@@ -162,7 +162,6 @@ def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
     return SummedCells(measure, cells) if measure.packing.pairs is None else MultipliedCells(measure, cells)
 
 
-SORTED_ROWS = 2**20  # so many rows of a measure wait until they are sorted together
 ODD = np.uint64(0x9E3779B97F4A7C15)  # an odd number with ones and zeros in no pattern, by which hashes multiply
 
 
@@ -350,9 +349,7 @@ class SparseTally(OccupiedTally):
         self._kind = np.dtype(np.uint32 if nodes * math.prod(axis.size for axis in axes) < 2**32 else np.uint64)
         sums = np.zeros((1 if measure is None else measure.width, 0), dtype=np.int64)
         super().__init__(axes, Share(np.zeros((1, 0), dtype=self._kind), sums))
-        self._keys: list[np.ndarray] = []
-        self._words: list[np.ndarray] = []
-        self._waiting = 0
+        self._keys: list[np.ndarray] = []  # of rows that count one each
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -360,17 +357,15 @@ class SparseTally(OccupiedTally):
         for axis in self._axes:
             np.multiply(key, self._kind.type(axis.size), out=key)
             np.add(key, rows.places(axis), out=key, casting="unsafe")
-        self._keys.append(key)
-        if (words := rows.words()) is not None:
-            self._words.append(words)
-            self._waiting += len(key)
-            if self._waiting >= SORTED_ROWS:
-                self._sort()
+        if self._measure is None:
+            self._keys.append(key)
+        else:
+            first, sums = _summed_runs(key, self._measure.packing.unpacked(cast(np.ndarray, rows.words())))
+            self._shares.append(Share(key.take(first)[None], sums))
 
     def merge(self, other: Self) -> None:
         super().merge(other)
         self._keys += other._keys
-        self._words += other._words
 
     def tables(self) -> list[Sparse]:
         share = self.share()
@@ -378,21 +373,12 @@ class SparseTally(OccupiedTally):
         return [Sparse(share.keys[0].astype(np.int64, copy=False), values)]
 
     def share(self) -> Share:
-        self._sort()
-        return self._shares[0] if len(self._shares) == 1 else super().share()
-
-    def _sort(self) -> None:
-        """Makes occupied cells, in order, of the rows that wait."""
-        if not self._keys:
-            return
-        keys, words, self._keys, self._words, self._waiting = np.concatenate(self._keys), self._words, [], [], 0
-        if self._measure is None:  # each is a row, and counts one
+        if self._keys:
+            keys, self._keys = np.concatenate(self._keys), []
             keys.sort()
             first = run_starts(keys)
-            sums = np.diff(first, append=len(keys))[None]
-        else:
-            first, sums = _summed_runs(keys, self._measure.packing.unpacked(np.concatenate(words, axis=1)))
-        self._shares.append(Share(keys.take(first).astype(self._kind, copy=False)[None], sums))
+            self._shares.append(Share(keys.take(first)[None], np.diff(first, append=len(keys))[None]))
+        return self._shares[0] if len(self._shares) == 1 else super().share()
 
 
 def _summed_runs(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -143,8 +143,6 @@ class Frame:
         """Cuts rows into stretches that are scored together, by how many numbers each looks at."""
         # Rows that look at 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10, that is twice below 10,
         # once below 20, and once behind it.
-        if len(rows) == 1:
-            return iter([rows])
         ends = np.cumsum(np.broadcast_to(numbers, len(rows)))
         begins = np.flatnonzero(np.diff(ends // self._room, prepend=-1)).tolist()
         return (rows[begin:end] for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True))
@@ -188,11 +186,9 @@ class Frame:
     def pieces(self, listed: np.ndarray | Piece, codes: int) -> Iterator[Piece]:
         """The codes of a column in some parts, some at a time, which a processor keeps at hand."""
         if isinstance(listed, np.ndarray):
-            some = max(1, self._room // self.measures)
-            for start in range(0, listed.shape[1], some):
-                table = listed[:, start : start + some]
-                part = np.arange(start, start + table.shape[1]) // codes
-                yield part, np.arange(start, start + table.shape[1]) - codes * part, table
+            place = np.arange(listed.shape[1])
+            for own in together(place, self.measures):
+                yield place[own] // codes, place[own] % codes, listed[:, own]
             return
         place, of_class, values = listed
         for own in together(place, self.measures):
@@ -371,8 +367,8 @@ class AnyCutScorer(Scorer[AnyCut]):
         self._column = frame.schema.numeric(candidate.column)
         self.table = frame.add_codes(candidate.column)
         self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are looked at
-        gaps = frame.schema.max_rows + 1 if self._is_fine else math.inf
-        self.members, self.member_cells = int(min(self._column.codes, gaps)), 4 * frame.width
+        most = frame.schema.max_rows + 1 if self._is_fine else self._column.codes
+        self.members, self.member_cells = min(self._column.codes, most), 4 * frame.width
         self._sums = self.score if self._is_fine and isinstance(self.score, SumScore) else None
 
     def cells(self, parts: int) -> int:
@@ -537,8 +533,6 @@ def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
     sums = np.zeros((*table.shape[:-1], len(octets)), dtype=np.int64)
     for number, octet in enumerate(octets.T):
         values = table[..., 8 * number : 8 * number + 8]
-        if not values.any():
-            continue
         # Values of 4, 1 and 2 rows: the subsets 0 to 7 have 0, 4, 1, 5, 2, 6, 3 and 7.
         every = np.zeros((*table.shape[:-1], 1), dtype=np.int64)
         for value in range(values.shape[-1]):

@@ -61,7 +61,7 @@ def _codes() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[ArrayEngine]:
-    """Rows in blocks of 50, taken in pieces of 16 by two threads; 40 rows wait to be sorted, 4 words add up."""
+    """Rows in blocks of 50, taken in pieces of 16 by two threads; 4 words add up."""
     codes = _codes()
     blocks = [
         RowBlock({name: column[start : start + 50] for name, column in codes.items()}, min(50, 230 - start))
@@ -69,7 +69,6 @@ def engine() -> Iterator[ArrayEngine]:
     ]
     with pytest.MonkeyPatch.context() as small:
         small.setattr(counting, "NUMBERS_AT_ONCE", 64)
-        small.setattr(counting, "SORTED_ROWS", 40)
         small.setattr(derivatives, "ROWS", (4,))
         small.setattr("pinq.engine.arrays.THREADS", 2)
         opened = ArrayEngine(Codes(blocks, SCHEMA), SCHEMA, b"salt")
