@@ -28,7 +28,7 @@ def pieces_frame() -> Frame:
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 2**14])
-@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 0]])
+@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 0], [0, 0, 2]])  # a list may name a family twice
 @pytest.mark.parametrize("dense", [False, True])
 def test_pieces_of_a_column_are_its_table(
     step: int, rows: list[int], dense: bool, monkeypatch: pytest.MonkeyPatch
@@ -87,12 +87,12 @@ def sparse(table: np.ndarray) -> Sparse:
 def test_cuts_of_a_fine_grid_score_as_their_tables_in_pieces_of_any_size(
     score: Any, classes: int, nullable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few classes or many, and of some parts in another order."""
+    """Few classes or many, and of some parts in another order, or twice."""
     cuts, counted, table = cuts_of(classes, score, nullable)
     cells = CODES - nullable
     for step in (2**15, 37, 5):
         monkeypatch.setattr(scorer, "CELLS_AT_ONCE", step)
-        for rows in ([0, 1, 2, 3], [3, 0, 2]):
+        for rows in ([0, 1, 2, 3], [3, 0, 2], [0, 0, 2]):
             for row, runs in zip(rows, cuts.runs(counted, np.array(rows)), strict=True):
                 below = table[row, :cells].cumsum(axis=0)
                 sides = [below[:-1], below[-1] - below[:-1], *[table[row, cells:].repeat(cells - 1, 0)] * nullable]
