@@ -84,8 +84,7 @@ class CodeTable:
             return self.table.take(codes, mode="clip")
         if len(self.edges) == 1:
             return (codes >= self.edges[0]).view(np.uint8)
-        places = np.searchsorted(self.edges, codes, side="right")
-        return places.astype(smallest(len(self.edges) + 1))
+        return np.searchsorted(self.edges, codes, side="right").astype(smallest(len(self.edges) + 1))
 
 
 def code_tables(axes: Iterable[Axis]) -> dict[Axis, CodeTable]:

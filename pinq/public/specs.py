@@ -583,8 +583,7 @@ def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     value is always in the second group, so that no bipartition appears twice.
     """
     # With 512 values, a column and seed take 256 kB.
-    draw = _bipartitions if count <= 512 else _bipartitions.__wrapped__
-    return draw(column, seed, count)
+    return (_bipartitions if count <= 512 else _bipartitions.__wrapped__)(column, seed, count)
 
 
 @lru_cache(maxsize=256)
