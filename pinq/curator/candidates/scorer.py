@@ -157,7 +157,7 @@ class Frame:
         if isinstance(contents, np.ndarray):
             return self.stretches(rows, codes * self.measures)
         starts, ends = np.searchsorted(cast(Sparse, contents).places, codes * self.width * np.stack([rows, rows + 1]))
-        return self.stretches(rows, 4 * (ends - starts))
+        return self.stretches(rows, ends - starts)
 
     def listed(self, contents: Table, codes: int, rows: np.ndarray) -> np.ndarray | Piece:
         """What the codes of a column have in some parts.
