@@ -143,14 +143,12 @@ def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def step_sums(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """F(x) = Σ_{i<x} φ(i); beyond the cap φ stays at its last step."""
-    if starts[-1] < 2**16:  # every step is one wide: its number is the number itself
-        step = np.minimum(counts, len(starts) - 1)
-    else:
-        # 2^16 + 20 is in the second wide step, which begins at 2^16 + 16: what is summed below
-        # that, and four times its own φ. Steps of 2^4 in the first octave that has wide ones, from number 2^16 on.
-        wide = np.maximum(np.frexp(counts)[1] - 13, 4).astype(np.int64)
-        step = np.where(counts < 2**16, counts, (counts >> wide) + 2**12 * (wide - 5) + 2**16)
-        step = np.minimum(step, len(starts) - 1)
+    # Below 2^16 a step is one wide, so its number is the number itself. 2^16 + 20 is in the second wide step, which
+    # begins at 2^16 + 16: what is summed below that, and four times its own φ. Steps of 2^4 in the first octave that
+    # has wide ones, from number 2^16 on.
+    wide = np.maximum(np.frexp(counts)[1] - 13, 4).astype(np.int64)
+    number = np.where(counts < 2**16, counts, (counts >> wide) + 2**12 * (wide - 5) + 2**16)
+    step = np.minimum(number, len(starts) - 1)
     return sums[step] + (counts - starts[step]) * steps[step]
 
 
@@ -404,10 +402,6 @@ class SumScore(_OfCategories, Score):
     def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
         """The numbers that each count of a class adds, shape (numbers, ...); an empty class adds nothing."""
 
-    def changes(self, counts: np.ndarray, added: np.ndarray, schema: Schema) -> np.ndarray:
-        """By how much the numbers change where rows are added to a class, which has so many then."""
-        return self.summands(counts, schema) - self.summands(counts - added, schema)
-
     @abstractmethod
     def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
         """The score of each cell by the sums of these numbers over its classes, shape (numbers, ...)."""
@@ -443,11 +437,7 @@ class Gini(SumScore):
 
     def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
         """The rows, and their square in two numbers."""
-        return self.changes(counts, counts, schema)
-
-    def changes(self, counts: np.ndarray, added: np.ndarray, schema: Schema) -> np.ndarray:
-        """The same, by 5² - 3² = (5 - 3) (5 + 3)."""
-        return np.stack([added, *_limbs(added, 2 * counts - added)])
+        return np.stack([counts, *_limbs(counts)])
 
     def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
         """The score of each cell."""
@@ -610,9 +600,7 @@ class SquaredError(_OfNumbers):
         mean = (sums / some).astype(np.int64)  # about: any whole number near it makes the same score
         left = sums - mean * some
         # (S² - n Q) / n where S = m n + r: m² n + 2 m r - Q + r² / n.
-        return over_last(
-            np.add, mean * (mean * rows + 2 * left) - squares + _over(*_limbs(left, left), some) // GINI_UNIT
-        )
+        return over_last(np.add, mean * (mean * rows + 2 * left) - squares + _over(*_limbs(left), some) // GINI_UNIT)
 
 
 @dataclass(frozen=True)
@@ -854,15 +842,15 @@ A new class is in it by its entry of ``AnyScore``. It fails tests until it has a
 """
 
 
-def _limbs(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers v h and v l of the products v w = 2^15 (v h) + v l, where w = 2^15 h + l.
+def _limbs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers v h and v l of v² = 2^15 (v h) + v l, where v = 2^15 h + l.
 
     Args:
-        values: v, together at most 2^38 in size, as many rows as the engine adds up.
-        others: w, at most 2^39 in size: so the numbers add up to at most 2^62 and 2^53.
+        values: At most 2^38 in size together, as many rows as the engine adds up: so the numbers add up to at most
+            2^61 and 2^53.
     """
-    others = others.astype(np.int64, copy=False)
-    return values * (others >> LIMB), values * (others & (2**LIMB - 1))
+    values = values.astype(np.int64, copy=False)
+    return values * (values >> LIMB), values * (values & (2**LIMB - 1))
 
 
 def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:

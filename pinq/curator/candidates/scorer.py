@@ -441,12 +441,13 @@ class AnyCutScorer(Scorer[AnyCut]):
         order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
         up_to[order] = counts[order].cumsum()
         up_to += (total - total.cumsum())[key]
-        every = score.changes(total, total, schema).reshape(-1, classes, halves).sum(axis=1)
+        every = score.summands(total, schema).reshape(-1, classes, halves).sum(axis=1)
         above = np.stack([every - every.cumsum(axis=1), every.cumsum(axis=1)], axis=1)
         for own in together(place, 2 * len(every)):
             # A cell of 2 rows below which its class has 3 of 9: 3² becomes 5² on one side, and 6² becomes 4².
             sides = np.stack([up_to[own], total[key[own]] - up_to[own]])
-            sums = score.changes(sides, np.stack([counts[own], -counts[own]]), schema).cumsum(axis=-1)
+            moved = np.stack([counts[own], -counts[own]])
+            sums = (score.summands(sides, schema) - score.summands(sides - moved, schema)).cumsum(axis=-1)
             last = np.append(run_starts(place[own])[1:], own.stop - own.start) - 1
             cuts = half[own][last]
             scored = sums.take(last, axis=-1) + above.take(cuts, axis=-1)
