@@ -225,8 +225,9 @@ def ask_tables(
 
 def tables_of(target: str, context: Sequence[str], tables: Mapping[Pair, NoisyTable]) -> list[NoisyTable]:
     """Returns the target's table with each member of its context; its own values are the rows."""
-    turned = {(second, first): NoisyTable(table.counts.T, table.scale) for (first, second), table in tables.items()}
-    return [(turned | dict(tables))[target, other] for other in context]
+    both = {(second, first): NoisyTable(table.counts.T, table.scale) for (first, second), table in tables.items()}
+    both.update(tables)
+    return [both[target, other] for other in context]
 
 
 def mean_context(uncertainty: Mapping[Pair, float], target: str, others: Sequence[str]) -> tuple[str, ...]:

@@ -158,8 +158,7 @@ class InOrder(HoldersAsking):
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
         """Returns the next attribute; after the last the first again."""
-        name = self._order[step % len(self._order)]
-        return next(spec for spec in specs if spec.columns() == {name})
+        return next(spec for spec in specs if spec.columns() == {self._order[step % len(self._order)]})
 
 
 def _says(counts: np.ndarray, scale: float) -> float:

@@ -190,11 +190,10 @@ class Coordinates:
     @property
     def doubts(self) -> tuple[str, ...]:
         """The warning where noise hides how far numbers spread: their coefficients are then none of theirs."""
-        sentence = (
+        return bool(self.hidden) * (
             f"noise hides how far {first_of([f'`{name}`' for name in self.hidden], 3)} spread within the declared "
-            "bounds, and so what they tell: narrower bounds, or a larger `epsilon`, are needed."
+            "bounds, and so what they tell: narrower bounds, or a larger `epsilon`, are needed.",
         )
-        return (sentence,) * bool(self.hidden)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

@@ -229,8 +229,8 @@ class NoisyArray(_Noisy, np.ndarray):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            "an array that was made of an answer does not have that; take `epsilon`, `scale`, `interval()` and "
-            "`to_frame()` from the answer itself."
+            f"there is no {name!r} here; an array that was made of an answer has no `epsilon`, `scale`, `interval()` "
+            "or `to_frame()`: take these from the answer itself."
         )
 
     @property

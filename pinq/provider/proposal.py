@@ -467,7 +467,9 @@ def _propose_column(
             f"it seems to name rows or persons; where a person can have several rows, declare {unit_key(name)}"
         )
     if numeric and low is not None and high is not None:
-        coded = few and whole and (target or _are_codes(name, len(texts or ()), low, high))
+        # A few whole numbers are categories where there are two of them, or dense ones of no quantity.
+        dense = high - low + 1 <= 2 * len(texts or ()) and not is_quantity(name)
+        coded = few and whole and (target or dense or len(texts or ()) <= 2)
         if not coded:
             guess = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
             lack = _lack(rows - seen.numbers, rows, "number")
@@ -494,11 +496,6 @@ def _repeating(seen: ColumnProfile, rows: int, *, numbers: bool, numeric: bool) 
     if len(texts) > FEW and len(texts) > rows / 2 and not numeric:
         raise _LeftOut("its values hardly repeat, so they may name persons")
     return texts
-
-
-def _are_codes(name: str, count: int, low: float, high: float) -> bool:
-    """Whether a few whole numbers are categories: two of them, or dense ones of no quantity."""
-    return count <= 2 or (not is_quantity(name) and high - low + 1 <= 2 * count)
 
 
 def _categories(texts: list[str], kind: str, says_text: bool) -> list[str | int | bool]:

@@ -78,14 +78,17 @@ def _analysts_routes(gate: Gate) -> list[Route]:
     def asked(work: Callable[..., str], http: Request) -> Work:
         return partial(work, schema=http.headers.get(SCHEMA_HEADER))
 
-    def paged(http: Request) -> Work:
-        return partial(replies.history, start=http.query_params.get("start", "0"), revision=revision_of(http.headers))
-
     return [
         route("/query", "query", partial(asked, replies.query), "POST"),
         route("/preview", "preview", partial(asked, replies.preview), "POST"),
         route("/budget", "show_budget", lambda _: replies.budget),
-        route("/history", "show_history", paged),
+        route(
+            "/history",
+            "show_history",
+            lambda http: partial(
+                replies.history, start=http.query_params.get("start", "0"), revision=revision_of(http.headers)
+            ),
+        ),
         route("", "describe", lambda http: partial(replies.describe, revision=revision_of(http.headers))),
     ]
 

@@ -256,8 +256,7 @@ class NoisyRules:
             units, _ = await arithmetic.first_largest(noisy, signed_bits(self._largest(loss)))
             return await _open_positions(arithmetic, units, what)
 
-        answer = await arithmetic.release(what, price, (loss, shape, self.colluding), opened)
-        return answer.astype(np.int64)
+        return (await arithmetic.release(what, price, (loss, shape, self.colluding), opened)).astype(np.int64)
 
 
 Rule = ExactRules | NoisyRules

@@ -513,8 +513,7 @@ class Arithmetic(Sharing):
 def _winners(first: Shares, second: Shares, second_won: Shares) -> Shares:
     """Returns the winner of each pair, first + bit (second - first)."""
     # 3 meets 7, bit 1: 3 + 1 * (7 - 3) = 7. 7 meets 5, bit 0: 7 + 0 * (5 - 7) = 7.
-    bits = second_won.reshape(second_won.shape + (1,) * (first.ndim - 2))
-    return bits * (second - first) + first
+    return second_won.reshape(second_won.shape + (1,) * (first.ndim - 2)) * (second - first) + first
 
 
 def signed_bits(largest: int) -> int:

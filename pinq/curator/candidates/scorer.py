@@ -520,8 +520,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         return scores if alike is None else np.take_along_axis(scores, alike, axis=1)
 
     def _name(self, codes: np.ndarray, number: int) -> Spec:
-        labels = self._column.labels
-        return self.candidate.member([labels[code] for code in codes], number)
+        return self.candidate.member([self._column.labels[code] for code in codes], number)
 
 
 def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
