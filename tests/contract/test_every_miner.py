@@ -32,7 +32,7 @@ from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
 from pinq.provider.local import made_up, simulate
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Adjacency, Categorical, Date, Numeric, Schema
+from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
 from tests.catalogue import FORMS, MINERS, Form
 from tests.coins import COINS
 from tests.handles import ledger_of, simulated
@@ -535,8 +535,9 @@ def test_a_mean_of_dates_is_a_date(name: str) -> None:
     """Dates are predicted, and scored by days, however the true ones are written."""
     days = np.arange(600) % 300
     frame = pd.DataFrame({"x": days // 100, "on": pd.Timestamp("2024-01-01") + pd.to_timedelta(days, "D")})
-    columns = {"x": Numeric(lower=0, upper=2, integer=True), "on": Date(lower="2024-01-01", upper="2024-12-31")}
-    source = simulate(Schema(columns=columns, max_rows=600), data=frame, epsilon=100)
+    on = {"type": "date", "lower": "2024-01-01", "upper": "2024-12-31"}
+    columns = {"x": {"type": "numeric", "lower": 0, "upper": 2, "integer": True}, "on": on}
+    source = simulate(Schema.model_validate({"columns": columns, "max_rows": 600}), data=frame, epsilon=100)
     miner = MINERS[name](epsilon=100).fit(Federation({"a": source}) if "Federated" in name else source, "on")
     assert miner.predict(frame).dtype == "datetime64[D]"
     since = (frame["on"] - pd.Timestamp("1970-01-01")).dt.days.to_numpy().astype(float)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from fractions import Fraction
+from operator import attrgetter, methodcaller
 from typing import Any, get_args
 
 import numpy as np
@@ -151,9 +152,10 @@ def test_an_old_answer_has_no_interval() -> None:
 def test_what_is_made_of_an_answer_says_nothing_of_noise(in_memory: Callable[..., Any]) -> None:
     """Other places, other parts: it is shown, and says where its noise is known."""
     answer = in_memory().partition(Values("sex")).noisy_count(epsilon=1)
-    for made in (answer.T, answer.reshape(-1, 1), answer.copy(), np.sort(answer)):
+    others: list[Any] = [answer.T, answer.reshape(-1, 1), answer.copy(), np.sort(answer)]
+    for made in others:
         assert "NoisyArray(" in made._repr_html_()
-        for ask in (lambda own: own.scale, lambda own: own.interval(), lambda own: own.to_frame()):
+        for ask in (attrgetter("scale"), methodcaller("interval"), methodcaller("to_frame")):
             with pytest.raises(AttributeError, match="from the answer itself"):
                 ask(made)
     assert "<table" in answer._repr_html_()
