@@ -43,6 +43,14 @@ PLAIN = "snowflake"
 """The grammar of sqlglot that reads TOP beside LIMIT, and all else as standard SQL."""
 MAX_TEXT = 20_000  # characters: a statement is read before anything is known of it
 MAX_DIGITS = 30  # more than any declared bound has
+UNCHANGED: dict[type, set[Any]] = {
+    str: x.DataType.TEXT_TYPES | x.DataType.TEMPORAL_TYPES,
+    int: x.DataType.NUMERIC_TYPES,
+    Decimal: x.DataType.FLOAT_TYPES,
+    bool: {x.DataType.Type.BOOLEAN},
+    type(None): set(x.DataType.Type),
+}
+"""The types to which a constant can be cast and stay what it is."""
 SHOWN = 80  # characters of a statement that an error quotes
 Constant = str | int | Decimal | bool | None
 Split = tuple[Spec, tuple[Value | None, ...]]
@@ -127,9 +135,10 @@ class Text:
         """Reads a constant: a number, a text, a date, a truth value or NULL."""
         if isinstance(node, x.Neg) and isinstance(value := self.constant(node.this), (int, Decimal)):
             return -value
-        is_date = isinstance(node, x.Cast) and node.is_type(*x.DataType.TEMPORAL_TYPES)
-        if (is_date or isinstance(node, (x.Date, x.Paren))) and isinstance(node.this, x.Expr):
+        if isinstance(node, (x.Date, x.Paren)) and isinstance(node.this, x.Expr):
             return self.constant(node.this)
+        if isinstance(node, x.Cast) and node.is_type(*UNCHANGED.get(type(value := self.constant(node.this)), ())):
+            return value
         if isinstance(node, (x.Boolean, x.Null)):
             return None if isinstance(node, x.Null) else bool(node.this)
         if not isinstance(node, x.Literal):

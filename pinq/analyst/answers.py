@@ -229,8 +229,10 @@ class NoisyArray(_Noisy, np.ndarray):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"there is no {name!r} here; an array that was made of an answer has no `epsilon`, `scale`, `interval()` "
-            "or `to_frame()`: take these from the answer itself."
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+            if "facts" in vars(self)
+            else "an array that was made of an answer has no `epsilon`, `scale`, `interval()` or `to_frame()`: take "
+            "these from the answer itself."
         )
 
     @property

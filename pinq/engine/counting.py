@@ -336,6 +336,9 @@ class OccupiedTally(Tally):
         self._shares += other._shares
 
 
+WAITING = 2**16  # so many cells of a measure, at least, wait until they are sorted together
+
+
 class SparseTally(OccupiedTally):
     """The occupied cells of one table, by sorting the rows' cells.
 
@@ -363,6 +366,9 @@ class SparseTally(OccupiedTally):
         else:
             first, sums = _summed_runs(key, self._measure.packing.unpacked(cast(np.ndarray, rows.words())))
             self._shares.append(Share(key.take(first)[None], sums))
+            # As many cells wait as are in order, so memory follows the cells, and each is sorted a few times.
+            if sum(share.keys.shape[1] for share in self._shares[1:]) > max(WAITING, self._shares[0].keys.shape[1]):
+                self._shares = [Share.merged(self._shares)]
 
     def merge(self, other: Self) -> None:
         super().merge(other)

@@ -91,8 +91,9 @@ def page(
     admit(units(CHARACTER * sum(lengths)))
     taken = lines[: len(lengths)]
     answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
+    since = ledger.run(lambda log: dict(log.state.since))
     given = (None if line.answer is None else answers[line.event.request] for line in taken)
-    listed = tuple(_asked(line, own, ledger.state.since) for line, own in zip(taken, given, strict=True))
+    listed = tuple(_asked(line, own, since) for line, own in zip(taken, given, strict=True))
     return HistoryPage(lines=listed, more=len(taken) < len(known))
 
 

@@ -476,48 +476,28 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
     def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
-        """Each bipartition as a run; parts with equal numbers of values left, and of occupied ones, are together."""
-        name, codes = self.candidate.column, self._column.codes
-        left = np.array([counted.part_list[row].values_left(name, codes) for row in rows])
-        table = counted.array(self.table)[rows].reshape(*left.shape, self.frame.measures)
-        occupied = table.any(axis=2)
-        kinds = np.stack([left.sum(axis=1), occupied.sum(axis=1)])
-        most = 2 ** np.minimum(kinds, MAX_GROUPINGS.bit_length())
-        for some in self.frame.stretches(np.arange(len(rows)), most[0] + self.frame.measures * most[1]):
-            runs = dict[int, Runs]()
-            for kind in set(zip(*kinds[:, some].tolist(), strict=True)):
+        """Each bipartition as a run; parts with equal numbers of remaining values are scored together."""
+        for some in self.frame.stretches(rows, self.scratch):
+            left = np.array(
+                [counted.part_list[row].values_left(self.candidate.column, self._column.codes) for row in some]
+            )
+            # Shape (measure, parts, codes): a member's numbers lie beside each other for each measure.
+            counts = counted.array(self.table)[some].reshape(*left.shape, -1).transpose(2, 0, 1)
+            values_left, runs = left.sum(axis=1), dict[int, Runs]()
+            for count in set(values_left.tolist()):
                 # Of three parts that have a b c, a c and b c left, the last two are scored as one array.
-                alike = some[(kinds[:, some] == np.array(kind)[:, None]).all(axis=0)]
-                mine = np.nonzero(left[alike])[1].reshape(len(alike), kind[0])
-                held, here = occupied[alike], table[alike]
-                scores = self._scores(
-                    here[left[alike]].reshape(*mine.shape, self.frame.measures), held[left[alike]].reshape(mine.shape)
-                )
+                alike = np.flatnonzero(values_left == count)
+                codes = np.nonzero(left[alike])[1].reshape(len(alike), count)
+                here = counts[:, alike[:, None], codes]
+                # Of values a, b, c with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one
+                # the 7 of all values less those.
+                first = subset_sums(self.candidate.octets(count), here)
+                sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
+                scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
                 numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
-                for number, own, values in zip(alike.tolist(), scores, mine, strict=True):
-                    runs[number] = Runs(own, single, numbers, len(own), partial(self._name, values))
-            yield from (runs[number] for number in some.tolist())
-
-    def _scores(self, table: np.ndarray, occupied: np.ndarray) -> np.ndarray:
-        """Scores of all bipartitions, shape (parts, bipartitions).
-
-        Args:
-            table: What the values that are left have, shape (parts, values, measure).
-            occupied: Which of them have anything, equally many in each part, shape (parts, values).
-        """
-        octets, held = self.candidate.octets(table.shape[1]), int(occupied[0].sum())
-        alike = None
-        if 2**held < len(octets):
-            # Values b and d of a b c d are occupied, as 1 and 2: {a, b} and {b, c} are 1 and score alike, {c} is 0.
-            alike = subset_sums(octets, occupied * 2 ** np.maximum(occupied.cumsum(axis=1) - 1, 0))
-            table = table[occupied].reshape(len(table), held, self.frame.measures)
-            octets = np.arange(2**held, dtype="<u2").view(np.uint8).reshape(-1, 2)[:, : -(-held // 8)]
-        # Shape (measure, parts, values): a member's numbers lie beside each other for each measure. Of values a, b, c
-        # with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one the 7 of all values less those.
-        table = np.ascontiguousarray(table.transpose(2, 0, 1))
-        first = subset_sums(octets, table)
-        scores = self.frame.scores(np.stack([first, table.sum(axis=2, keepdims=True) - first]).transpose(2, 3, 0, 1))
-        return scores if alike is None else np.take_along_axis(scores, alike, axis=1)
+                for number, own, mine in zip(alike.tolist(), scores, codes, strict=True):
+                    runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
+            yield from (runs[number] for number in range(len(some)))
 
     def _name(self, codes: np.ndarray, number: int) -> Spec:
         return self.candidate.member([self._column.labels[code] for code in codes], number)
@@ -533,6 +513,8 @@ def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
     sums = np.zeros((*table.shape[:-1], len(octets)), dtype=np.int64)
     for number, octet in enumerate(octets.T):
         values = table[..., 8 * number : 8 * number + 8]
+        if not values.any():
+            continue
         # Values of 4, 1 and 2 rows: the subsets 0 to 7 have 0, 4, 1, 5, 2, 6, 3 and 7.
         every = np.zeros((*table.shape[:-1], 1), dtype=np.int64)
         for value in range(values.shape[-1]):

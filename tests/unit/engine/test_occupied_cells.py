@@ -9,7 +9,7 @@ import pytest
 from pinq.engine import counting
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import count, count_request
-from pinq.engine.tables import Sparse, TableRequest
+from pinq.engine.tables import Moments, Sparse, TableRequest
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Axis, Groups, Values, bind
@@ -58,3 +58,25 @@ def test_runs_of_sorted_numbers_are_counted(rows: int) -> None:
     starts = counting.run_starts(ordered)
     assert ordered[starts].tolist() == numbers.tolist()
     assert np.diff(starts, append=rows).tolist() == lengths.tolist()
+
+
+@pytest.mark.parametrize("waiting", [1, 40, 2**16])
+def test_sums_of_many_pieces_are_those_of_all_rows(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten blocks one after another, whenever their cells are merged; fewer shares than blocks are held."""
+    monkeypatch.setattr(counting, "WAITING", waiting)
+    schema, random = POLICY.schema_, np.random.default_rng(waiting)
+    rows = {"n": random.integers(0, 60, 500, dtype=np.uint16), "s": random.integers(0, 3, 500, dtype=np.uint8)}
+    request = count_request(
+        PartSet([Block(Part())]), [TableRequest((Axis("n", 3001, ()),), "sparse")], Moments("s"), schema=schema
+    )
+    counts = counting.Counts(request)
+    for own in (slice(start, start + 50) for start in range(0, 500, 50)):
+        counts.take(RowBlock({name: codes[own] for name, codes in rows.items()}, 50))
+    (tally,) = counts.tallies
+    assert isinstance(tally, counting.SparseTally)
+    assert len(tally._shares) <= (4 if waiting < 2**16 else 11)
+    (table,) = counts.tables()
+    assert isinstance(table, Sparse)
+    places, at = np.unique(rows["n"].astype(np.int64), return_inverse=True)
+    assert np.array_equal(table.places, places)
+    assert np.array_equal(table.values[:, 1], np.bincount(at, rows["s"]).astype(np.int64))

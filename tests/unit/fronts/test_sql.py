@@ -148,6 +148,9 @@ CONDITIONS = {
     "NOT (job = 'clerk' OR job IS NULL)": ALL.job.isin(["nurse", "smith"]),
     "married = TRUE AND sex = 'M' AND educ = 3": ALL.married & (ALL.sex == "M") & (ALL.educ == 3),
     "born >= DATE '1990-05-01' AND born <= '1993-12-31'": ALL.born.between("1990-05-01", "1993-12-31"),
+    "sex = CAST('M' AS VARCHAR) AND educ = CAST(3 AS INT) AND rate < 0.5::float": (ALL.sex == "M")
+    & (ALL.educ == 3)
+    & (ALL.rate < 0.5),
     "hours < 20 AND (educ = 1 OR educ = 2)": (ALL.hours < 20) & ALL.educ.isin([1, 2]),
 }
 
