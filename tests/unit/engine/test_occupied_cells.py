@@ -65,7 +65,10 @@ def test_sums_of_many_pieces_are_those_of_all_rows(waiting: int, monkeypatch: py
     """Of ten blocks one after another, whenever their cells are merged; fewer shares than blocks are held."""
     monkeypatch.setattr(counting, "WAITING", waiting)
     schema, random = POLICY.schema_, np.random.default_rng(waiting)
-    rows = {"n": random.integers(0, 60, 500, dtype=np.uint16), "s": random.integers(0, 3, 500, dtype=np.uint8)}
+    rows: dict[str, np.ndarray] = {
+        "n": random.integers(0, 60, 500, dtype=np.uint16),
+        "s": random.integers(0, 3, 500, dtype=np.uint8),
+    }
     request = count_request(
         PartSet([Block(Part())]), [TableRequest((Axis("n", 3001, ()),), "sparse")], Moments("s"), schema=schema
     )
