@@ -158,7 +158,8 @@ class InOrder(HoldersAsking):
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
         """Returns the next attribute; after the last the first again."""
-        return next(spec for spec in specs if spec.columns() == {self._order[step % len(self._order)]})
+        name = self._order[step % len(self._order)]
+        return next(spec for spec in specs if spec.columns() == {name})
 
 
 def _says(counts: np.ndarray, scale: float) -> float:

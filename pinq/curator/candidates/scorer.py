@@ -141,8 +141,8 @@ class Frame:
 
     def stretches(self, rows: np.ndarray, numbers: int | np.ndarray) -> Iterator[np.ndarray]:
         """Cuts rows into stretches that are scored together, by how many numbers each looks at."""
-        # Rows that look at 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10, that is twice below 10,
-        # once below 20, and once behind it.
+        # Rows that look at 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10 the first two are one
+        # stretch, for they end below 10, the third is one, below 20, and so is the last.
         ends = np.cumsum(np.broadcast_to(numbers, len(rows)))
         begins = np.flatnonzero(np.diff(ends // self._room, prepend=-1)).tolist()
         return (rows[begin:end] for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True))
