@@ -6,15 +6,22 @@ Privacy:
     one (row, number) pair and changes no other, so coins are a stability-1 map of the table.
     Held by: tests/contract/test_every_engines_rows.py.
 
-The ledger outlives versions of every library, so coins are made by MD5 of decimal text, which means
-the same everywhere: a hash that a library calls its own need not.
+The ledger outlives versions of every library, so a hash means the same everywhere; one that a library calls its own
+need not. There are two, and the length of the ledger's salt says which. With ``SALT_BYTES``, each of a row's codes is
+multiplied by a word of 64 bits that follows from the salt; their sum is mixed, so that each bit of the coin depends on
+all of its bits (the last step of SplitMix64). A shorter salt is from before: its coins are MD5 of decimal text, which
+takes ten times as long for a coin and two hundred times for a shard.
+
+References:
+    Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import duckdb
@@ -25,6 +32,7 @@ from pinq.engine.codes import BLOCK_ROWS, Codes, ShardSource, smallest
 from pinq.engine.counting import packed_words, run_starts
 from pinq.engine.tables import go_on
 from pinq.public.schema import ENTRY_BYTES, Kept
+from pinq.public.specs import SALT_BYTES
 
 KEPT_SHARDS = 8
 THREAD_ROWS = 2**15  # that one thread hashes at a time
@@ -71,7 +79,7 @@ class ShardColumns:
         for start in range(0, len(coins), BLOCK_ROWS):
             check()
             rows = slice(start, start + BLOCK_ROWS)
-            shards[rows] = shards_of(coins[rows], key, count)
+            shards[rows] = shards_of(coins[rows], self._salt, key, count)
         return shards
 
 
@@ -94,14 +102,10 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np
     starts = run_starts(words[order])
     nth = np.empty(codes.rows, dtype=np.uint32)
     nth[order] = 1 + np.arange(codes.rows) - np.repeat(starts, np.diff(starts, append=codes.rows))
-    # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
-    numbers = ", ".join(f"n{number}" for number in range(len(names)))
-    text = f"concat('{salt.hex()}:', concat_ws(',', {numbers}), '#', nth)"  # a chain of || copies each beginning again
     coins, end = [], 0
     for block in codes.blocks:
         check()
-        columns = {f"n{number}": block.columns[name] for number, name in enumerate(names)}
-        coins.append(_hashes(text, {**columns, "nth": nth[end : end + block.rows]}))
+        coins.append(_coins(salt, [block.columns[name] for name in names], nth[end : end + block.rows]))
         end += block.rows
     return np.concatenate(coins)
 
@@ -114,13 +118,42 @@ def _whole_columns(codes: Codes, check: Callable[[], None]) -> Iterator[tuple[np
         yield line, int(line.max()) + 1
 
 
-def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
-    """The shards, out of ``count``, of rows with these draws, shape (rows,)."""
+def shards_of(coins: np.ndarray, salt: bytes, key: int, count: int) -> np.ndarray:
+    """The shards, out of ``count``, of rows with these coins of a salt, shape (rows,)."""
     # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
     # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
     # >> 32 = 1.
-    upper = _hashes(f"coin || ':{key}'", {"coin": coins}) >> np.uint64(32)
-    return (upper * np.uint64(count) >> np.uint64(32)).astype(smallest(count))
+    if len(salt) == SALT_BYTES:
+        hashes = _mixed(coins ^ _words(f"{salt.hex()}:{key}", 1))
+    else:
+        hashes = _hashes(f"coin || ':{key}'", {"coin": coins})
+    return ((hashes >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(smallest(count))
+
+
+def _coins(salt: bytes, columns: Sequence[np.ndarray], nth: np.ndarray) -> np.ndarray:
+    """The coins of some rows, of their codes and their numbers among equal rows."""
+    if len(salt) != SALT_BYTES:
+        # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2; a chain of || copies each beginning again.
+        named = {f"n{number}": column for number, column in enumerate(columns)}
+        return _hashes(f"concat('{salt.hex()}:', concat_ws(',', {', '.join(named)}), '#', nth)", {**named, "nth": nth})
+    # With words 5, 7 and 9: 3 * 5 + 0 * 7 + 2 * 9.
+    total = np.zeros(len(nth), dtype=np.uint64)
+    for column, word in zip([*columns, nth], _words(salt.hex(), len(columns) + 1), strict=True):
+        total += np.multiply(column, word, dtype=np.uint64)
+    return _mixed(total)
+
+
+def _words(text: str, count: int) -> np.ndarray:
+    """Words of 64 bits that follow from a text."""
+    return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), dtype="<u8")
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """Words of 64 bits, each mixed by itself; the array is used up."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
 
 
 def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:

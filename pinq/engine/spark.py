@@ -102,12 +102,13 @@ def toss_coins(schema: Schema, salt: bytes, batches: Batches) -> Iterator[pa.Rec
 
 
 def count_blocks(
-    schema: Schema, request: bytes, names: Mapping[str, str], shares: int, batches: Batches
+    schema: Schema, salt: bytes, request: bytes, names: Mapping[str, str], shares: int, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """Counts blocks for a request.
 
     Args:
         schema: Whose columns.
+        salt: Keys the coins.
         request: Pickled.
         names: The columns that it reads, and what blocks call them.
         shares: How many are made of the counts.
@@ -119,7 +120,7 @@ def count_blocks(
         for block in _received(schema, [batch]):
             columns: dict[Hashable, np.ndarray] = {own: block.columns[name] for own, name in names.items()}
             for source in asked.shards():
-                columns[source] = shards_of(block.columns["coin"], *source[1:])
+                columns[source] = shards_of(block.columns["coin"], salt, *source[1:])
             counts.take(RowBlock(columns, block.rows))
         rows += sum(batch["rows"].to_pylist())
         digest += sum(batch["digest"].to_pylist())
@@ -415,7 +416,9 @@ class _Encoded:
         # Spark reads no other columns, and gives one task the blocks of several that encoded.
         columns = ["rows", "digest", *names.values(), *(["coin"] if request.shards() else [])]
         blocks = self._blocks.selectExpr(*columns).coalesce(self._tasks)
-        found = blocks.mapInArrow(partial(count_blocks, schema, pickle.dumps(request), names, shares), SHARES)
+        found = blocks.mapInArrow(
+            partial(count_blocks, schema, self._salt, pickle.dumps(request), names, shares), SHARES
+        )
         if self._tasks * most > DIRECT_BYTES:
             found = found.repartition(shares, "number").mapInArrow(add_shares, SHARES)
         total = added(found.collect(), {}).values()

@@ -210,12 +210,20 @@ class UnknownEvent(ValueError):
 
 @dataclass(frozen=True)
 class Created(Stored):
-    """The ledger was made: its dataset, and the salt of the rows' coins."""
+    """The ledger was made.
+
+    Attributes:
+        version: 1.
+        dataset: Whose ledger it is.
+        salt: Keys the coins of rows.
+        coins: How they are made of it; a version of pinq that knows of the first way alone refuses the second.
+    """
 
     kind: ClassVar[str] = "created"
     version: int
     dataset: str
     salt: str
+    coins: int = 1
 
     def __post_init__(self) -> None:
         bytes.fromhex(self.salt)

@@ -39,6 +39,7 @@ from pinq.ledger.events import (
 from pinq.ledger.log import Earlier, Log, open_database
 from pinq.ledger.state import Account
 from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.specs import SALT_BYTES
 
 Found = tuple[Earlier | None, str | None]
 
@@ -83,7 +84,7 @@ class Ledger(Log):
 
         def beginning(log: Log) -> None:
             if log.seq == 0:
-                log.append(Created(1, dataset or "", secrets.token_hex(16)))
+                log.append(Created(1, dataset or "", secrets.token_hex(SALT_BYTES), coins=2))
 
         if self.seq == 0:
             self.run(beginning, write=True)

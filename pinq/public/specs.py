@@ -484,6 +484,9 @@ class Calendar(OfColumn, Factor):
         return Axis(self.column, len(labels), labels, thresholds=thresholds), identity
 
 
+SALT_BYTES = 32  # of what keys the draws of shards, in a ledger that is made now
+
+
 @dataclass(frozen=True)
 class Shards(Factor):
     """``count`` random disjoint parts: one keyed draw for each row, equal in all sessions.

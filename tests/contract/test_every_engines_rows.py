@@ -66,45 +66,52 @@ def population(rows: int = 900, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"id": random.integers(0, 300, rows).astype(str), "s": random.choice(["f", "m"], rows)})
 
 
+every_salt = pytest.mark.parametrize("salt", [b"salt", bytes(range(32))], ids=["MD5", "words"])
+
+
 @every_engine
-def test_each_row_is_in_one_shard(opener: Opener) -> None:
+@every_salt
+def test_each_row_is_in_one_shard(opener: Opener, salt: bytes) -> None:
     """Shards part the rows: nobody is lost or counted twice, and each shard gets its share."""
     frame = population(6000)
-    found = shards(opener, POPULATION, frame, Shards(7), b"salt", "id")
+    found = shards(opener, POPULATION, frame, Shards(7), salt, "id")
     assert found.sum(axis=1).tolist() == [int((frame.id == str(i)).sum()) for i in range(300)]
     expected = len(frame) / 7
     assert (np.abs(found.sum(axis=0) - expected) < 6 * math.sqrt(expected)).all()
 
 
 @every_engine
-def test_shards_are_steady_and_keyed(opener: Opener) -> None:
+@every_salt
+def test_shards_are_steady_and_keyed(opener: Opener, salt: bytes) -> None:
     """The same salt and key give the same shards in every session; another salt or key gives others."""
     frame = population()
-    first = shards(opener, POPULATION, frame, Shards(5), b"salt", "id")
-    assert (shards(opener, POPULATION, frame, Shards(5), b"salt", "id") == first).all()
-    assert (shards(opener, POPULATION, frame, Shards(5, 1), b"salt", "id") != first).any()
-    assert (shards(opener, POPULATION, frame, Shards(5), b"other", "id") != first).any()
+    first = shards(opener, POPULATION, frame, Shards(5), salt, "id")
+    assert (shards(opener, POPULATION, frame, Shards(5), salt, "id") == first).all()
+    assert (shards(opener, POPULATION, frame, Shards(5, 1), salt, "id") != first).any()
+    assert (shards(opener, POPULATION, frame, Shards(5), salt[::-1], "id") != first).any()
 
 
 @every_engine
-def test_the_order_of_rows_does_not_move_them(opener: Opener) -> None:
+@every_salt
+def test_the_order_of_rows_does_not_move_them(opener: Opener, salt: bytes) -> None:
     """Shards go by what a row is, not by where it stands."""
     frame = population()
     assert (
-        shards(opener, POPULATION, frame.sample(frac=1, random_state=1), Shards(5), b"salt", "id")
-        == shards(opener, POPULATION, frame, Shards(5), b"salt", "id")
+        shards(opener, POPULATION, frame.sample(frac=1, random_state=1), Shards(5), salt, "id")
+        == shards(opener, POPULATION, frame, Shards(5), salt, "id")
     ).all()
 
 
 @every_engine
+@every_salt
 @given(st.integers(0, 299), st.sampled_from("fm"), st.integers(1, 9))
 @settings(max_examples=examples(12, 12))
-def test_a_new_row_moves_no_other_row(opener: Opener, person: int, sex: str, count: int) -> None:
+def test_a_new_row_moves_no_other_row(opener: Opener, salt: bytes, person: int, sex: str, count: int) -> None:
     """With one more row exactly one shard of its own value gains exactly one row, equal rows or not: shards have stability one."""
     frame = population(400)
     more = pd.concat([pd.DataFrame({"id": [str(person)], "s": [sex]}), frame])
-    changed = shards(opener, POPULATION, more, Shards(count), b"salt", "id") - shards(
-        opener, POPULATION, frame, Shards(count), b"salt", "id"
+    changed = shards(opener, POPULATION, more, Shards(count), salt, "id") - shards(
+        opener, POPULATION, frame, Shards(count), salt, "id"
     )
     assert changed.sum() == np.abs(changed).sum() == 1
     assert changed[person].sum() == 1

@@ -310,7 +310,7 @@ def test_work_can_be_ended_between_keys_of_shards(
     engine = engine_over(tiny_policy, data=frame, salt=b"")
     made: list[int] = []
     right = shards.shards_of
-    monkeypatch.setattr(shards, "shards_of", noting(right, made, lambda *asked: asked[1]))
+    monkeypatch.setattr(shards, "shards_of", noting(right, made, lambda *asked: asked[2]))
     tables = [TableRequest(bind(Shards(2, key), tiny_policy.schema_).axes) for key in range(20)]
 
     def end_after_three() -> None:
@@ -334,12 +334,12 @@ def test_shards_of_one_key_keep_nobody_from_others(
     made: list[int] = []
     begun, go_on, right = threading.Event(), threading.Event(), shards.shards_of
 
-    def slow(coins: np.ndarray, key: int, count: int) -> np.ndarray:
+    def slow(coins: np.ndarray, salt: bytes, key: int, count: int) -> np.ndarray:
         made.append(key)
         if key == 1:
             begun.set()
             assert go_on.wait(20)
-        return right(coins, key, count)
+        return right(coins, salt, key, count)
 
     monkeypatch.setattr(shards, "shards_of", slow)
 

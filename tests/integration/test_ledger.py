@@ -220,7 +220,7 @@ def test_the_file_is_the_providers_own(tmp_path: Path) -> None:
     assert not (tmp_path / "none.ledger").exists()
     again = Ledger(tmp_path / "new" / "l.ledger")
     assert again.salt == ledger.salt
-    assert len(again.salt) == 16
+    assert len(again.salt) == 32
     assert repr(again) == f"Ledger({tmp_path / 'new' / 'l.ledger'}, dataset 'd', 2 events)"
     ledger.close()
     again.close()
