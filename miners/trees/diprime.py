@@ -86,8 +86,8 @@ class DiPriMeBest(ForestStrategy):
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds the medians of the attributes that each node looks at, then chooses among them."""
         step = self.recipe.step(StepName.MEDIAN, level.number)
-        drawn = self.drawn([self.names] * len(level.nodes))
-        offered = [list(families(self.schema, names)) for names in drawn]
+        family = dict(zip(self.names, families(self.schema, self.names), strict=True))
+        offered = [[family[name] for name in names] for names in self.drawn([self.names] * len(level.nodes))]
         answers = level.parts.exp_mech(offered, score=Balance(), epsilon=step.epsilon, each=True)
         medians = [[cast(Split, median) for median in own if median is not None] for own in answers]
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
