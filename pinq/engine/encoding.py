@@ -317,7 +317,7 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumn
         values[name] = raw.values[name].text
         codes[name] = _position(connection, numbers[name], values[name], categorical)
     return [
-        f"(coalesce({codes[name]}, {_missing(values[name], column)}))::{unsigned(column.codes)}"
+        f"({_or_missing(codes[name], values[name], column)})::{unsigned(column.codes)}"
         for name, column in policy.columns.items()
     ]
 
@@ -328,8 +328,9 @@ def _cell(value: str, column: Numeric) -> str:
     # A number a rounding error below an edge is on it: 0.3 of a grid by tenths is
     # 2.9999999999999996 cells from 0 by floating point, and in cell 3.
     cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
-    # least() and greatest() pass over NULL, so a missing number must be kept from them.
-    return f"CASE WHEN {value} IS NOT NULL THEN least(greatest({cell}, 0), {column.cells - 1}) END"
+    # least() and greatest() would take twice the time. A missing number has a missing cell.
+    last = column.cells - 1
+    return f"CASE WHEN {cell} < 0 THEN 0 WHEN {cell} > {last} THEN {last} ELSE {cell} END"
 
 
 def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, column: Categorical) -> str:
@@ -348,18 +349,17 @@ def _number(raw: RawValue, column: Numeric) -> str:
     """The number that a value is or spells, a date's its days or minutes; NULL for what is none."""
     if column.microseconds is not None:
         return moment_number(raw.value, raw.kind, column.microseconds)
-    value = f"number_of({raw.value})"
-    return f"(CASE WHEN isnan({value}) THEN NULL ELSE {value} END)"
+    return f"nullif(number_of({raw.value}), 'nan'::DOUBLE)"
 
 
-def _missing(value: str, column: Column) -> str:
-    """The code of a missing value where the column has one.
+def _or_missing(code: str, value: str, column: Column) -> str:
+    """A code, or that of a missing value where the column has one.
 
     An undeclared category is not missing but undeclared.
     """
     if not column.nullable:
-        return "NULL"
-    return f"CASE WHEN {value} IS NULL THEN {column.null_code} END"
+        return code
+    return f"coalesce({code}, CASE WHEN {value} IS NULL THEN {column.null_code} END)"
 
 
 @dataclass(frozen=True)

@@ -360,9 +360,16 @@ FAULTS = (
     Fault(
         "values beyond a column's bounds are kept as they are",
         "pinq/engine/encoding.py",
-        "least(greatest({cell}, 0), {column.cells - 1})",
-        "greatest({cell}, 0)",
+        "WHEN {cell} > {last} THEN {last} ELSE",
+        "ELSE",
         (ENGINES, "tests/integration/test_engine.py"),
+    ),
+    Fault(
+        "a row's shard depends on where it stands in the table",
+        "pinq/engine/shards.py",
+        "1 + np.arange(codes.rows) - np.repeat(starts, np.diff(starts, append=codes.rows))",
+        "order",
+        ("tests/contract/test_every_engines_rows.py",),
     ),
     Fault(
         "a person's rows are bounded in each group of a column that is redefined",

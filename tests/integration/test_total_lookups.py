@@ -146,7 +146,7 @@ def test_a_calendar_of_one_period_tells_nothing_of_a_part(ill: str, tmp_path: Pa
     for shares in (1, 3):
         blocks = encode_rows(policy, b"", 2, table.to_batches())
         names = {name: f"c{number}" for number, name in enumerate(schema.columns)}
-        added = add_shares(count_blocks(schema, pickle.dumps(request), names, shares, blocks))
+        added = add_shares(count_blocks(schema, b"", pickle.dumps(request), names, shares, blocks))
         rows, *tallies = zip(*(pickle.loads(batch["data"][0].as_py()) for batch in added), strict=True)
         assert [share.sums[0] for share in rows] == [50] * shares
         counts.fill(zip(*tallies, strict=True))
