@@ -369,7 +369,7 @@ FAULTS = (
         "pinq/engine/shards.py",
         "1 + np.arange(codes.rows) - np.repeat(starts, np.diff(starts, append=codes.rows))",
         "order",
-        ("tests/contract/test_every_engines_rows.py",),
+        (ENGINES_ROWS,),
     ),
     Fault(
         "a person's rows are bounded in each group of a column that is redefined",
