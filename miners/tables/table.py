@@ -326,8 +326,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     by_group = list(frame.groupby(groups, sort=False, dropna=False)) if groups else [("", frame)]
     labels = []
     for height, (name, rows) in enumerate(by_group):
-        quantiles = rows[rows["statistic"].str.endswith("%")]
-        _box(ax, height, quantiles)
+        _box(ax, height, rows[rows["statistic"].str.endswith("%")])
         means, spreads = (rows[rows["statistic"] == statistic]["value"] for statistic in ("mean", "std"))
         ax.plot(means, [height] * len(means), "o", color=RED, markersize=5, zorder=3)
         words = [_text(part) for part in np.atleast_1d(np.array(name, dtype=object)) if part != ""]
@@ -364,8 +363,7 @@ def _panels(table: Table, ax: Axes | None) -> Axes:
     figure, grid = panels("a table", heights, across=3, wide=4.2)
     for axes, (title, frame) in zip(grid, drawn, strict=True):
         keys = [name for name in frame.columns if name not in ("value", "low", "high")]
-        quantiles = frame["statistic"].str.endswith("%").any()
-        (_boxes if quantiles else _bars)(axes, frame, keys)
+        (_boxes if frame["statistic"].str.endswith("%").any() else _bars)(axes, frame, keys)
         axes.set_title(title, fontsize=9, loc="left")
     figure.suptitle(table.title, fontsize=10, x=0.01, ha="left")
     return grid[0]

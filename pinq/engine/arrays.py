@@ -169,7 +169,10 @@ class ArrayEngine:
         encoded = self._blocks
         blocks = self._with_shards(request.shards(), check)
         if measure is not None:
-            blocks = self._with_cells(request.steady(), blocks, check)
+            # In a joint table of several axes a row has the same cell in many requests of sums.
+            blocks = self._with_cells(
+                [axes for axes, _ in request.joint if request.parts == 1 and len(axes) > 1], blocks, check
+            )
         located: list[Rows | None] = [None] * len(blocks)
 
         def count(worker: int) -> Counts:

@@ -157,11 +157,6 @@ Cells = CountedCells | SummedCells | MultipliedCells
 """Numbers in the cells of a table."""
 
 
-def _summed_cells(measure: RowMeasure, cells: int) -> Cells:
-    """The cells in which the numbers of a measure add up."""
-    return SummedCells(measure, cells) if measure.packing.pairs is None else MultipliedCells(measure, cells)
-
-
 ODD = np.uint64(0x9E3779B97F4A7C15)  # an odd number with ones and zeros in no pattern, by which hashes multiply
 
 
@@ -264,7 +259,13 @@ class DenseTally(Tally):
         self._common = common
         self._shape = (nodes, *(axis.slots for axis in axes))
         cells = math.prod(self._shape)
-        self._cells: Cells = CountedCells(cells) if measure is None else _summed_cells(measure, cells)
+        self._cells: Cells = (
+            CountedCells(cells)
+            if measure is None
+            else SummedCells(measure, cells)
+            if measure.packing.pairs is None
+            else MultipliedCells(measure, cells)
+        )
         self._filled: list[np.ndarray] | None = None
 
     def add(self, rows: Rows) -> None:
@@ -516,10 +517,6 @@ class CountRequest:
     def columns(self) -> set[Hashable]:
         """The columns that it reads."""
         return self._sources() - self.shards()
-
-    def steady(self) -> list[tuple[Axis, ...]]:
-        """The joint tables of several axes in which a row has the same cell in many requests of sums."""
-        return [axes for axes, _ in self.joint if self.parts == 1 and len(axes) > 1]
 
     def _sources(self) -> set[Hashable]:
         """The columns and shards that it reads."""

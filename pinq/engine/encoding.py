@@ -329,8 +329,7 @@ def _cell(value: str, column: Numeric) -> str:
     # 2.9999999999999996 cells from 0 by floating point, and in cell 3.
     cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
     # least() and greatest() would take twice the time. A missing number has a missing cell.
-    last = column.cells - 1
-    return f"CASE WHEN {cell} < 0 THEN 0 WHEN {cell} > {last} THEN {last} ELSE {cell} END"
+    return f"CASE WHEN {cell} < 0 THEN 0 WHEN {cell} >= {column.cells} THEN {column.cells - 1} ELSE {cell} END"
 
 
 def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, column: Categorical) -> str:

@@ -19,10 +19,8 @@ References:
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 
 import duckdb
 import numpy as np
@@ -35,7 +33,6 @@ from pinq.public.schema import ENTRY_BYTES, Kept
 from pinq.public.specs import SALT_BYTES
 
 KEPT_SHARDS = 8
-THREAD_ROWS = 2**15  # that one thread hashes at a time
 
 
 class ShardColumns:
@@ -102,11 +99,10 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np
     starts = run_starts(words[order])
     nth = np.empty(codes.rows, dtype=np.uint32)
     nth[order] = 1 + np.arange(codes.rows) - np.repeat(starts, np.diff(starts, append=codes.rows))
-    coins, end = [], 0
-    for block in codes.blocks:
+    coins, ends = [], np.cumsum([block.rows for block in codes.blocks])
+    for block, own in zip(codes.blocks, np.split(nth, ends[:-1]), strict=True):
         check()
-        coins.append(_coins(salt, [block.columns[name] for name in names], nth[end : end + block.rows]))
-        end += block.rows
+        coins.append(_coins(salt, [block.columns[name] for name in names], own))
     return np.concatenate(coins)
 
 
@@ -163,14 +159,7 @@ def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         text: In SQL.
         columns: Whole numbers that it names.
     """
-    batches = pa.table(dict(columns)).to_batches(max_chunksize=THREAD_ROWS)
-    with _database(os.getpid()).cursor() as connection:
-        connection.register("numbers", pa.Table.from_batches(batches))
-        found = connection.execute(f"SELECT md5_number_lower({text}) AS hash FROM numbers").fetchnumpy()["hash"]
-    return np.asarray(found)
-
-
-@cache
-def _database(process: int) -> duckdb.DuckDBPyConnection:
-    """A process's own, which gives rows in their order; to open one takes longer than to hash a small table."""
-    return duckdb.connect()
+    with duckdb.connect() as connection:
+        connection.register("numbers", pa.table(dict(columns)))
+        hashed = connection.execute(f"SELECT md5_number_lower({text}) AS hash FROM numbers")
+        return np.asarray(hashed.fetchnumpy()["hash"])

@@ -338,8 +338,7 @@ class _Booking:
         """Takes the name of the run that all parties agreed on; logs an exact one."""
         self.run = run[:32]
         if not self._session.nano:
-            question = self._question("exact")
-            self._ledger.log_session("", self.run, question, self._session.opened)
+            self._ledger.log_session("", self.run, self._question("exact"), self._session.opened)
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
         """Charges a round, once, and for the question that it asks at this place."""

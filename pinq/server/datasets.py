@@ -164,8 +164,7 @@ class Dataset:
         meter: Meter,
         before: Dataset | None = None,
     ) -> Dataset:
-        curator = curator_of(policy, ledger, engine, meter)
-        opened = cls(policy, ledger, curator, engine, source, meter)
+        opened = cls(policy, ledger, curator_of(policy, ledger, engine, meter), engine, source, meter)
         same_ledger, same_engine = before and before.ledger is ledger, before and before.engine is engine
         opened._of_ledger = before._of_ledger.come() if before and same_ledger else Users(ledger.close)
         opened._of_engine = before._of_engine.come() if before and same_engine else Users(engine.close)

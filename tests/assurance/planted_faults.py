@@ -360,7 +360,7 @@ FAULTS = (
     Fault(
         "values beyond a column's bounds are kept as they are",
         "pinq/engine/encoding.py",
-        "WHEN {cell} > {last} THEN {last} ELSE",
+        "WHEN {cell} >= {column.cells} THEN {column.cells - 1} ELSE",
         "ELSE",
         (ENGINES, "tests/integration/test_engine.py"),
     ),

@@ -16,9 +16,8 @@ from tests.laws import law_is
 
 
 @pytest.mark.parametrize(("key", "count"), [(0, 2), (7, 100), (2**63 - 1, 1000), (2**64 - 1, 3)])
-def test_shards_are_what_a_library_says(key: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coins of one digit and of twenty, some hashed at a time."""
-    monkeypatch.setattr(shards, "THREAD_ROWS", 50)
+def test_shards_are_what_a_library_says(key: int, count: int) -> None:
+    """Coins of one digit and of twenty."""
     random = np.random.default_rng(3)
     short = [0, 9, 10, 99, 100, 2**32, 2**63, 2**64 - 1]
     coins = np.concatenate([np.array(short, dtype=np.uint64), random.integers(0, 2**64, 300, dtype=np.uint64)])
@@ -35,9 +34,8 @@ def shard_of(coin: int, key: int, count: int) -> int:
 
 @pytest.mark.parametrize("columns", [1, 3, 40])
 @pytest.mark.parametrize("salt", [b"", bytes(range(16)), bytes(range(100, 131))])
-def test_coins_are_what_a_library_says(columns: int, salt: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coins_are_what_a_library_says(columns: int, salt: bytes) -> None:
     """Texts of one block of MD5 and of several; equal rows are numbered."""
-    monkeypatch.setattr(shards, "THREAD_ROWS", 16)
     random = np.random.default_rng(columns)
     kinds = [(np.uint8, 3), (np.uint16, 60_000), (np.uint32, 1_500_001)]
     table = [random.integers(0, size, 90).astype(kind) // (columns + 1) for kind, size in (kinds * columns)[:columns]]
