@@ -87,9 +87,16 @@ def agree(runs: Weighted, monkeypatch: pytest.MonkeyPatch, epsilon: Fraction = E
     return True
 
 
+@pytest.mark.parametrize("block", [1, 2, mechanisms.BLOCK])
 @pytest.mark.parametrize("name", CASES)
-def test_every_draw_falls_to_the_run_in_whose_share_it_lies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 64 bits just below and above each end, and off by any power of two; at an end itself the next 64 bits decide."""
+def test_every_draw_falls_to_the_run_in_whose_share_it_lies(
+    name: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 64 bits just below and above each end, and off by any power of two; at an end itself the next 64 bits decide.
+
+    Whether the end is one of a block, or within one.
+    """
+    monkeypatch.setattr(mechanisms, "BLOCK", block)
     assert agree(CASES[name], monkeypatch)
 
 

@@ -211,9 +211,10 @@ def test_a_draw_next_to_a_boundary_is_decided_exactly() -> None:
     assert pinq.curator.mechanisms._by_integers(thirds, 0, Fraction(1), 2**128 // 3, 128) is None
 
 
-def test_the_doubles_never_err() -> None:
+def test_the_doubles_never_err(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against enclosures of 128 bits: wherever doubles give a run, they give the right one, on weights of all sizes."""
     random = np.random.default_rng(9)
+    monkeypatch.setattr(pinq.curator.mechanisms, "BLOCK", 8)
     for _ in range(60):
         runs = int(random.integers(1, 40))
         one = Weighted(
