@@ -159,6 +159,22 @@ class Frame:
         starts, ends = np.searchsorted(cast(Sparse, contents).places, codes * self.width * np.stack([rows, rows + 1]))
         return self.stretches(rows, ends - starts)
 
+    def cells(self, contents: Table, codes: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The cells of a column in some parts, in order: their numbers, and what they have, shape (cells, numbers).
+
+        Those of a dense table are the first cells of its codes, each with what all classes have; else the occupied
+        ones.
+        """
+        if isinstance(contents, np.ndarray):
+            return self.width * np.arange(len(rows) * codes), contents[rows].reshape(-1, self.measures)
+        # Places are in order. Of 10 cells, 20 to 29 are of part 2; where that comes first, they are 0 to 9.
+        cells, values = cast(Sparse, contents).places, cast(Sparse, contents).values
+        width, numbers = codes * self.width, np.arange(len(rows))
+        starts, ends = np.searchsorted(cells, [width * rows, width * (rows + 1)])
+        lengths = ends - starts
+        picked = np.arange(lengths.sum()) + (ends - lengths.cumsum()).repeat(lengths)
+        return cells[picked] + (width * (numbers - rows)).repeat(lengths), values[picked].reshape(-1, self.measures // self.width)
+
     def listed(self, contents: Table, codes: int, rows: np.ndarray) -> np.ndarray | Piece:
         """What the codes of a column have in some parts.
 
@@ -167,21 +183,17 @@ class Frame:
             empty one at the first code of each part: the place of each one's code, ``codes`` for each part before
             its own; its class, shape (cells,); and what it has, shape (numbers, cells).
         """
+        cells, values = self.cells(contents, codes, rows)
         if isinstance(contents, np.ndarray):
-            return contents[rows].reshape(-1, self.measures).T
-        # Places are in order. Of 10 cells, 20 to 29 are of part 2; where that comes first, they are 0 to 9.
-        cells, values = cast(Sparse, contents).places, cast(Sparse, contents).values
-        width, numbers = codes * self.width, np.arange(len(rows))
-        starts, ends = np.searchsorted(cells, [width * rows, width * (rows + 1)])
-        up_to, number = np.cumsum(ends - starts), np.repeat(numbers, ends - starts)
-        picked = np.arange(len(number)) + (ends - up_to)[number]
-        cells, values = cells[picked] + width * (numbers - rows)[number], values[picked]
+            return values.T
+        firsts = codes * self.width * np.arange(len(rows))
+        places = cells.searchsorted(firsts)
         # A whole row at once: to insert into rows takes five times as long.
-        nothing, firsts = np.zeros((1, *values.shape[1:]), dtype=np.int64), up_to - ends + starts
-        values = np.concatenate([values, nothing]).take(np.insert(np.arange(len(cells)), firsts, -1), axis=0)
-        cells = np.insert(cells, firsts, width * numbers)
+        nothing = np.zeros((1, values.shape[1]), dtype=np.int64)
+        values = np.concatenate([values, nothing]).take(np.insert(np.arange(len(cells)), places, -1), axis=0)
+        cells = np.insert(cells, places, firsts)
         place = cells // self.width
-        return place, cells - self.width * place, values.reshape(len(cells), -1).T
+        return place, cells - self.width * place, values.T
 
     def pieces(self, listed: np.ndarray | Piece, codes: int) -> Iterator[Piece]:
         """The codes of a column in some parts, some at a time, which a processor keeps at hand."""
@@ -323,11 +335,14 @@ class SplitScorer(Scorer[Spec]):
         axes, which = [scorer.partition.axes[0] for scorer in number], np.array([number[own] for own in scorers])
         codes, nowhere = self.frame.schema.column(self._column).codes, len(rows) * size
         sums, parts = np.zeros((self.frame.measures, nowhere + 1), dtype=np.int64), side_by_side(axes, codes)
-        for row, code, table in self.frame.pieces(self.frame.listed(counted.tables[self.table], codes, rows), codes):
-            part = parts(which[row], code)
-            place = np.where(part < 0, nowhere, row * size + part)
-            for own, values in zip(sums, table, strict=True):
-                np.add.at(own, place, values)
+        cells, values = self.frame.cells(counted.tables[self.table], codes, rows)
+        for own in together(cells, 1):
+            place, of_class = cells[own] // self.frame.width, cells[own] % self.frame.width
+            row = place // codes
+            part = parts(which[row], place - codes * row)
+            place = np.where(part < 0, nowhere, row * size + part) + (nowhere + 1) * of_class
+            for total, more in zip(sums.reshape(values.shape[1], -1), values[own].T, strict=True):
+                np.add.at(total, place, more)
         return sums[:, :-1].reshape(-1, len(rows), size).transpose(1, 2, 0)
 
 
