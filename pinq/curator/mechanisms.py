@@ -24,7 +24,7 @@ from pinq.curator.noise import DiscreteLaplace, exponential
 from pinq.errors import InternalError
 
 MOST_BITS = 10**4  # of a uniform number: none comes as close to a boundary
-AT_ONCE = 2**14  # draws, which take a few milliseconds, or weights that are computed together
+AT_ONCE = 2**14  # draws, which take a few milliseconds
 BLOCK = 128  # weights of which the sum is enough until a number falls among them
 
 
@@ -165,15 +165,14 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
 
 def _weights(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:
     """The runs' weights, shape (runs,)."""
-    weights, rate = np.empty(len(candidates.scores)), -float(eta)
-    for start in range(0, len(weights), AT_ONCE):
-        own = slice(start, start + AT_ONCE)
-        some = np.subtract(best, candidates.scores[own], out=weights[own], casting="unsafe")
-        # A run without members may score above the best; its weight is zero whatever its exponent. With numbers
-        # below 2^-1022, which doubles hold by fewer digits, a processor takes up to 80 times as long.
-        np.exp(np.clip(np.multiply(some, rate, out=some), -600.0, 0.0, out=some), out=some)
-        some *= candidates.members[own]
-        some /= candidates.mass[own]
+    weights = np.empty(len(candidates.scores))
+    np.subtract(best, candidates.scores, out=weights, casting="unsafe")
+    weights *= -float(eta)
+    # A run without members may score above the best; its weight is zero whatever its exponent. With numbers
+    # below 2^-1022, which doubles hold by fewer digits, a processor takes up to 80 times as long.
+    np.exp(np.clip(weights, -600.0, 0.0, out=weights), out=weights)
+    weights *= candidates.members
+    weights /= candidates.mass
     return weights
 
 
@@ -229,17 +228,11 @@ def _by_integers(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
 
 def _enclosed(candidates: Weighted, best: int, eta: Fraction, bits: int) -> tuple[list[int], list[int]]:
     """Bounds on 2^bits times the weight of each run, from below and from above; 0 for a run without members."""
-    low, high = [], []
-    powers: dict[int, tuple[int, int]] = {}
-    for score, members, mass in zip(
-        candidates.scores.tolist(), candidates.members.tolist(), candidates.mass.tolist(), strict=True
-    ):
-        if score not in powers:
-            exponent = eta * (best - score)
-            powers[score] = exponential(exponent, bits) if exponent > 0 else (2**bits, 2**bits)
-        low.append(powers[score][0] * members // mass)
-        high.append(-(-powers[score][1] * members // mass))
-    return low, high
+    scores, one = candidates.scores.tolist(), (2**bits, 2**bits)
+    powers = {own: exponential(eta * (best - own), bits) if own < best else one for own in set(scores)}
+    rows = list(zip(scores, candidates.members.tolist(), candidates.mass.tolist(), strict=True))
+    low = [powers[own][0] * members // mass for own, members, mass in rows]
+    return low, [-(-powers[own][1] * members // mass) for own, members, mass in rows]
 
 
 @lru_cache(maxsize=1024)

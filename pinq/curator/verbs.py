@@ -289,10 +289,9 @@ def _choose(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Released([-1 if spec is None else number[spec.identity] for spec in chosen], tuple(distinct.values()))
 
     target = f" of {score.target}" if hasattr(score, "target") else ""
-    what = about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts)
     return PreparedQuery(
         parts=parts,
-        about=what,
+        about=about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts),
         noise=lambda epsilon: _shortfall(
             score.kind, selection.span * selection.choices, epsilon, selection.options, score.unit
         ),
@@ -372,8 +371,13 @@ def _stop(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
         counts = [count for counted in slices for count in counted.array().tolist()]
         return Released(splits_kept(parts, counts, score, epsilon))
 
-    what = about(f"exp_mech by {score.kind}", parts)
-    return PreparedQuery(parts=parts, about=what, noise=noise, release=release, charged=beginnings(parts, score.above))
+    return PreparedQuery(
+        parts=parts,
+        about=about(f"exp_mech by {score.kind}", parts),
+        noise=noise,
+        release=release,
+        charged=beginnings(parts, score.above),
+    )
 
 
 def penalty(epsilon: Fraction) -> int:

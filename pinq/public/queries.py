@@ -506,8 +506,7 @@ class Request(_Frozen):
         the question, for a charge for one meaning of "part 1" must not pay for another. The id,
         ``reuse`` and the act do not belong to it, and one loss has one text here, however it was written.
         """
-        update = {"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None, "act": None}
-        same = self.model_copy(update=update)
+        same = self.model_copy(update={"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None, "act": None})
         return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:

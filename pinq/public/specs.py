@@ -369,8 +369,9 @@ class Cuts(OfColumn, Factor):
         try:
             object.__setattr__(self, "points", tuple(map(_point, points)))
         except TypeError:
-            wrong = f"the cuts of `{self.column}` must be a list of numbers or dates, not {points!r}"
-            raise QueryError(f"{wrong}.") from None
+            raise QueryError(
+                f"the cuts of `{self.column}` must be a list of numbers or dates, not {points!r}."
+            ) from None
 
     def named(self) -> int:
         """The points."""
@@ -381,8 +382,10 @@ class Cuts(OfColumn, Factor):
         column = schema.numeric(self.column)
         thresholds = tuple(column.threshold(point, self.column) for point in self.points)
         if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
-            needed = f"must increase and lie in different grid cells (width {float(column.width):g})"
-            raise QueryError(f"the cuts of `{self.column}` {needed}; they are {list(self.points)}.")
+            raise QueryError(
+                f"the cuts of `{self.column}` must increase and lie in different grid cells (width "
+                f"{float(column.width):g}); they are {list(self.points)}."
+            )
         edges = [column.text(column.edge(threshold)) for threshold in thresholds]
         between = (f"{low} to < {high}" for low, high in itertools.pairwise(edges))
         labels: tuple[str | None, ...] = (f"< {edges[0]}", *between, f">= {edges[-1]}")
@@ -415,8 +418,7 @@ class Groups(OfColumn, Factor):
         try:
             groups = tuple((group,) if isinstance(group, (str, int)) else tuple(group) for group in self.groups)
         except TypeError:
-            wrong = f"the groups of `{self.column}` must be a list of lists of values"
-            raise QueryError(f"{wrong}.") from None
+            raise QueryError(f"the groups of `{self.column}` must be a list of lists of values.") from None
         object.__setattr__(self, "groups", groups)
 
     def named(self) -> int:
@@ -523,8 +525,11 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
-    require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
+    require_kind(
+        [spec],
+        Splitting,
+        lambda: f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.",
+    )
     partition: Partition | None = schema.kept.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)
@@ -735,8 +740,8 @@ class AnyGrouping(OfColumn, Expression):
     def member(self, labels: Sequence[Value | None], number: int) -> Groups:
         """The bipartition of this number of these labels."""
         octets = self.octets(len(labels))[number]
-        is_first = np.unpackbits(octets, count=len(labels), bitorder="little").tolist()
-        sides = [tuple(label for label, bit in zip(labels, is_first, strict=True) if bit == side) for side in (1, 0)]
+        first = np.unpackbits(octets, count=len(labels), bitorder="little")
+        sides = [tuple(itertools.compress(labels, side.tolist())) for side in (first, 1 - first)]
         return Groups(self.column, (sides[0], sides[1]))
 
 

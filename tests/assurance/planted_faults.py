@@ -171,8 +171,8 @@ FAULTS = (
     Fault(
         "the weighted choice forgets the mass of candidates",
         "pinq/curator/mechanisms.py",
-        "sums[own] = candidates.members[own] / candidates.mass[own] * np.exp(exponents)",
-        "sums[own] = candidates.members[own] * np.exp(exponents)",
+        "weights /= candidates.mass",
+        "weights /= 1",
         (LAWS,),
     ),
     Fault(

@@ -188,7 +188,7 @@ def test_every_way_to_a_score_gives_the_number_of_its_own_table(
             for run, found in enumerate(runs.scores.tolist()):
                 if not runs.members[run]:
                     continue
-                axes = bind(runs.spec(run, 0), schema).axes
+                axes = bind(runs.name(int(runs.first[run])), schema).axes
                 table = np.zeros((*(axis.size for axis in axes), classes.size), dtype=np.int64)
                 np.add.at(table, tuple(axis.parts_of(codes[axis.source]) for axis in (*axes, classes)), 1)
                 assert found == int(score.of(table.reshape(-1, classes.size), schema))

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
@@ -72,10 +72,6 @@ class Runs(NamedTuple):
     first: np.ndarray
     size: int
     name: Callable[[int], Spec]
-
-    def spec(self, run: int, member: int) -> Spec:
-        """The spec of a member of a run."""
-        return self.name(int(self.first[run]) + member)
 
 
 class Frame:
@@ -173,7 +169,8 @@ class Frame:
         starts, ends = np.searchsorted(cells, [width * rows, width * (rows + 1)])
         lengths = ends - starts
         picked = np.arange(lengths.sum()) + (ends - lengths.cumsum()).repeat(lengths)
-        return cells[picked] + (width * (numbers - rows)).repeat(lengths), values[picked].reshape(-1, self.measures // self.width)
+        cells, values = cells[picked] + (width * (numbers - rows)).repeat(lengths), values[picked]
+        return cells, values.reshape(-1, self.measures // self.width)
 
     def listed(self, contents: Table, codes: int, rows: np.ndarray) -> np.ndarray | Piece:
         """What the codes of a column have in some parts.
@@ -189,8 +186,9 @@ class Frame:
         firsts = codes * self.width * np.arange(len(rows))
         places = cells.searchsorted(firsts)
         # A whole row at once: to insert into rows takes five times as long.
-        nothing = np.zeros((1, values.shape[1]), dtype=np.int64)
-        values = np.concatenate([values, nothing]).take(np.insert(np.arange(len(cells)), places, -1), axis=0)
+        values = np.append(values, np.zeros((1, values.shape[1]), dtype=np.int64), axis=0).take(
+            np.insert(np.arange(len(cells)), places, -1), axis=0
+        )
         cells = np.insert(cells, places, firsts)
         place = cells // self.width
         return place, cells - self.width * place, values.T
@@ -385,6 +383,8 @@ class AnyCutScorer(Scorer[AnyCut]):
         most = frame.schema.max_rows + 1 if self._is_fine else self._column.codes
         self.members, self.member_cells = min(self._column.codes, most), 4 * frame.width
         self._sums = self.score if self._is_fine and isinstance(self.score, SumScore) else None
+        # A cut that many parts choose is named once.
+        self._name = cache(lambda threshold: Cuts(candidate.column, (self._column.cut_before(threshold),)))
 
     def cells(self, parts: int) -> int:
         """Of a fine grid: disjoint parts have no more rows together than the table, each between two cuts."""
@@ -403,12 +403,12 @@ class AnyCutScorer(Scorer[AnyCut]):
             low, high = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
             high = np.maximum(low, high - 1)
             # Codes 0, 3 and 7 listed, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7 make three runs.
-            last = np.clip(code, low[half], high[half])
+            first = 1 + np.clip(code, low[half], high[half])
             ends = np.searchsorted(half, np.arange(1, len(some) + 1))
-            members = np.diff(last, append=0)
-            members[ends - 1] = high - last[ends - 1]
+            members = np.diff(first, append=0)
+            members[ends - 1] = 1 + high - first[ends - 1]
             for start, end, size in zip([0, *ends[:-1].tolist()], ends.tolist(), (high - low).tolist(), strict=True):
-                yield Runs(scores[start:end], members[start:end], last[start:end] + 1, size, self._name)
+                yield Runs(scores[start:end], members[start:end], first[start:end], size, self._name)
 
     def _half(self, part: np.ndarray, place: np.ndarray) -> np.ndarray:
         """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
@@ -471,9 +471,6 @@ class AnyCutScorer(Scorer[AnyCut]):
                 scored = np.concatenate([scored, every[:, None].take(cuts | 1, axis=-1)], axis=1)
             yield cuts, place[own][last] % codes, score.of_sums(scored, schema).sum(axis=0)
 
-    def _name(self, threshold: int) -> Spec:
-        return Cuts(self.candidate.column, (self._column.cut_before(threshold),))
-
 
 class AnyGroupingScorer(Scorer[AnyGrouping]):
     """Scores all bipartitions at once, by the sums of what their values have."""
@@ -515,7 +512,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
             yield from (runs[number] for number in range(len(some)))
 
     def _name(self, codes: np.ndarray, number: int) -> Spec:
-        return self.candidate.member([self._column.labels[code] for code in codes], number)
+        return self.candidate.member([*map(self._column.labels.__getitem__, codes.tolist())], number)
 
 
 def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -570,8 +567,13 @@ class AnyCrossScorer(Scorer[AnyCross]):
             mine = slice(None) if len(counted.parts) == 1 else table.parts == row
             codes, counts = table.codes[:, mine], table.counts[mine]
             cross = Crossing(codes[:-1], codes[-1], counts, tuple(self._sizes), self.frame.classes[0].size)
-            scores = cross.member_scores(self.candidate.size, self.frame.scores, counted.turn.check)
-            yield Runs(scores, single, numbers, self.members, self.candidate.member)
+            yield Runs(
+                cross.member_scores(self.candidate.size, self.frame.scores, counted.turn.check),
+                single,
+                numbers,
+                self.members,
+                self.candidate.member,
+            )
 
 
 @dataclass(frozen=True, eq=False)

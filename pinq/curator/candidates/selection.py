@@ -10,8 +10,10 @@ exponential mechanism over runs of equal score. Public facts decide between the 
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -85,8 +87,7 @@ class Selection:
         if len(self.which) != len(parts) or set(self.which) != set(range(len(self.lists))):
             raise QueryError("the request's lists of candidates do not fit its parts.")
         if len(parts) * self.choices > MAX_PARTS:
-            choices = f"{len(parts) * self.choices:,} choices"
-            raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible.")
+            raise QueryError(f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible.")
         # Lists (a, b) and (b, c) make three scorers: what several lists offer is scored by one.
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         self.frame = Frame(schema, score, distinct.values(), max(map(len, self.lists)))
@@ -188,8 +189,7 @@ class Selection:
             if offered and (alone or not any(scorer.is_family for scorer in listed)):
                 even[row], numbers = offered, numbers + sum(own.size for own in offered)
             elif offered:
-                run, member = choose_weighted(_joined(offered), self.span, epsilon)
-                (chosen[row],) = _named(offered, np.array([run]), np.array([member]))
+                (chosen[row],) = _named(offered, [choose_weighted(_joined(offered), self.span, epsilon)])
             if even and (numbers > NUMBERS_AT_ONCE or row == len(lists) - 1):
                 chosen.update(zip(even, self._flipped(list(even.values()), epsilon), strict=True))
                 even, numbers = {}, 0
@@ -204,7 +204,10 @@ class Selection:
         scores = np.concatenate([own.scores for own in runs]).repeat(members)
         lengths = [sum(own.size for own in offered) for offered in offers]
         winners = choose_evenly(scores, lengths, self.span, epsilon, textbook=self.textbook)
-        return _named(runs, *_located(members, winners + np.cumsum(lengths) - lengths))
+        # Of runs of 2, 3 and 4 members, number 6 lies in the third, as its number 1.
+        ends, winners = members.cumsum(), winners + np.cumsum(lengths) - lengths
+        found = ends.searchsorted(winners, side="right")
+        return _named(runs, zip(found.tolist(), (winners - (ends - members)[found]).tolist(), strict=True))
 
 
 def choose_evenly(
@@ -232,17 +235,10 @@ def _joined(offered: Sequence[Runs]) -> Weighted:
     )
 
 
-def _named(candidates: Sequence[Runs], runs: np.ndarray, members: np.ndarray) -> list[Spec]:
+def _named(candidates: Sequence[Runs], chosen: Iterable[tuple[int, int]]) -> list[Spec]:
     """The specs of members of the runs of some candidates, which are numbered through."""
-    places = zip(*_located([len(own.scores) for own in candidates], runs), members, strict=True)
-    return [candidates[candidate].spec(run, int(member)) for candidate, run, member in places]
-
-
-def _located(lengths: np.ndarray | Sequence[int], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Finds in which of several stretches, laid end to end, numbers lie.
-
-    Example: of stretches of lengths 2, 3 and 4, number 6 lies in the third, as its number 1.
-    """
-    ends = np.cumsum(lengths)
-    stretch = np.searchsorted(ends, numbers, side="right")
-    return stretch, numbers - (ends - lengths)[stretch]
+    # Of candidates of 2, 3 and 4 runs, run 6 is the third one's, as its number 1.
+    starts = [0, *itertools.accumulate(len(own.scores) for own in candidates)]
+    places = ((bisect(starts, run) - 1, run, member) for run, member in chosen)
+    found = ((candidates[place], run - starts[place], member) for place, run, member in places)
+    return [own.name(int(own.first[run]) + member) for own, run, member in found]
