@@ -7,6 +7,7 @@ import importlib
 import pickle
 import shutil
 import subprocess
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,8 @@ from benchmarks.papers.friedman_schuster.report import corrected_t, write
 from benchmarks.papers.friedman_schuster.synthetic import FIGURES
 from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
-from benchmarks.speed.verbs import VERBS, Worker, in_turn
+from benchmarks.speed import large_worker
+from benchmarks.speed.verbs import LARGE, VERBS, WORKER, Worker, in_turn
 from miners.tuning.suggestion import made_up_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.pauses import Pause
@@ -538,7 +540,7 @@ def test_table_6_of_dilca_has_ratios_of_cpu_seconds(tmp_path: Path) -> None:
 
 def test_the_verbs_of_a_checkout_are_timed_in_its_own_process() -> None:
     """Every verb that the table names; both checkouts equally often."""
-    with Worker(ROOT) as worker:
+    with Worker(ROOT, WORKER) as worker:
         for verb in VERBS:
             assert worker.seconds(verb) > 0
         now, before = in_turn([worker, worker], "count", 3)
@@ -547,5 +549,18 @@ def test_the_verbs_of_a_checkout_are_timed_in_its_own_process() -> None:
 
 def test_a_checkout_without_the_library_is_refused(tmp_path: Path) -> None:
     """Or this checkout would be compared with itself."""
-    with pytest.raises(SystemExit, match="imports pinq of"), Worker(tmp_path):
+    with pytest.raises(SystemExit, match="imports pinq of"), Worker(tmp_path, WORKER):
         pass
+
+
+def test_all_lines_of_large_tables_can_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On small ones here: each line of the page is prepared off the clock, and then done."""
+    monkeypatch.setattr(large_worker, "ROWS", 3000)
+    monkeypatch.setattr(large_worker, "WIDE_ROWS", 2000)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that noise hides such tables, and a second fit costs again
+        known = large_worker.tasks(ROOT, tmp_path)
+        assert set(known) == set(LARGE)
+        for prepare in known.values():
+            prepare()()
