@@ -246,6 +246,9 @@ class Declared(Stored):
     schema: Body
     cap_rule: CapRule
 
+    def __post_init__(self) -> None:
+        {} | self.schema.get("columns", {})  # a TypeError for what are no columns
+
     @classmethod
     def from_body(cls, body: Body) -> Declared:
         """Reads it back; ledgers from before there was a choice counted the union and did not say so."""
