@@ -247,7 +247,7 @@ class Declared(Stored):
     cap_rule: CapRule
 
     def __post_init__(self) -> None:
-        {} | self.schema.get("columns", {})  # a TypeError for what are no columns
+        {} | self.schema.get("columns", {}) | self.schema.get("reviewed", {})  # a TypeError for what are no names
 
     @classmethod
     def from_body(cls, body: Body) -> Declared:

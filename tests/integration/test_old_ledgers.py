@@ -143,10 +143,11 @@ def test_no_kind_of_event_takes_unknown_fields(kind: str) -> None:
             read(kind, body | {"unknown_field": 1})
 
 
-@pytest.mark.parametrize("columns", [7, "ab", ["age"], [], None, True])
-def test_a_policy_whose_columns_are_none_is_not_read(columns: object) -> None:
+@pytest.mark.parametrize("damaged", [7, "ab", ["age"], [], None, True])
+@pytest.mark.parametrize("field", ["columns", "reviewed"])
+def test_a_policy_whose_columns_are_none_is_not_read(field: str, damaged: object) -> None:
     """A damaged one is refused as an event that this version does not know, whatever stands there."""
-    body = {"digest": "d", "cap": 1, "schema": {"columns": columns}, "cap_rule": "sum"}
+    body = {"digest": "d", "cap": 1, "schema": {field: damaged}, "cap_rule": "sum"}
     with pytest.raises(UnknownEvent, match="'policy' has other fields"):
         read("policy", body)
     assert isinstance(read("policy", body | {"schema": {}})[0], Declared)
