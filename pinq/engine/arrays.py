@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial, reduce
+from itertools import chain
 from typing import TypeVar, cast
 
 import numpy as np
@@ -17,13 +18,14 @@ from pinq.engine.codes import Codes, RowBlock, ShardSource, smallest
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
-from pinq.engine.tables import Listed, Measure, Table, TableRequest, go_on, require_open
+from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest, go_on, require_open
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
-from pinq.public.specs import Axis
+from pinq.public.specs import Axis, Partition
 
 KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
+CELL_BYTES = 24  # of an occupied cell: its place, its rows and those below it
 KEPT_LOCATIONS = 4
 LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
@@ -92,6 +94,8 @@ class ArrayEngine:
         ``check`` is called before each block of rows.
         """
         require_open(self._codes, self._process)
+        if measure is None and (column := self._column_of(parts, tables)) is not None:
+            return list(self._between(column, parts, tables, check))
         first, split = parts.blocks[0].part, parts.blocks[0].partition
         alone, forms = len(parts.blocks) == 1, {table.form for table in tables}
         # Who chooses a table by its sums asks for those sums next; sums of a level's parts are seldom asked
@@ -124,6 +128,45 @@ class ArrayEngine:
         """Forgets what it keeps of earlier questions; shards stay."""
         self._kept.clear()
         self._located.clear()
+
+    def _column_of(self, parts: PartSet, tables: Sequence[TableRequest]) -> str | None:
+        """The column whose codes parts and tables cut into intervals, if they name no other and its table is kept."""
+        axes = [axis for named in chain[Partition | TableRequest](parts.partitions, tables) for axis in named.axes]
+        name, *others = {axis.column if axis.lookup is None else None for axis in axes} or {None}
+        # A dense table is made by its size: so many numbers are there at once. Sparse ones are asked for of codes.
+        plain = all(
+            len(table.axes) < 2 and parts.size * math.prod(axis.size for axis in table.axes) * CELL_BYTES <= KEPT_BYTES
+            if table.form == "dense"
+            else (table.form, [axis.thresholds for axis in table.axes]) == ("sparse", [None])
+            for table in tables
+        )
+        is_kept = name is not None and CELL_BYTES * self.schema.columns[name].codes <= KEPT_TABLE_BYTES
+        return name if is_kept and plain and not others else None
+
+    def _occupied(self, name: str, check: Callable[[], None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The occupied codes of a column, the rows of each, and those below each and below the end."""
+        table = TableRequest((Axis(name, self.schema.columns[name].codes, ()),), "sparse")
+        (counts,) = cast("list[Sparse]", self._count(PartSet([Block(Part())]), [table], None, check))
+        # Codes 3, 5 and 9 have 2, 4 and 1 rows: below 5 are 2 rows and below 9 are 6, so 5 to 8 have 4.
+        return counts.places, counts.values, np.append(0, counts.values.cumsum())
+
+    def _between(
+        self, name: str, parts: PartSet, tables: Sequence[TableRequest], check: Callable[[], None]
+    ) -> Iterator[Table]:
+        """Counts intervals of a column's codes: the rows below their ends, in the kept table of the column."""
+        size, column = self.schema.columns[name].codes, partial(self._occupied, name, check)
+        places, values, below = self._kept.recalled(("occupied", name), column, lambda own: CELL_BYTES * len(own[0]))
+        blocks = [block.edges(name, size) for block in parts.blocks]
+        starts, ends = np.concatenate([[edges[:-1], edges[1:]] for edges in blocks], axis=1)
+        for table in tables:
+            if table.form == "sparse":
+                cells = [slice(*own) for own in places.searchsorted(np.stack([starts, ends], axis=1)).tolist()]
+                listed = np.concatenate([places[own] + size * number for number, own in enumerate(cells)])
+                yield Sparse(listed, np.concatenate([values[own] for own in cells]))
+            else:
+                edges = np.array(table.axes[0].edges(size) if table.axes else (0, size))
+                rows = below[places.searchsorted(np.clip(edges, starts[:, None], ends[:, None]))]
+                yield np.diff(rows, axis=1).reshape(parts.size, *(axis.size for axis in table.axes))
 
     def _recall(
         self, part: Part, wanted: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
@@ -247,13 +290,10 @@ class ArrayEngine:
             return blocks
         kept: dict[Hashable, Sequence[np.ndarray]] = {}
         for axes in wanted:
+            check()
+            made = partial(side_by_side, partial(_cells_of, axes), blocks)
             key = ("cells", *(axis.identity for axis in axes))
-            cells = self._kept.get(key)
-            if cells is None:
-                check()
-                cells = side_by_side(partial(_cells_of, axes), blocks)
-                self._kept.put(key, cells, sum(own.nbytes for own in cells))
-            kept[axes] = cells
+            kept[axes] = self._kept.recalled(key, made, lambda cells: sum(own.nbytes for own in cells))
         return [
             replace(block, columns={**block.columns, **{axes: own[number] for axes, own in kept.items()}})
             for number, block in enumerate(blocks)

@@ -181,8 +181,7 @@ def write_codes(
                 checksums[name] = zlib.crc32(bytes_of(column), checksums[name])
             sink.write_batch(block)
             rows += block.num_rows
-        footer = _Footer(rows=rows, files=list(files), checksums=checksums)
-        text = footer.model_dump_json()
+        text = _Footer(rows=rows, files=list(files), checksums=checksums).model_dump_json()
         nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         sink.write_batch(nothing, custom_metadata={"footer": text, "checksum": str(zlib.crc32(text.encode()))})
     file.flush()

@@ -141,8 +141,7 @@ class MultipliedCells:
         order = np.argsort(cell, kind="stable")
         ordered, words = cell.take(order), words.take(order, axis=1)
         starts = run_starts(ordered)
-        ends = np.append(starts[1:], rows)[: len(starts)]  # none of no rows
-        for start, end in zip(starts, ends, strict=True):
+        for start, end in zip(starts, np.append(starts[1:], rows)[: len(starts)], strict=True):  # none of no rows
             self._sums[:, ordered[start]] += self._multiplied(words[:, start:end])
 
     def numbers(self) -> np.ndarray:
@@ -269,8 +268,7 @@ class DenseTally(Tally):
         self._filled: list[np.ndarray] | None = None
 
     def add(self, rows: Rows) -> None:
-        cell = None if math.prod(self._shape) == 1 else rows.cell(self._axes)
-        self._cells.add(cell, len(rows.node), rows.words())
+        self._cells.add(None if math.prod(self._shape) == 1 else rows.cell(self._axes), len(rows.node), rows.words())
 
     @property
     def most_bytes(self) -> float:
@@ -337,6 +335,7 @@ class OccupiedTally(Tally):
 
 
 WAITING = 2**16  # so many cells of a measure, at least, wait until they are sorted together
+ROWS_WAITING = 2**22  # so many rows that count one each: memory follows the cells of a large table, not its rows
 
 
 class SparseTally(OccupiedTally):
@@ -363,6 +362,8 @@ class SparseTally(OccupiedTally):
             np.add(key, rows.places(axis), out=key, casting="unsafe")
         if self._measure is None:
             self._keys.append(key)
+            if sum(map(len, self._keys)) > ROWS_WAITING:
+                self._shares = [self.share()]
         else:
             first, sums = _summed_runs(key, self._measure.packing.unpacked(cast(np.ndarray, rows.words())))
             self._shares.append(Share(key.take(first)[None], sums))
@@ -576,8 +577,7 @@ def count_request(
     axes = () if common is None else common.axes
     dense = {number: (*axes, *table.axes) for number, table in enumerate(tables) if table.form == "dense"}
     bound = None if measure is None else measure.bound_to(schema)
-    row_bytes = 4 if bound is None else 8 * bound.packing.words
-    room = min(PACKED_BYTES // row_bytes, schema.max_rows // 8)
+    room = min(PACKED_BYTES // (4 if bound is None else 8 * bound.packing.words), schema.max_rows // 8)
     asked = len(answer) if split is None else split.nodes
     joint = _packed(dense, asked, room)
     # What is added up of a row is looked up in the cells in which it is added.
@@ -607,8 +607,7 @@ def _common(partitions: Sequence[Partition | None], tables: Sequence[TableReques
     first = partitions[0]
     if first is None or not all(split is not None and split.key == first.key for split in partitions):
         return None
-    free = all(table.form != "listed" and not set(table.axes) & set(first.axes) for table in tables)
-    return first if free else None
+    return first if all(table.form != "listed" and not {*table.axes} & {*first.axes} for table in tables) else None
 
 
 class Counts:

@@ -434,8 +434,7 @@ def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
         return None
     most = max(widths, key=lambda width: (widths[width], width))
     number = next(number for number, row in enumerate(rows) if _width(row) >= most)
-    named = {name.casefold() for name in rows[number] if name}
-    return number if len(named) == _width(rows[number]) else None
+    return number if len({name.casefold() for name in rows[number] if name}) == _width(rows[number]) else None
 
 
 def _width(row: Sequence[str]) -> int:
@@ -531,5 +530,4 @@ def _closed(delimiter: str, quote: str) -> str:
     """
     sign = "\\" + delimiter if delimiter in "^[]\\-" else delimiter
     field = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|(?:[^{quote}{sign}][^{sign}]*)?)"
-    between = f"[{sign}]"
-    return f"^{field}(?:{between}{field})*\n$"
+    return f"^{field}(?:[{sign}]{field})*\n$"

@@ -98,8 +98,7 @@ def prepare_formulas(connection: duckdb.DuckDBPyConnection) -> None:
     And makes a division by zero, and a logarithm of it, fail rather than be infinite.
     """
     names = {name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
-    listed = ",".join(sorted(names - _KEPT_OPTIMIZERS))
-    connection.execute(f"SET disabled_optimizers = '{listed}'")
+    connection.execute(f"SET disabled_optimizers = '{','.join(sorted(names - _KEPT_OPTIMIZERS))}'")
     connection.execute("SET ieee_floating_point_ops = false")
 
 
@@ -278,16 +277,14 @@ def with_lookups(policy: Policy) -> Policy:
     for name, column in policy.columns.items():
         if column.lookup is not None and name not in pairs:
             pairs[name] = _pairs(policy.folder / column.lookup.file, column.lookup, name)
-            listed = json.dumps(sorted(pairs[name].items())).encode()
-            digest = hashlib.blake2b(listed, digest_size=16).hexdigest()
+            digest = hashlib.blake2b(json.dumps(sorted(pairs[name].items())).encode(), digest_size=16).hexdigest()
             if column.lookup.digest not in (None, digest):
                 raise PolicyError(
                     f"The lookup table of column {name!r} has the digest {digest}, and the policy declares "
                     f"{column.lookup.digest}. "
                     "With another table it is another column: declare its digest, or leave `digest` out."
                 )
-            lookup = column.lookup.model_copy(update={"digest": digest})
-            columns[name] = column.model_copy(update={"lookup": lookup})
+            columns[name] = column.model_copy(update={"lookup": column.lookup.model_copy(update={"digest": digest})})
     return policy.model_copy(update={"columns": columns, "lookups": pairs}) if pairs != policy.lookups else policy
 
 

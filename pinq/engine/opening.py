@@ -44,7 +44,7 @@ from pinq.engine.encoding import Encoder, EncodingReport, Losses, candidate_colu
 from pinq.engine.sources import (
     OpenSource,
     Piece,
-    file_facts,
+    facts_with_log,
     is_large,
     opened,
     require_share,
@@ -99,8 +99,7 @@ def open_engine(
     losses = Losses(policy) if report else None
     try:
         with opened(policy, data, source.files) as rows:
-            gathering = _Gathering(policy, rows, salt, losses, apart=kept is not None)
-            codes = source.encoded(gathering, before, kept)
+            codes = source.encoded(_Gathering(policy, rows, salt, losses, apart=kept is not None), before, kept)
     except duckdb.Error as error:
         # What DuckDB says may quote a value, so only the provider's own check repeats it.
         why = f": {str(error).splitlines()[0]}" if report else "; `pinq check` says why."
@@ -108,8 +107,8 @@ def open_engine(
     except OSError as error:  # a full disk; what was written so far is gone
         why = error.strerror or "the disk failed"
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read, or its codes not kept: {why}.") from None
-    engine = ArrayEngine(codes, policy.schema_, salt)
-    return engine, None if losses is None else losses.report(codes.rows, rows.lines)
+    encoding = None if losses is None else losses.report(codes.rows, rows.lines)
+    return ArrayEngine(codes, policy.schema_, salt), encoding
 
 
 @dataclass(frozen=True)
@@ -310,8 +309,7 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
     prints = []
     for file in files:
         own = common.copy()
-        beside = file.with_name(file.name + ".wal")  # a database's latest rows
-        own.update(json.dumps([file_facts(file), file_facts(beside)]).encode())
+        own.update(json.dumps(facts_with_log(file)).encode())
         prints.append(own.hexdigest())
     return prints
 

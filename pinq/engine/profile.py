@@ -104,5 +104,4 @@ def group_sizes(
 
 def count_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:
     """Rows of a raw table, exact."""
-    (rows,) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0]
-    return int(rows)
+    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])

@@ -48,8 +48,7 @@ class Rehearsal:
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
         """Counts the dummy rows as the request would count the data; see ``Engine.tabulate``."""
-        made = count_request(parts, tables, measure, schema=self.schema)
-        request: CountRequest = pickle.loads(pickle.dumps(made))
+        request: CountRequest = pickle.loads(pickle.dumps(count_request(parts, tables, measure, schema=self.schema)))
         none, some = (count(self._rows(rows, request), request) for rows in ([], self._made(parts, request)))
         both = none.merged(some)
         both.fill(both.shares(1))  # as they travel between machines
@@ -116,14 +115,10 @@ def _inside(part: Part, sizes: Mapping[Hashable, int]) -> dict[Hashable, int] | 
     for partition, index in part.steps():
         for axis, place in partition.positions(index):
             low, high = left.get(axis.source, (0, sizes[axis.source]))
-            if axis.thresholds is not None:
-                edges = (0, *axis.thresholds, sizes[axis.source])
-                low, high = max(low, edges[place]), min(high, edges[place + 1])
-            elif axis.lookup is not None:
+            first, end = axis.span(place, sizes[axis.source])
+            left[axis.source] = max(low, first), min(high, end)
+            if axis.lookup is not None:
                 groups.append((axis, place))
-            else:
-                low, high = max(low, place), min(high, place + 1)
-            left[axis.source] = low, high
     grouped = {axis.source: np.arange(*left[axis.source]) for axis, _ in groups}
     for axis, place in groups:
         grouped[axis.source] = grouped[axis.source][axis.parts_of(grouped[axis.source]) == place]

@@ -507,8 +507,7 @@ def _distinct(
     distinct: list[Partition | None] = []
     kind = np.empty(len(partitions), dtype=np.int64)
     for node, partition in enumerate(partitions):
-        key = b"" if partition is None else partition.key
-        kind[node] = numbers.setdefault(key, len(distinct))
+        kind[node] = numbers.setdefault(b"" if partition is None else partition.key, len(distinct))
         if kind[node] == len(distinct):
             distinct.append(partition)
     ways = _looked_up([() if partition is None else partition.axes for partition in distinct])

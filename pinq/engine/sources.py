@@ -80,9 +80,12 @@ def missing_path(policy: Policy) -> Path | None:
 
 def source_facts(policy: Policy) -> tuple[FileFacts, ...]:
     """Returns what changes with the content of the source's files, and reads none of them."""
-    files = source_files(policy)
-    beside = [file.with_name(file.name + ".wal") for file in files]  # a database's latest rows
-    return tuple(map(file_facts, (*files, *beside)))
+    return tuple(fact for file in source_files(policy) for fact in facts_with_log(file))
+
+
+def facts_with_log(file: Path) -> tuple[FileFacts, FileFacts]:
+    """Returns the facts of a file, and of what has the latest rows of a database beside it."""
+    return file_facts(file), file_facts(file.with_name(file.name + ".wal"))
 
 
 def file_facts(file: Path) -> FileFacts:
@@ -312,9 +315,11 @@ def is_large(files: Sequence[Path]) -> bool:
 
 def _bytes(files: Sequence[Path]) -> int:
     """The number of bytes of files, unpacked."""
-    packed = [file.name.lower().endswith(".gz") or is_workbook(file.name) for file in files]
-    sizes = [(file.stat().st_size, small) for file, small in zip(files, packed, strict=True) if file.is_file()]
-    return sum(size * (UNPACKED if packed else 1) for size, packed in sizes)
+    return sum(
+        file.stat().st_size * (UNPACKED if file.name.lower().endswith(".gz") or is_workbook(file.name) else 1)
+        for file in files
+        if file.is_file()
+    )
 
 
 def declared_columns(policy: Policy) -> list[str]:
@@ -338,8 +343,7 @@ def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> d
 def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object) -> str:
     """A frame, a table of a database or Parquet files, as SQL names them."""
     if data is not None:
-        table = _arrow_table(data)
-        connection.register("source", table)
+        connection.register("source", _arrow_table(data))
         return "source"
     if policy.served_by is not None:
         raise PolicyError(
@@ -361,7 +365,7 @@ def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: ob
                 f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
             ) from None
         return f"provider.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
-    return _read_parquet(wanted_files(policy, source_files(policy)))
+    return f"read_parquet({_listed(wanted_files(policy, source_files(policy)))})"
 
 
 def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
@@ -423,8 +427,7 @@ def _attach_lines(connection: duckdb.DuckDBPyConnection, files: TextFiles, lines
 
 def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
     """The types of a source's columns, as SQL names both."""
-    described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
-    return {name: kind for name, kind, *_ in described}
+    return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
 
 
 def require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "") -> None:
@@ -454,8 +457,7 @@ def _require_likely(
         raise PolicyError(
             f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable."
         )
-    columns = [quoted(name) for name in types]
-    hints = [look(connection, source, columns, dialect) for look in (other_spelling, other_dates)]
+    hints = [look(connection, source, list(map(quoted, types)), dialect) for look in (other_spelling, other_dates)]
     if any(hints):
         raise PolicyError(" ".join(filter(None, hints)))
 
@@ -495,8 +497,9 @@ def _driver(rows: AdbcRows) -> Any:
     try:
         return importlib.import_module(f"{rows.driver}.dbapi").connect
     except ImportError:
-        package = rows.driver.replace("_", "-")
-        raise PolicyError(f"The driver {rows.driver!r} is not installed: pip install {package}.") from None
+        raise PolicyError(
+            f"The driver {rows.driver!r} is not installed: pip install {rows.driver.replace('_', '-')}."
+        ) from None
 
 
 # Standard SQL's and PostgreSQL's codes of what a policy can have wrong; none of them tells of rows.
@@ -598,7 +601,7 @@ class OpenSource:
             )
         elif self._data is None and self._policy.named_paths:
             for alike in _alike(self.connection, files):
-                yield self._table(_read_parquet(alike))
+                yield self._table(f"read_parquet({_listed(alike)})")
         else:
             yield self._table(attach_typed(self.connection, self._policy, self._data))
 
@@ -625,8 +628,9 @@ def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[Open
         yield OpenSource(connection, policy, stack.enter_context(streamed(policy)) if data is None else data, files)
 
 
-def _read_parquet(files: Sequence[Path]) -> str:
-    return f"read_parquet([{', '.join(literal(str(file)) for file in files)}])"
+def _listed(files: Sequence[Path]) -> str:
+    """Files as an SQL list."""
+    return f"[{', '.join(literal(str(file)) for file in files)}]"
 
 
 def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterable[list[Path]]:
@@ -636,8 +640,7 @@ def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iter
     """
     if len(files) < 2:
         return [list(files)]
-    listed = ", ".join(literal(str(file)) for file in files)
-    query = f"SELECT COLUMNS(* EXCLUDE file_name)::VARCHAR, file_name FROM parquet_schema([{listed}])"
+    query = f"SELECT COLUMNS(* EXCLUDE file_name)::VARCHAR, file_name FROM parquet_schema({_listed(files)})"
     # By file, its columns in order. Files a and b with (id, age) and c with (age, id) are two
     # groups, read by one statement each.
     declared: dict[str, list[tuple[str | None, ...]]] = {}

@@ -160,8 +160,9 @@ def _block(table: pa.Table) -> RowBlock:
     columns: dict[Hashable, np.ndarray] = {}
     for name in table.column_names:
         if name == "unit":
-            chunks = table["unit"].cast(pa.binary(UNIT.itemsize)).chunks
-            columns[name] = np.frombuffer(b"".join(map(bytes_of, chunks)), UNIT)
+            columns[name] = np.frombuffer(
+                b"".join(map(bytes_of, table[name].cast(pa.binary(UNIT.itemsize)).chunks)), UNIT
+            )
         else:
             columns[name] = table[name].to_numpy()
     return RowBlock(columns, table.num_rows)
@@ -170,8 +171,7 @@ def _block(table: pa.Table) -> RowBlock:
 def _sent(block: RowBlock, bucket: int = 0) -> pa.RecordBatch:
     """A block as a row."""
     digest = int(_hashes(block).sum() % np.uint64(DIGEST))
-    codes = (own.tobytes() for own in block.columns.values())
-    return _row(_blocks(block.columns), bucket, block.rows, digest, *codes)
+    return _row(_blocks(block.columns), bucket, block.rows, digest, *map(np.ndarray.tobytes, block.columns.values()))
 
 
 def _received(schema: Schema, batches: Batches) -> Iterator[RowBlock]:
@@ -230,8 +230,7 @@ def _blocks(names: Iterable[Hashable]) -> str:
 def _schema(columns: str) -> pa.Schema:
     """The same columns as Arrow calls them."""
     kinds = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
-    pairs = [column.split() for column in columns.split(", ")]
-    return pa.schema([(name, kinds[kind]) for name, kind in pairs])
+    return pa.schema([(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
 
 
 # Up to so many bytes, all workers' tables come to the driver, which adds them up: no shuffle is needed.

@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 import numpy as np
@@ -425,11 +425,7 @@ class RowFunction(Expression, Generic[V]):
 
     def vectors(self, schema: Schema) -> V:
         """Binds as ``bind`` does; a schema remembers the vectors of its last requests."""
-        vectors: V | None = schema.kept.get(self.identity)
-        if vectors is None:
-            vectors = self.bind(schema)
-            schema.kept.put(self.identity, vectors, 2**17 + vectors.nbytes)
-        return vectors
+        return schema.kept.recalled(self.identity, partial(self.bind, schema), lambda vectors: 2**17 + vectors.nbytes)
 
     def check(self, schema: Schema) -> None:
         """Raises ``QueryError`` unless it means something under this schema."""

@@ -63,10 +63,18 @@ class Part:
 
         None of a part of missing values.
         """
-        low, high = 0, column.cells
+        first, end = self.span(name, column.codes)
+        return min(first, column.cells), min(end, column.cells)
+
+    def span(self, name: str, codes: int) -> tuple[int, int]:
+        """Returns the codes [first, end) between which a column's lie that this part has left. Public.
+
+        All of them are left, unless the column is split into groups or weekdays.
+        """
+        low, high = 0, codes
         for axis, position in self.splits_by(name):
-            first, end = axis.span(position, column.codes)
-            low, high = max(low, min(first, column.cells)), min(high, end)
+            first, end = axis.span(position, codes)
+            low, high = max(low, first), min(high, end)
         return low, max(low, high)
 
     def values_left(self, name: str, codes: int) -> np.ndarray:
@@ -93,6 +101,11 @@ class Block:
 
     def __len__(self) -> int:
         return 1 if self.partition is None else self.partition.size
+
+    def edges(self, name: str, codes: int) -> np.ndarray:
+        """The first code of each part along a column, of so many codes, and the end of the last."""
+        own = self.part.span(name, codes)
+        return np.clip((0, codes) if self.partition is None else self.partition.axes[0].edges(codes), *own)
 
     def at(self, index: int) -> Part:
         """Part ``index`` of the block."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 ENTRY_BYTES = 512  # of a key
+T = TypeVar("T")
 
 
 class Kept:
@@ -56,6 +57,14 @@ class Kept:
                 return None
             self._values[key] = self._values.pop(key)
             return self._values[key][0]
+
+    def recalled(self, key: Hashable, make: Callable[[], T], nbytes: Callable[[T], int]) -> T:
+        """The value; where there is none, it is made and kept."""
+        value: T | None = self.get(key)
+        if value is None:
+            value = make()
+            self.put(key, value, nbytes(value))
+        return value
 
     def put(self, key: Hashable, value: object, nbytes: int) -> None:
         """Keeps a value, unless it is larger than all room."""

@@ -25,7 +25,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar, Literal, cast
 
 import numpy as np
@@ -156,10 +156,12 @@ class Axis:
         if self.lookup is not None:
             first, end = self._spans[:, part].tolist()
             return first, end
-        if self.thresholds is None:
-            return part, part + 1
-        edges = (0, *self.thresholds, codes)
-        return edges[part], edges[part + 1]
+        first, end = self.edges(codes)[part : part + 2]
+        return first, end
+
+    def edges(self, codes: int) -> Sequence[int]:
+        """The first code of each part, of so many codes, and the end of the last; of an axis of no groups."""
+        return range(codes + 1) if self.thresholds is None else (0, *self.thresholds, codes)
 
     @cached_property
     def _spans(self) -> np.ndarray:
@@ -525,16 +527,9 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    require_kind(
-        [spec],
-        Splitting,
-        lambda: f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.",
-    )
-    partition: Partition | None = schema.kept.get(spec.identity)
-    if partition is None:
-        partition = _bind(spec, schema)
-        schema.kept.put(spec.identity, partition, partition.nbytes)
-    return partition
+    wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
+    require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
+    return schema.kept.recalled(spec.identity, partial(_bind, spec, schema), lambda partition: partition.nbytes)
 
 
 def _bind(spec: Splitting, schema: Schema) -> Partition:
