@@ -70,7 +70,10 @@ class Samplers:
         self.calls += [Call(tuple(own.tolist()), law.scale) for own in lists]
         return np.array([self.winner(len(own)) for own in lists])
 
-    def choose_weighted(self, candidates: Weighted, span: int, epsilon: Fraction) -> tuple[int, int]:
+    def choose_weighted(
+        self, candidates: Weighted, span: int, epsilon: Fraction, whole: Callable[[], Weighted] | None = None
+    ) -> tuple[int, int]:
+        candidates = candidates if whole is None else whole()
         self.calls.append(Call(tuple(candidates.scores.tolist()), span / epsilon, candidates))
         run = self.winner(len(candidates.scores))
         return run, self.member(int(candidates.members[run]))

@@ -127,16 +127,20 @@ class Weighted:
     mass: np.ndarray
 
 
-def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple[int, int]:
+def choose_weighted(
+    candidates: Weighted, span: int, epsilon: Fraction, whole: Callable[[], Weighted] | None = None
+) -> tuple[int, int]:
     """Chooses one of many weighted candidates by the exponential mechanism, exactly.
 
     Args:
         candidates: At least one member in all.
         span: As in ``choose``.
         epsilon: As in ``choose``.
+        whole: All runs, where some of these stand for several, together far less than 2^-39 of the weight
+            of all; None where none does.
 
     Returns:
-        The run, and the member within the run (uniform).
+        The run, of all runs where it took whole numbers to decide, and the member within the run (uniform).
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP.
@@ -156,6 +160,7 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
     bits, drawn = 64, secrets.randbits(64)
     run = _by_doubles(candidates, best, eta, drawn)
     while run is None:
+        candidates = candidates if whole is None else whole()
         run = _by_integers(candidates, best, eta, drawn, bits)
         bits, drawn = bits + 64, drawn << 64 | secrets.randbits(64)
         if bits > MOST_BITS:

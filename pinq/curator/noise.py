@@ -69,8 +69,7 @@ class DiscreteLaplace:
         """Draws independent geometric numbers, P[G >= k] = r**k, shape (numbers,), as ``draw`` does."""
         drawn = np.zeros(numbers, dtype=np.int64)
         for digit, value in zip(self._digits, self._values, strict=True):
-            words = np.frombuffer(os.urandom(numbers * WORD // 8), dtype=np.uint64)
-            drawn = drawn + digit.of(words) * value
+            drawn = drawn + digit.of(np.frombuffer(os.urandom(numbers * WORD // 8), dtype=np.uint64)) * value
         return drawn
 
 

@@ -197,10 +197,9 @@ def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> Pr
 
     tables = tuple(TableRequest(split.axes) for split in splits) or (TableRequest(),)
     by = [axis.column or "shards" for split in splits for axis in split.axes]
-    what = f"noisy_sum of {question.column.about}{' by ' if by else ''}{', '.join(by)}"
     return PreparedQuery(
         parts=parts,
-        about=about(what, parts),
+        about=about(f"noisy_sum of {question.column.about}{' by ' if by else ''}{', '.join(by)}", parts),
         noise=noise,
         release=release,
         tables=tables,
@@ -255,10 +254,9 @@ def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery
 
 def _average_error(spread: float, max_rows: int, unit: str) -> str:
     """Says how exact an average is for two sizes of a part; its own size is not public."""
-    sizes = sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
     errors = [
         f"{figures(spread / rows)} to {figures(spread * math.sqrt(2) / rows)}{unit} over {rows:,} rows"
-        for rows in sizes
+        for rows in sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
     ]
     return f"an average has a standard error of about {' and of '.join(errors)}"
 
@@ -395,8 +393,7 @@ def beginnings(parts: PartSet, above: int) -> PartSet:
     # women, which pay once.
     roots: dict[bytes, Part] = {}
     for block in parts.blocks:
-        under = [block.part] if block.part.depth >= above else [block.at(index) for index in range(len(block))]
-        for part in under:
+        for part in [block.part] if block.part.depth >= above else map(block.at, range(len(block))):
             while part.depth > above and part.parent is not None:
                 part = part.parent
             roots[part.key] = part

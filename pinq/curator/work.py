@@ -199,8 +199,7 @@ class Counted:
 
     def noisy(self, exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
         """Adds noise to integers, as ``laplace`` does."""
-        drawn = exact if self.draws is None else exact[: self.draws]
-        return laplace(drawn, sensitivity, epsilon, self.turn.check)
+        return laplace(exact[: self.draws], sensitivity, epsilon, self.turn.check)
 
 
 class Released(NamedTuple):
@@ -300,8 +299,7 @@ class PreparedQuery:
     def _shardings(self) -> int:
         """Counts the different keys and counts of shards that are read, wherever they are named."""
         tables = chain[Partition | TableRequest](self.parts.partitions, self.tables)
-        axes = [] if self.measure is None else self.measure.inputs
-        named = chain(axes, *(table.axes for table in tables))
+        named = chain([] if self.measure is None else self.measure.inputs, *(table.axes for table in tables))
         return len({axis.source for axis in named if axis.shard_key is not None})
 
     @cached_property

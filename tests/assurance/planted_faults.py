@@ -269,8 +269,8 @@ FAULTS = (
     Fault(
         "several choices for a part cost as much as one",
         "pinq/curator/candidates/selection.py",
-        "share = epsilon / self.choices",
-        "share = epsilon",
+        "for own in lists], epsilon / self.choices)",
+        "for own in lists], epsilon)",
         (SELECTIONS,),
     ),
     Fault(

@@ -22,7 +22,7 @@ def weak(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         )
         monkeypatch.setattr(
             "pinq.curator.candidates.selection.choose_weighted",
-            lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK),
+            lambda candidates, span, epsilon, *whole: right_choice(candidates, span, epsilon / WEAK, *whole),
         )
 
     return weaken

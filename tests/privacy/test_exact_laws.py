@@ -347,7 +347,7 @@ def fault(request: pytest.FixtureRequest, samplers: Samplers, monkeypatch: pytes
     monkeypatch.setattr(mechanisms, "scale_of", lambda sensitivity, epsilon: right(sensitivity, epsilon / share))
     monkeypatch.setattr(
         "pinq.curator.candidates.selection.choose_weighted",
-        lambda candidates, span, epsilon: samplers.choose_weighted(candidates, span, epsilon / share),
+        lambda candidates, span, epsilon, *whole: samplers.choose_weighted(candidates, span, epsilon / share, *whole),
     )
     return share
 

@@ -87,7 +87,17 @@ def _hiding(monkeypatch: pytest.MonkeyPatch) -> None:
         return choose_each(scores, lengths, largest, epsilon)
 
     monkeypatch.setattr(selection, "choose_each", choose)
-    noted("pinq.curator.candidates.selection", "choose_weighted", all_scores)
+    choose_weighted = mechanisms.choose_weighted
+
+    def weighted(
+        candidates: Any, span: int, epsilon: Fraction, whole: Callable[[], Any] | None = None
+    ) -> tuple[int, int]:
+        candidates = candidates if whole is None else whole()
+        if threading.get_ident() == here:
+            hidden.append((all_scores(candidates), span, True))
+        return choose_weighted(candidates, span, epsilon)
+
+    monkeypatch.setattr(selection, "choose_weighted", weighted)
     answer = Curator._answer
 
     def forgetting(self: Curator, *arguments: Any) -> Any:

@@ -60,6 +60,6 @@ def test_a_table_that_forgets_its_noise_is_found(name: str, monkeypatch: pytest.
     monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, epsilon: 1e-3)
     monkeypatch.setattr(
         "pinq.curator.candidates.selection.choose_weighted",
-        lambda candidates, span, epsilon: choose(candidates, span, epsilon * 1000),
+        lambda candidates, span, epsilon, *whole: choose(candidates, span, epsilon * 1000, *whole),
     )
     assert loss_of(name) > 1.5 * EPSILON

@@ -195,7 +195,10 @@ def test_no_row_moves_two_scores_apart_by_more_than_the_span(
         seen.extend((own, span, epsilon) for own in np.split(scores, np.cumsum(lengths)[:-1]))
         return np.zeros(len(lengths), dtype=np.int64)
 
-    def choose_weighted(candidates: Any, span: int, epsilon: Fraction) -> tuple[int, int]:
+    def choose_weighted(
+        candidates: Any, span: int, epsilon: Fraction, whole: Callable[[], Any] | None = None
+    ) -> tuple[int, int]:
+        candidates = candidates if whole is None else whole()
         seen.append((np.repeat(candidates.scores, candidates.members), span, epsilon))
         return int(np.flatnonzero(candidates.members)[0]), 0
 

@@ -32,7 +32,7 @@ from pinq.engine.counting import run_starts
 from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, Table, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
-from pinq.public.scores import Score, SumScore
+from pinq.public.scores import Balance, Score, SumScore
 from pinq.public.specs import (
     MAX_GROUPINGS,
     AnyCross,
@@ -47,6 +47,7 @@ from pinq.public.specs import (
 )
 
 DENSE_COLUMN = 2048  # cells of a part, of two classes at least; of more, nearly all are empty on deep levels
+STRETCH = 2**10  # occupied codes of a part that are first looked at as one
 CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Parts by number, codes in each, both in order, and their table, shape (measure, codes)."""
@@ -65,6 +66,7 @@ class Runs(NamedTuple):
         first: The number of each run's first member, shape (runs,); those after it are numbered on.
         size: Members in all.
         name: The spec of a member, by its number.
+        whole: All runs, where some that are far behind the best may stand here as one; None where they cannot.
     """
 
     scores: np.ndarray
@@ -72,6 +74,7 @@ class Runs(NamedTuple):
     first: np.ndarray
     size: int
     name: Callable[[int], Spec]
+    whole: Callable[[], Runs] | None = None
 
 
 class Frame:
@@ -172,41 +175,38 @@ class Frame:
         cells, values = cells[picked] + (width * (numbers - rows)).repeat(lengths), values[picked]
         return cells, values.reshape(-1, self.measures // self.width)
 
-    def listed(self, contents: Table, codes: int, rows: np.ndarray) -> np.ndarray | Piece:
-        """What the codes of a column have in some parts.
+    def listed(self, contents: Table, codes: int, rows: np.ndarray) -> Piece:
+        """What the codes of a column have in some parts, in order.
 
         Returns:
-            All codes of a dense table, shape (measure, parts * codes). Else the occupied cells, in order, and an
-            empty one at the first code of each part: the place of each one's code, ``codes`` for each part before
-            its own; its class, shape (cells,); and what it has, shape (numbers, cells).
+            The place of the code of each cell, ``codes`` for each part before its own; its class, shape (cells,);
+            and what it has, shape (numbers, cells). Of a dense table a cell is a code with all of its numbers, and
+            its class is 0. Else cells are those occupied, and an empty one at the first code of each part.
         """
         cells, values = self.cells(contents, codes, rows)
-        if isinstance(contents, np.ndarray):
-            return values.T
-        firsts = codes * self.width * np.arange(len(rows))
-        places = cells.searchsorted(firsts)
-        # A whole row at once: to insert into rows takes five times as long.
-        values = np.append(values, np.zeros((1, values.shape[1]), dtype=np.int64), axis=0).take(
-            np.insert(np.arange(len(cells)), places, -1), axis=0
-        )
-        cells = np.insert(cells, places, firsts)
+        if not isinstance(contents, np.ndarray):
+            firsts = codes * self.width * np.arange(len(rows))
+            places = cells.searchsorted(firsts)
+            # A whole row at once: to insert into rows takes five times as long.
+            values = np.append(values, np.zeros((1, values.shape[1]), dtype=np.int64), axis=0).take(
+                np.insert(np.arange(len(cells)), places, -1), axis=0
+            )
+            cells = np.insert(cells, places, firsts)
         place = cells // self.width
         return place, cells - self.width * place, values.T
 
-    def pieces(self, listed: np.ndarray | Piece, codes: int) -> Iterator[Piece]:
+    def pieces(self, listed: Piece, codes: int) -> Iterator[Piece]:
         """The codes of a column in some parts, some at a time, which a processor keeps at hand."""
-        if isinstance(listed, np.ndarray):
-            place = np.arange(listed.shape[1])
-            for own in together(place, self.measures):
-                yield place[own] // codes, place[own] % codes, listed[:, own]
-            return
         place, of_class, values = listed
         for own in together(place, self.measures):
-            # Cells of the classes 0 and 1 of code 3, and of class 1 of code 7: their columns are 0, 0 and 1.
-            new = np.diff(place[own], prepend=-1) > 0
-            by_class = np.zeros((self.measures // len(values), len(values), np.count_nonzero(new)), dtype=np.int64)
-            by_class[of_class[own], :, np.cumsum(new) - 1] = values[:, own].T
-            yield place[own][new] // codes, place[own][new] % codes, by_class.reshape(self.measures, -1)
+            cells, table = place[own], values[:, own]
+            if len(values) < self.measures:
+                # Cells of the classes 0 and 1 of code 3, and of class 1 of code 7: their columns are 0, 0 and 1.
+                new = np.diff(cells, prepend=-1) > 0
+                by_class = np.zeros((self.width, len(values), np.count_nonzero(new)), dtype=np.int64)
+                by_class[of_class[own], :, np.cumsum(new) - 1] = table.T
+                cells, table = cells[new], by_class.reshape(self.measures, -1)
+            yield cells // codes, cells % codes, table
 
     def scores(self, table: np.ndarray, score: Score | None = None) -> np.ndarray:
         """The scores of tables (..., cells, measure), int64; by a candidate's own score, if it has one."""
@@ -264,13 +264,16 @@ class Scorer(ABC, Generic[C]):
         return self
 
     @abstractmethod
-    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> Iterable[Runs]:
+    def runs(
+        self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self], reach: float = math.inf
+    ) -> Iterable[Runs]:
         """Scores the members exactly.
 
         Args:
             counted: Parts and what the engine counted of them.
             rows: For which of these parts, in order.
             scorers: Who is asked of each; all are alike, and the first one answers.
+            reach: Runs by so much behind the best may be gathered into one, whose score is as far behind.
 
         Returns:
             One for each of ``rows``; scores of large families are there for some rows at a time.
@@ -312,7 +315,9 @@ class SplitScorer(Scorer[Spec]):
             return self
         return place, self.table, id(self.score), self.partition.size, self.partition.axes[0].thresholds is None
 
-    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> Iterator[Runs]:
+    def runs(
+        self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self], reach: float = math.inf
+    ) -> Iterator[Runs]:
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
         scores = self.frame.scores(self._cells(counted, rows, scorers), self.score).reshape(-1, 1)
@@ -391,10 +396,15 @@ class AnyCutScorer(Scorer[AnyCut]):
         most = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
         return min(super().cells(parts), most) if self._is_fine else super().cells(parts)
 
-    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
+    def runs(
+        self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
+    ) -> Iterator[Runs]:
         """The cuts within the interval that a part's own splits leave to it: a run of each gap between listed codes."""
-        for some in self.frame.shares(counted.tables[self.table], self._column.codes, rows):
-            scored = self._by_code(counted, some) if self._sums is None else self._by_cell(counted, some, self._sums)
+        contents = counted.tables[self.table]
+        for some in self.frame.shares(contents, self._column.codes, rows):
+            one = self._is_fine and isinstance(self.score, Balance) and len(some) == 1
+            near = self._near(cast(Sparse, contents), int(some[0]), reach) if one else contents
+            scored = self._by_code(near, some) if self._sums is None else self._by_cell(near, some, self._sums)
             half, code, scores = (np.concatenate(own) for own in zip(*scored, strict=True))
             if self._column.nullable:
                 cuts = half % 2 == 0
@@ -408,29 +418,47 @@ class AnyCutScorer(Scorer[AnyCut]):
             members = np.diff(first, append=0)
             members[ends - 1] = 1 + high - first[ends - 1]
             for start, end, size in zip([0, *ends[:-1].tolist()], ends.tolist(), (high - low).tolist(), strict=True):
-                yield Runs(scores[start:end], members[start:end], first[start:end], size, self._name)
+                yield Runs(
+                    scores[start:end],
+                    members[start:end],
+                    first[start:end],
+                    size,
+                    self._name,
+                    partial(next, self.runs(counted, some)) if one else None,
+                )
+
+    def _near(self, contents: Sparse, row: int, reach: float) -> Sparse:
+        """The codes of a part about its best cut by ``Balance``, and all others before and behind as one code each.
+
+        Scores fall to both sides of the best one.
+        """
+        own = slice(*contents.places.searchsorted(self._column.codes * row + np.array([0, self._column.cells])))
+        places, rows = contents.places[own], contents.values[own]
+        below = np.append(0, np.add.reduceat(rows, np.arange(0, len(rows), STRETCH)).cumsum())
+        scores = self.frame.scores(np.stack([below, below[-1] - below], axis=1)[..., None])
+        # Of 5,000 codes the cuts after 0, 1024, ... and 5,000 are looked at. Where those after 2048 and 3072 alone
+        # score within reach, codes 1024 to 4096 stand for themselves.
+        near = STRETCH * np.flatnonzero(scores >= scores.max() - reach)
+        kept = np.r_[: min(1, len(rows)), max(1, near[0] - STRETCH) : min(len(rows), near[-1] + STRETCH + 1)]
+        return Sparse(places[kept], np.add.reduceat(rows, kept))
 
     def _half(self, part: np.ndarray, place: np.ndarray) -> np.ndarray:
         """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
         column = self._column
         return 2 * part + (place - column.codes * part >= column.cells) if column.nullable else part
 
-    def _totals(self, listed: np.ndarray | Piece, parts: int) -> np.ndarray:
+    def _totals(self, listed: Piece, parts: int) -> np.ndarray:
         """What each half has, shape (measure, halves)."""
-        codes, measures, halves = self._column.codes, self.frame.measures, 1 + self._column.nullable
-        if isinstance(listed, np.ndarray):
-            by_part = listed.reshape(measures, parts, codes)
-            return np.add.reduceat(by_part, [0, self._column.cells][:halves], axis=2).reshape(measures, -1)
-        total = np.zeros((measures, halves * parts), dtype=np.int64)
+        total = np.zeros((self.frame.measures, (1 + self._column.nullable) * parts), dtype=np.int64)
         place, of_class, values = listed
-        key = of_class * total.shape[1] + self._half(place // codes, place)
+        key = of_class * total.shape[1] + self._half(place // self._column.codes, place)
         for own, more in zip(total.reshape(len(values), -1), values, strict=True):
             np.add.at(own, key, more)
         return total
 
-    def _by_code(self, counted: Counted, rows: np.ndarray) -> Iterator[Piece]:
+    def _by_code(self, contents: Table, rows: np.ndarray) -> Iterator[Piece]:
         """Scores the cuts after listed codes by the tables of their sides; yields the half and code of each, too."""
-        listed = self.frame.listed(counted.tables[self.table], self._column.codes, rows)
+        listed = self.frame.listed(contents, self._column.codes, rows)
         total = self._totals(listed, len(rows))
         above = total - total.cumsum(axis=1)
         for part, code, table in self.frame.pieces(listed, self._column.codes):
@@ -443,10 +471,10 @@ class AnyCutScorer(Scorer[AnyCut]):
             above += table.sum(axis=1, keepdims=True)
             yield half, code, self.frame.scores(np.stack(sides).transpose(2, 0, 1))
 
-    def _by_cell(self, counted: Counted, rows: np.ndarray, score: SumScore) -> Iterator[Piece]:
+    def _by_cell(self, contents: Table, rows: np.ndarray, score: SumScore) -> Iterator[Piece]:
         """The same by what each occupied cell changes in the sums over classes."""
         schema, codes, classes = self.frame.schema, self._column.codes, self.frame.width
-        listed = cast(Piece, self.frame.listed(counted.tables[self.table], codes, rows))
+        listed = self.frame.listed(contents, codes, rows)
         place, of_class, (counts,) = listed
         half, total = self._half(place // codes, place), self._totals(listed, len(rows)).ravel()
         halves = len(total) // classes
@@ -487,7 +515,9 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.member_cells = MEMBER + values // 3 + (values // 16 + 2) * frame.width
         self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
-    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
+    def runs(
+        self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
+    ) -> Iterator[Runs]:
         """Each bipartition as a run; parts with equal numbers of remaining values are scored together."""
         for some in self.frame.stretches(rows, self.scratch):
             left = np.array(
@@ -559,7 +589,9 @@ class AnyCrossScorer(Scorer[AnyCross]):
         cells, rows = math.prod(sorted(self._sizes)[-candidate.size :]) * frame.width, frame.schema.max_rows
         self.member_cells = SCORING + rows // 4 + min(cells, rows)
 
-    def runs(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = ()) -> Iterator[Runs]:
+    def runs(
+        self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
+    ) -> Iterator[Runs]:
         """Each member as a run."""
         table = cast(Listed, counted.tables[self.table])
         numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)

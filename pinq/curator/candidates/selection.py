@@ -15,7 +15,7 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
+
+# Members whose weights are e^-100 of the best one's or less are left to exact numbers: 2^24 of them, behind a best one
+# of mass 2^-24, weigh less than 2^-96 of it, far less than what doubles leave open.
+FAR = 100
 
 AnyScorer = Scorer[Any]
 """The scorer of some kind of candidate."""
@@ -160,8 +164,7 @@ class Selection:
         # The first of every list, then the second; with 2 candidates where another part has 5, two
         # choices, and None three times.
         slots = [slice(place, place + 1) for place in range(self.choices)] if self.each else [slice(None)]
-        share = epsilon / self.choices
-        picks = [self._pick(counted, [own[slot] for own in lists], share) for slot in slots]
+        picks = [self._pick(counted, [own[slot] for own in lists], epsilon / self.choices) for slot in slots]
         return [pick[row] for row in range(len(lists)) for pick in picks]
 
     def _pick(self, counted: Counted, lists: Sequence[Listed], epsilon: Fraction) -> list[Spec | None]:
@@ -173,7 +176,14 @@ class Selection:
             for place, scorer in enumerate(listed):
                 users[scorer.alike(place)].append((row, scorer))
         runs = {
-            alike: iter(own[0][1].runs(counted, np.array([row for row, _ in own]), [scorer for _, scorer in own]))
+            alike: iter(
+                own[0][1].runs(
+                    counted,
+                    np.array([row for row, _ in own]),
+                    [scorer for _, scorer in own],
+                    float(FAR * self.span / epsilon),
+                )
+            )
             for alike, own in users.items()
         }
         chosen = dict[int, Spec]()
@@ -189,7 +199,8 @@ class Selection:
             if offered and (alone or not any(scorer.is_family for scorer in listed)):
                 even[row], numbers = offered, numbers + sum(own.size for own in offered)
             elif offered:
-                (chosen[row],) = _named(offered, [choose_weighted(_joined(offered), self.span, epsilon)])
+                best = choose_weighted(_joined(offered), self.span, epsilon, partial(_whole, offered))
+                (chosen[row],) = _named(offered, [best])
             if even and (numbers > NUMBERS_AT_ONCE or row == len(lists) - 1):
                 chosen.update(zip(even, self._flipped(list(even.values()), epsilon), strict=True))
                 even, numbers = {}, 0
@@ -222,6 +233,12 @@ def choose_evenly(
     ones = np.ones(max(lengths), dtype=np.int64)
     lists = (Weighted(own, ones[: len(own)], ones[: len(own)]) for own in np.split(scores, np.cumsum(lengths)[:-1]))
     return np.array([choose_weighted(own, span, epsilon)[0] for own in lists])
+
+
+def _whole(offered: list[Runs]) -> Weighted:
+    """Has all runs of each candidate stand for themselves."""
+    offered[:] = [own if own.whole is None else own.whole() for own in offered]
+    return _joined(offered)
 
 
 def _joined(offered: Sequence[Runs]) -> Weighted:
