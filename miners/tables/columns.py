@@ -136,8 +136,7 @@ def where(handle: PrivateQueryable, **conditions: Condition) -> PrivateQueryable
     """
     handle = required_handle(handle)
     for name, condition in conditions.items():
-        narrow = _of_values if is_categorical(handle.schema, name) else _of_range
-        handle = narrow(handle, name, condition)
+        handle = (_of_values if is_categorical(handle.schema, name) else _of_range)(handle, name, condition)
     return handle
 
 

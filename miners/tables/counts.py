@@ -321,8 +321,9 @@ def crosstab(
         raise QueryError(f"is {margins!r}", parameter="margins", allowed="False, True or 'asked'")
     if consistent and margins != "asked":
         raise QueryError("is True; sums of cells agree, so it goes with margins='asked'", parameter="consistent")
-    table = CrossTable(factors, require_level(level), margins, consistent, nonnegative)
-    return table.draft(handle, Epsilon.of(epsilon), reuse=bool(reuse))
+    return CrossTable(factors, require_level(level), margins, consistent, nonnegative).draft(
+        handle, Epsilon.of(epsilon), reuse=bool(reuse)
+    )
 
 
 @TableFunction

@@ -91,8 +91,7 @@ def quantiles(
     exact = shares_of(shares if is_listing(shares) else [shares])
     kinds: list[Kind] = [(partial(Quantile, shares=exact), column, 1)]
     title = f"{many(len(exact), 'quantile')} of {column}"
-    picture: Picture = "boxes" if len(exact) > 2 else "bars"
-    return drafted(handle, title, by, kinds, epsilon, level, reuse, (), picture)
+    return drafted(handle, title, by, kinds, epsilon, level, reuse, picture="boxes" if len(exact) > 2 else "bars")
 
 
 @TableFunction
@@ -366,8 +365,7 @@ def correlation(
     title = f"correlation of {', '.join(names)}"
 
     def answer() -> Table:
-        pay = partial(require_budget, handle, total, name="correlation")
-        asked = reusing(handle, pay) if reuse else handle
+        asked = reusing(handle, partial(require_budget, handle, total, name="correlation")) if reuse else handle
         coordinates = Coordinates.asked(asked, schema, names, scales)
         moments = NoisyMoments.asked(asked, coordinates, norm, products)
         frame, deviations = _correlations(coordinates, moments, -math.log(1 - level) / ROOT)

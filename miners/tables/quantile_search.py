@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from typing import cast
 
 import numpy as np
@@ -252,17 +253,16 @@ class Quantile(NumericStatistic):
         if self._numeric.cells < 2:  # its value is public
             return ()
         require_parts(self.groups * len(self.shares))
-        asked = f"cuts of {self.column} at quantiles"
-        lines = [
-            PlanLine(level, asked, "exp_mech", self.groups * min(2**level, len(self.shares)), loss.exact)
-            for level, loss in enumerate(self._losses[:-2])
-        ]
         counts = [
             (f"rows around the cuts of {self.column}", most_rungs(self._numeric.cells, len(self.shares))),
             (f"rows near the quantiles of {self.column}", most_finer(self._numeric.cells, len(self.shares))),
         ]
+        cuts, most = f"cuts of {self.column} at quantiles", len(self.shares)
         return (
-            *lines,
+            *(
+                PlanLine(level, cuts, "exp_mech", self.groups * min(2**level, most), loss.exact)
+                for level, loss in enumerate(self._losses[:-2])
+            ),
             *(
                 count_line(self.schema, text, self.groups * bins, loss)
                 for (text, bins), loss in zip(counts, self._losses[-2:], strict=True)
@@ -290,11 +290,9 @@ class Quantile(NumericStatistic):
         chosen = parts.exp_mech([AnyCut(self.column)], score=score, epsilon=loss.exact, reuse=self.reuse)
         # Sides of 2 groups and of 1: the first two answers are of the first side, the third of the
         # second.
-        start = 0
+        cuts = cast("Iterator[Cuts | None]", iter(chosen))  # of `AnyCut`
         for side in sides:
-            cuts = cast("Sequence[Cuts | None]", chosen[start : start + len(side.groups)])  # of `AnyCut`
-            start += len(side.groups)
-            yield from self._sides(side, cuts, thresholds)
+            yield from self._sides(side, list(islice(cuts, len(side.groups))), thresholds)
 
     def _sides(self, side: _Side, cuts: Sequence[Cuts | None], thresholds: np.ndarray) -> Iterator[_Side]:
         middle = side.middle
@@ -307,16 +305,14 @@ class Quantile(NumericStatistic):
         if not len(groups) or len(side.quantiles) == 1:
             return
         halves = side.parts[~single].partition([cut for cut in cuts if cut is not None])
-        children = 2 + int(self._numeric.nullable)
         # Of each group come the parts below, above and, where there are such, missing: of three,
         # the parts 0, 3, 6, ... are below and 1, 4, 7, ... above.
+        below = np.arange(len(groups)) * (2 + int(self._numeric.nullable))
         before, after = side.quantiles[side.quantiles < middle], side.quantiles[side.quantiles > middle]
         if len(before):
-            parts = halves[np.arange(len(groups)) * children]
-            yield _Side(parts, groups, before, side.first[~single], side.lower, middle)
+            yield _Side(halves[below], groups, before, side.first[~single], side.lower, middle)
         if len(after):
-            parts = halves[np.arange(len(groups)) * children + 1]
-            yield _Side(parts, groups, after, cells, middle, side.upper)
+            yield _Side(halves[below + 1], groups, after, cells, middle, side.upper)
 
     def _bounded(self, groups: Parts, thresholds: np.ndarray, left: np.ndarray) -> list[TableEstimate]:
         """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds.
@@ -335,14 +331,14 @@ class Quantile(NumericStatistic):
         ]
         within = np.clip(np.array(cells), left[:, :1, None], left[:, 1:, None] - 1)
         numbers = np.vectorize(self._numeric.number, otypes=[float])(np.moveaxis(within, -1, 0))
-        half = self._numeric.half_cell
-        return self._estimates(*self._numeric.shown(numbers + np.array([0, -half, half])[:, None, None]))
+        return self._estimates(
+            *self._numeric.shown(numbers + self._numeric.half_cell * np.array([0, -1, 1])[:, None, None])
+        )
 
     def _estimates(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[TableEstimate]:
         """Names the quantiles; numbers or dates, all of shape (groups, quantiles)."""
-        nothing = np.full(self.groups, np.nan)
         return [
-            TableEstimate(f"{float(100 * share):.10g} %", self.column, own, below, above, nothing)
+            TableEstimate(f"{float(100 * share):.10g} %", self.column, own, below, above, np.full(self.groups, np.nan))
             for share, own, below, above in zip(self.shares, value.T, low.T, high.T, strict=True)
         ]
 

@@ -299,8 +299,7 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     ax.set_xticks(range(len(acrosses)), [_text(label) for label in acrosses], fontsize=8)
     ax.set_ylabel(rows, fontsize=9)
     ax.set_xlabel(columns, fontsize=9)
-    colours = ax.figure.colorbar(image, ax=ax, label="rows")
-    colours.ax.tick_params(labelsize=8)
+    ax.figure.colorbar(image, ax=ax, label="rows").ax.tick_params(labelsize=8)
 
 
 def _map(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
@@ -359,8 +358,7 @@ def _panels(table: Table, ax: Axes | None) -> Axes:
     if ax is not None:
         raise QueryError("a table of several columns takes a figure of its own; call plot() without `ax`.")
     drawn = _panel_frames(table)
-    heights = [TITLE + BAR * _lines(frame) for _, frame in drawn]
-    figure, grid = panels("a table", heights, across=3, wide=4.2)
+    figure, grid = panels("a table", [TITLE + BAR * _lines(frame) for _, frame in drawn], across=3, wide=4.2)
     for axes, (title, frame) in zip(grid, drawn, strict=True):
         keys = [name for name in frame.columns if name not in ("value", "low", "high")]
         (_boxes if frame["statistic"].str.endswith("%").any() else _bars)(axes, frame, keys)
