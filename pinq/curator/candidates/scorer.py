@@ -430,15 +430,15 @@ class AnyCutScorer(Scorer[AnyCut]):
     def _near(self, contents: Sparse, row: int, reach: float) -> Sparse:
         """The codes of a part about its best cut by ``Balance``, and all others before and behind as one code each.
 
-        Scores fall to both sides of the best one.
+        Scores fall to both sides of the best one. What is far from a cut between two codes is far from the best.
         """
         own = slice(*contents.places.searchsorted(self._column.codes * row + np.array([0, self._column.cells])))
         places, rows = contents.places[own], contents.values[own]
         below = np.append(0, np.add.reduceat(rows, np.arange(0, len(rows), STRETCH)).cumsum())
         scores = self.frame.scores(np.stack([below, below[-1] - below], axis=1)[..., None])
         # Of 5,000 codes the cuts after 0, 1024, ... and 5,000 are looked at. Where those after 2048 and 3072 alone
-        # score within reach, codes 1024 to 4096 stand for themselves.
-        near = STRETCH * np.flatnonzero(scores >= scores.max() - reach)
+        # score within reach, codes 1024 to 4096 stand for themselves. At the ends of its interval a part has no cut.
+        near = STRETCH * np.flatnonzero(scores >= scores[1:-1].max(initial=np.iinfo(np.int64).min) - reach)
         kept = np.r_[: min(1, len(rows)), max(1, near[0] - STRETCH) : min(len(rows), near[-1] + STRETCH + 1)]
         return Sparse(places[kept], np.add.reduceat(rows, kept))
 

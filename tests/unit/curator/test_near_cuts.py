@@ -35,13 +35,16 @@ def schema_of(*, nullable: bool) -> Schema:
 
 
 def table_of(seed: int, *, nullable: bool) -> Sparse:
-    """Rows at few codes, some at many rows, perhaps at the first or last, and missing ones."""
+    """Rows at few codes, perhaps most of them at the first or the last one, beyond which there is no cut; missing ones."""
     random = np.random.default_rng(seed)
     places = np.sort(random.choice(CELLS, size=int(random.integers(1, OCCUPIED)), replace=False))
     places = np.union1d(places, [[0], [CELLS - 1], [0, CELLS - 1]][seed % 3])
     if nullable:
         places = np.append(places, CELLS)
-    return Sparse(places, (random.pareto(1.0, len(places)) * 3 + 1).astype(np.int64))
+    rows = (random.pareto(1.0, len(places)) * 3 + 1).astype(np.int64)
+    rows[0] += [0, 10 * rows.sum()][seed // 3 % 2]
+    rows[-1 - nullable] += [0, 10 * rows.sum()][seed // 6 % 2]
+    return Sparse(places, rows)
 
 
 def scored(chooser: Selection, table: Sparse, reach: float) -> Runs:
