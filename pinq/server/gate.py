@@ -229,12 +229,14 @@ class Gate:
         else:
             # The wait of a refused token must not distinguish datasets: the longest bucket; without
             # padding one that a look into a ledger fits into.
-            served = self.datasets.served.values()
-            bucket = max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in served))
+            bucket = max(REFUSAL_SECONDS, *(one.policy.padding_seconds for one in self.datasets.served.values()))
         if bucket:
-            elapsed = time.monotonic() - visit.clock
             # Buckets of .5 s: work of .7 s is answered after 1 s.
-            await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
+            end = visit.clock + math.ceil((time.monotonic() - visit.clock) / bucket) * bucket
+            # An event loop wakes by whole milliseconds from when it went to sleep, so that one sleep
+            # would end as far from the bucket's end as the work did from a millisecond's.
+            while (left := end - time.monotonic()) > 0:
+                await asyncio.sleep(max(0, left - 0.002))
 
     def _note(self, visit: Visit, status: int, error: PinqError | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None

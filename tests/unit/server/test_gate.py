@@ -25,6 +25,18 @@ def visit(*, known: bool, valid: bool) -> Visit:
     return Visit("people", "digest", at=at)
 
 
+class Clock:
+    """The gate's clock, and a sleep that takes whole milliseconds as an event loop does: up to half of one too many or too few."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, now: float) -> None:
+        self.now = now
+        patch.setattr("pinq.server.gate.time", SimpleNamespace(monotonic=lambda: self.now))
+        patch.setattr("pinq.server.gate.asyncio", SimpleNamespace(sleep=self.sleep))
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += max(round(seconds, 3), 1e-5)
+
+
 def test_work_begins_once_the_ledger_was_read_for_its_token() -> None:
     """Also where this process remembers a grant that has ended."""
     assert begun(lambda _, body: body.decode(), visit(known=True, valid=True), b"done") == "done"
@@ -62,36 +74,37 @@ def test_an_answer_leaves_at_the_end_of_a_time_bucket(
     monkeypatch: pytest.MonkeyPatch, known: bool, took: float, waits: float
 ) -> None:
     """Of its dataset's buckets of half a second; of the longest, 2 s, where a token opened nothing. And only once."""
-    slept = list[float]()
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
     datasets: Any = {
         name: SimpleNamespace(policy=SimpleNamespace(padding_seconds=seconds))
         for name, seconds in [("a", 0.5), ("b", 2.0)]
     }
-    monkeypatch.setattr("pinq.server.gate.asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr("pinq.server.gate.time", SimpleNamespace(monotonic=lambda: 100.0 + took))
+    clock = Clock(monkeypatch, 100.0 + took)
     gate, one = Gate.__new__(Gate), Visit("a", "digest", dataset=datasets["a"] if known else None, clock=100.0)
     gate.datasets = SimpleNamespace(served=datasets)  # type: ignore[assignment]
     for _ in range(2):
         asyncio.run(gate._pad(one))
-    assert slept == pytest.approx([waits])
+    assert 0 <= clock.now - (100.0 + took + waits) < 2e-5
 
 
 def test_without_padding_a_refusal_alone_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as a look into a ledger takes at most, so that it does not tell whether there was one."""
-    monkeypatch.setattr("pinq.server.gate.time", SimpleNamespace(monotonic=lambda: 100.0))
+    clock = Clock(monkeypatch, 100.0)
     bare: Any = SimpleNamespace(policy=SimpleNamespace(padding_seconds=0.0))
     gate = Gate.__new__(Gate)
     gate.datasets = SimpleNamespace(served={"a": bare})  # type: ignore[assignment]
-    slept = list[float]()
+    asyncio.run(gate._pad(Visit("a", "digest", dataset=bare, clock=99.999)))
+    assert clock.now == 100.0
+    asyncio.run(gate._pad(Visit("a", "digest", dataset=None, clock=99.999)))
+    assert 0 <= clock.now - (99.999 + REFUSAL_SECONDS) < 2e-5
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
 
-    monkeypatch.setattr("pinq.server.gate.asyncio", SimpleNamespace(sleep=sleep))
-    for dataset in (bare, None):
-        asyncio.run(gate._pad(Visit("a", "digest", dataset=dataset, clock=99.999)))
-    assert slept == pytest.approx([REFUSAL_SECONDS - 0.001])
+@pytest.mark.parametrize("fraction", [0.0, 0.0002, 0.0005, 0.0007])
+def test_when_an_answer_leaves_does_not_tell_within_which_part_of_a_millisecond_its_work_ended(
+    monkeypatch: pytest.MonkeyPatch, fraction: float
+) -> None:
+    """Though the event loop sleeps for whole milliseconds only."""
+    clock = Clock(monkeypatch, 100.1 + fraction)
+    gate, one = Gate.__new__(Gate), Visit("a", "digest", clock=100.0)
+    one.dataset = SimpleNamespace(policy=SimpleNamespace(padding_seconds=0.5))  # type: ignore[assignment]
+    asyncio.run(gate._pad(one))
+    assert 0 <= clock.now - 100.5 < 2e-5
