@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import FitWarning
+from miners.budget.plan import untold
 from miners.estimator import ClassLearner
 from miners.scorecards.scorecard import Scorecard
 from miners.trees.diffp_c45 import DiffPC45
@@ -35,8 +34,7 @@ def _fit(make: Callable[[Fraction], ClassLearner]) -> Fit:
         values: Sequence[Value],
         wanted: Value,
     ) -> np.ndarray:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # what is learned here is nobody's model
+        with untold():  # what is learned here is nobody's model
             model = make(epsilon).fit(handle, target)
         shares = model.predict_proba(pd.DataFrame({column: list(values)}))
         return np.asarray(shares[:, list(model.classes_).index(wanted)])

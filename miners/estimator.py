@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
-from miners.budget.plan import Bill, FitWarning, Plan, PlanLine, begin_fit, loss_text, remember_fit
+from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, loss_text, remember_fit, untold
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
 from miners.fitted.node import as_array, param_out, read_stored
 from miners.fitted.route import Frame, encode, encode_values, values_of
@@ -607,9 +606,7 @@ class HandleMiner(Miner[W], Generic[W]):
             if reuse is False:
                 self._rehearse(work, handle)
             asked, certificate = begin_fit(self, handle, target or None, total, warnings, reuse=reuse)
-        with Bill(handle) as bill, catch_warnings():
-            if warnings:  # one word is enough
-                simplefilter("ignore", FitWarning)
+        with Bill(handle) as bill, untold(warnings):  # one word is enough
             model = self._learned(work, asked, target)
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)

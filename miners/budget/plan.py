@@ -31,8 +31,9 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
@@ -163,6 +164,8 @@ class FitWarning(UserWarning):
     """
 
 
+_untold = ContextVar("untold", default=False)
+
 # Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither
 # pickled nor copied.
 _fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.WeakKeyDictionary()
@@ -191,8 +194,22 @@ def tell(sentences: Iterable[str]) -> None:
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("miners."):
         frame, level = frame.f_back, level + 1
-    for sentence in sentences:
+    for sentence in () if _untold.get() else sentences:
         warnings.warn(sentence, FitWarning, stacklevel=level)
+
+
+@contextmanager
+def untold(doubts: object = True) -> Iterator[None]:
+    """Keeps what is done within it from giving a ``FitWarning``, if there are doubts, which were told or are nobody's.
+
+    In this thread alone: the filters of ``warnings`` are those of all threads, and two that change them
+    and put them back in turn would leave one's change for good.
+    """
+    before = _untold.set(bool(doubts) or _untold.get())
+    try:
+        yield
+    finally:
+        _untold.reset(before)
 
 
 def remember_fit(miner: object, handle: object, certificate: Certificate | None = None) -> None:

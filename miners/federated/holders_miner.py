@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
-from warnings import catch_warnings, simplefilter
 
-from miners.budget.plan import FitWarning, Plan, loss_text, remember_fit, require_budget, warn_before_fit
+from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, untold, warn_before_fit
 from miners.estimator import Miner, Model, planned, public_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
@@ -198,9 +197,8 @@ class HoldersMiner(Miner[W], Generic[W]):
                 source.each_handle(partial(self._rehearse, work))
                 source.each(lambda budget: require_budget(budget, total, name=f"{type(self).__name__}.fit"))
                 warn_before_fit(self, handle, total, self._warnings(work, None))
-        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, catch_warnings():
-            if self._warnings(work, None):  # one word is enough
-                simplefilter("ignore", FitWarning)
+        told = untold(self._warnings(work, None))  # one word is enough
+        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, told:
             model = self._learned_from(source, work, resume)
         card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)

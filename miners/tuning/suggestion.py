@@ -19,7 +19,6 @@ References:
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miners.budget.plan import FitWarning
+from miners.budget.plan import untold
 from miners.estimator import Learner
 from miners.fitted.node import Node
 from miners.fitted.theme import COLOURS, PALE, pyplot
@@ -358,8 +357,7 @@ def _trial(
     fresh = made_up_rows(rule, 5_000, seed=[*seed, 2])
 
     def score(miner: Learner, epsilon: float) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # epsilons that are too small are tried on purpose
+        with untold():  # epsilons that are too small are tried on purpose
             return float(cloned(miner).set_params(epsilon=epsilon).fit(handle, target).score(fresh))
 
     return score

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -187,3 +190,26 @@ def test_far_fewer_rows_than_declared_are_told_once_they_are_found(miner: Any) -
         miner.fit(simulated(schema, rows=10))
     assert [one.filename for one in caught] == [__file__]
     miner.set_params(epsilon=1000).fit(simulated(schema, rows=20_000, epsilon=1000))
+
+
+def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both keep their second word to themselves; the filters are all threads', and the second to end put back the first one's."""
+    learned, begun, ended = DiffPC45._learned, [threading.Event(), threading.Event()], threading.Event()
+
+    def waits(self: DiffPC45, *given: Any) -> Any:
+        begun[number := int(self.max_depth or 0) - 1].set()
+        assert begun[1].wait(60)
+        assert not number or ended.wait(60)
+        return learned(self, *given)
+
+    monkeypatch.setattr(DiffPC45, "_learned", waits)
+    with warnings.catch_warnings(record=True), ThreadPoolExecutor(2) as pool:
+        warnings.simplefilter("always", FitWarning)
+        filters = list(warnings.filters)
+        first = pool.submit(DiffPC45(epsilon=0.01, max_depth=1).fit, handle(100), "ill")
+        assert begun[0].wait(60)
+        second = pool.submit(DiffPC45(epsilon=0.01, max_depth=2).fit, handle(100), "ill")
+        first.result(60)
+        ended.set()
+        second.result(60)
+        assert list(warnings.filters) == filters
