@@ -121,7 +121,7 @@ def where(handle: PrivateQueryable, **conditions: Condition) -> PrivateQueryable
         handle: A handle on the table, or on a part of it.
         conditions: The conditions by column. For a categorical column a value, or a list of values;
             None is the missing value. For a numeric column a pair ``(low, high)``: at least ``low``
-            and below ``high``, with None for an open end; or None for missing values.
+            and below ``high``, with None (or the lower bound) for an open end; or None for missing values.
 
     Raises:
         QueryError: An unknown column, or a condition that does not fit it.
@@ -228,6 +228,7 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
             f"the condition on `{name}` is {condition!r}; it must be a pair (low, high), None for an open end."
         )
     low, high = condition
+    low = None if low is not None and column.number_of(low, name) == column.low else low  # nothing is below it
     points = [end for end in (low, high) if end is not None]
     if not points:
         raise QueryError(f"the condition on `{name}` is open at both ends; leave it out.")

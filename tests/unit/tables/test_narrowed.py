@@ -9,7 +9,7 @@ import pytest
 
 from miners.tables import grouped, quantiles, where
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.public.schema import Numeric, Schema
+from pinq.public.schema import Date, Numeric, Schema
 from pinq.public.specs import Cuts
 from tests.handles import simulated
 
@@ -40,3 +40,11 @@ def test_each_group_has_an_interval_of_its_own(handle: PrivateQueryable) -> None
     assert abs(below - 275) < 3
     assert abs(above - 325) < 3
     assert frame["high"][0] < 300 <= frame["low"][1]
+
+
+def test_who_begins_at_the_lower_bound_means_an_open_end(handle: PrivateQueryable) -> None:
+    """In numbers and in dates; missing values are in no interval."""
+    assert where(handle, x=(0, 300)).noisy_count(epsilon=1000) == 200
+    schema = Schema(columns={"day": Date.model_validate({"lower": "2020-01-01", "upper": "2020-12-31"})}, max_rows=500)
+    days = simulated(schema, data=pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-05-01"])}), epsilon=10_000)
+    assert where(days, day=("2020-01-01", "2020-02-01")).noisy_count(epsilon=1000) == 1
