@@ -525,6 +525,27 @@ FAULTS = (
         "if not host:",
         (WORKBENCH,),
     ),
+    Fault(
+        "an answer under padding is one sleep of the event loop away from its work",
+        "pinq/server/gate.py",
+        "asyncio.sleep(max(0, left - 0.002))",
+        "asyncio.sleep(left)",
+        ("tests/unit/server/test_gate.py",),
+    ),
+    Fault(
+        "an interval that is read off a column's table has the code behind it",
+        "pinq/engine/arrays.py",
+        "np.clip(edges, starts[:, None], ends[:, None]))]",
+        "np.clip(edges, starts[:, None], ends[:, None]), 'right')]",
+        ("tests/unit/engine/test_kept_tables.py",),
+    ),
+    Fault(
+        "cuts stand together that a median may well be",
+        "pinq/curator/candidates/selection.py",
+        "FAR = 100",
+        "FAR = 1",
+        ("tests/unit/curator/test_near_cuts.py",),
+    ),
 )
 
 
