@@ -39,7 +39,6 @@ from pinq.errors import QueryError
 from pinq.public.checks import is_listing, is_whole
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.parts import Part
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Cuts, Groups, Values, bind
 
@@ -197,21 +196,18 @@ class HeldNode(OpenNode):
     """An open node of which each holder has rows of its own.
 
     Attributes:
+        level: Splits above the node.
         parts: A collection in which the node is one part.
         index: Which one.
         paid: What its path has been asked at each holder.
         answers: Its noisy class counts, from each time that they were asked.
     """
 
+    level: int = 0
     parts: FederatedParts
     index: int = 0
     paid: Mapping[str, Epsilon] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)
-
-    @property
-    def level(self) -> int:
-        """Splits above the node."""
-        return self.part.depth
 
     def pay(self, holder: str, epsilon: Epsilon) -> None:
         """Notes a question to the node at one holder."""
@@ -230,9 +226,9 @@ class HeldNode(OpenNode):
         for answer in self.answers:
             self.observe(*pooled(source.living(answer)))
 
-    def child(self, part: Part, used: frozenset[str]) -> Self:
+    def child(self, used: frozenset[str]) -> Self:
         """Returns an open node below, on whose path as much has been paid; ``branch`` places it."""
-        return type(self)(part=part, used=used, parts=self.parts, paid=self.paid)
+        return type(self)(used=used, level=self.level + 1, parts=self.parts, paid=self.paid)
 
 
 def gather(nodes: Sequence[HeldNode]) -> tuple[FederatedParts, list[HeldNode]]:
@@ -262,7 +258,7 @@ def branch(
     children: list[HeldNode] = []
     for parent in ordered:
         split = split_of[parent]
-        children += parent.branch(split, bind(split, schema), len(nodes) + len(children), parent.used)
+        children += parent.branch(split, bind(split, schema).size, len(nodes) + len(children), parent.used)
     for index, child in enumerate(children):
         child.parts, child.index = below, index
     nodes += children

@@ -127,7 +127,7 @@ def as_array(classes: Sequence[Value]) -> np.ndarray:
 Split = Values | Cuts | Groups
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node holds a split and the noisy answers about its rows.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Self
 
@@ -25,19 +25,16 @@ import numpy as np
 from miners.fitted.estimates import Children, class_shares, least_squares
 from miners.fitted.node import Node, Split
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Part
-from pinq.public.specs import Partition
 
 BEST_OF_MANY = 16
 """The largest of 3,000 squares of a normal number is so many times the mean, 2 ln 3,000."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class OpenNode:
     """A node while its tree grows.
 
     Attributes:
-        part: Where it is, by the splits above it.
         used: Columns that its path does not split again.
         size: Noisy number of rows, None where it was not asked.
         size_scale: Scale of the noise in ``size``.
@@ -48,7 +45,6 @@ class OpenNode:
         path_end: The number of splits that are kept on the longest path through it, once that was asked.
     """
 
-    part: Part = field(default_factory=Part)
     used: frozenset[str] = frozenset()
     split: Split | None = None
     children: tuple[int, ...] = ()
@@ -77,24 +73,24 @@ class OpenNode:
         self.cells = self.cells + weight * (cells - self.cells)
         self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
 
-    def branch(self, split: Split, partition: Partition, first: int, used: frozenset[str]) -> list[Self]:
+    def branch(self, split: Split, parts: int, first: int, used: frozenset[str]) -> list[Self]:
         """Splits the node.
 
         Args:
             split: By what.
-            partition: The same, bound to the schema.
+            parts: How many parts that makes.
             first: The number of the first child among the nodes of the tree.
             used: Columns that the paths below do not split again.
 
         Returns:
             The children, in the order of the parts.
         """
-        self.split, self.children = split, tuple(range(first, first + partition.size))
-        return [self.child(Part(self.part, partition, index), used) for index in range(partition.size)]
+        self.split, self.children = split, tuple(range(first, first + parts))
+        return [self.child(used) for _ in range(parts)]
 
-    def child(self, part: Part, used: frozenset[str]) -> Self:
+    def child(self, used: frozenset[str]) -> Self:
         """Returns an open node below, of which nothing is known yet."""
-        return type(self)(part, used)
+        return type(self)(used)
 
 
 def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence[np.ndarray | None]) -> np.ndarray:

@@ -38,7 +38,7 @@ from pinq.public.parts import Part
 from pinq.public.queries import Answer, Question, Request
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
-from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Spec, Values, bind
+from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Spec, Values
 
 
 def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within: Ends = None) -> np.ndarray:
@@ -455,14 +455,15 @@ def _worth_splitting(level: Level, strategy: TreeStrategy) -> np.ndarray:
 
 def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strategy: TreeStrategy) -> Level:
     """Adds the children of each node, in the order of the parts of its split."""
+    below = level.parts.partition(list(splits))
     children: list[OpenNode] = []
-    for parent, split in zip(level.nodes, splits, strict=True):
+    for parent, split, parts in zip(level.nodes, splits, below.part_set.blocks, strict=True):
         used = parent.used | {split.column} if strategy.uses_up(split) else parent.used
-        children += parent.branch(split, bind(split, strategy.schema), len(nodes) + len(children), used)
+        children += parent.branch(split, len(parts), len(nodes) + len(children), used)
     if level.below is not None and level.below_scale is not None:
         # Splits in 3 and in 2 parts: five children, and the rows of two tables end to end.
         rows = [cells for table in level.below for cells in table]
         for child, cells in zip(children, rows, strict=True):
             child.observe(cells, count_variance(level.below_scale), level.below_scale)
     nodes += children
-    return Level(level.number + 1, level.parts.partition(list(splits)), children)
+    return Level(level.number + 1, below, children)

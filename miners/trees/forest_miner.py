@@ -324,7 +324,7 @@ class RandomSplits(ForestStrategy):
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Draws a split for each node of a level."""
-        return [random_split(self.schema, self.names, node.part, self.random) for node in level.nodes]
+        return [random_split(self.schema, self.names, part, self.random) for part in level.parts.part_set]
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
