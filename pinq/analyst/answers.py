@@ -71,9 +71,7 @@ class NoiseInfo:
 
     def scales(self) -> np.ndarray | None:
         """Returns the scale, or one for each average; infinite where there seem to be no rows."""
-        if self.scale is None:
-            return None
-        return np.array(self.scale) if self.rows is None else self._by_rows(self.scale, self.rows)
+        return None if self.scale is None else self._widths(self.scale)
 
     def interval(self, value: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Returns ends that hold the exact answer with probability at least ``level``.
@@ -90,10 +88,7 @@ class NoiseInfo:
             raise QueryError(
                 "this answer was stored by a version of pinq that did not keep its scale, so it has no interval."
             )
-        if self.rows is None:
-            half = np.array(laplace_interval(self.scale / self.grid, level) * self.grid)
-        else:
-            half = self._by_rows(laplace_interval(self.scale / self.grid, level) * self.grid, self.rows)
+        half = self._widths(laplace_interval(self.scale / self.grid, level) * self.grid)
         middle = value if self.dates is None else self.dates.numbers
         low, high = np.maximum(middle - half, self.bounds[0]), np.minimum(middle + half, self.bounds[1])
         if self.dates is not None:
@@ -118,10 +113,12 @@ class NoiseInfo:
         table = with_axes(keys, own).assign(low=np.nan, high=np.nan).assign(**known, epsilon=float(self.epsilon))
         return table[[name for name in table if name not in NUMBERS] + list(NUMBERS)]
 
-    @staticmethod
-    def _by_rows(width: float, rows: np.ndarray) -> np.ndarray:
-        widths = np.full(rows.shape, np.inf)
-        np.divide(width, rows, out=widths, where=rows > 0)
+    def _widths(self, width: float) -> np.ndarray:
+        """One width for all numbers, or for each average its share by its rows."""
+        if self.rows is None:
+            return np.array(width)
+        widths = np.full(self.rows.shape, np.inf)
+        np.divide(width, self.rows, out=widths, where=self.rows > 0)
         return widths
 
 
