@@ -21,7 +21,7 @@ from pinq.engine.shards import ShardColumns
 from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest, go_on, require_open
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
-from pinq.public.specs import Axis, Partition
+from pinq.public.specs import Axis, Partition, joint_slots
 
 KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
@@ -314,7 +314,7 @@ def _cells_of(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:
 
 
 def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:
-    return smallest(math.prod(axis.slots for axis in axes) + 1)
+    return smallest(joint_slots(axes) + 1)
 
 
 # Threads for long work, which all callers share

@@ -39,7 +39,7 @@ from pinq.errors import InternalError
 from pinq.public.derivatives import Packing, RowMeasure
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_CELLS, Axis, Partition
+from pinq.public.specs import MAX_CELLS, Axis, Partition, joint_cells, joint_slots
 
 CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than adding them up saves
 
@@ -349,17 +349,15 @@ class SparseTally(OccupiedTally):
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...], measure: RowMeasure | None) -> None:
         self._measure = measure
-        self._kind = np.dtype(np.uint32 if nodes * math.prod(axis.size for axis in axes) < 2**32 else np.uint64)
+        cells = nodes * math.prod(axis.size for axis in axes)
+        self._kind: np.dtype[np.unsignedinteger] = np.dtype(np.uint32 if cells < 2**32 else np.uint64)
         sums = np.zeros((1 if measure is None else measure.width, 0), dtype=np.int64)
         super().__init__(axes, Share(np.zeros((1, 0), dtype=self._kind), sums))
         self._keys: list[np.ndarray] = []  # of rows that count one each
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
-        key = rows.node.astype(self._kind)
-        for axis in self._axes:
-            np.multiply(key, self._kind.type(axis.size), out=key)
-            np.add(key, rows.places(axis), out=key, casting="unsafe")
+        key = joint_cells(rows.node, ((axis.size, rows.places(axis)) for axis in self._axes), self._kind)
         if self._measure is None:
             self._keys.append(key)
             if sum(map(len, self._keys)) > ROWS_WAITING:
@@ -509,7 +507,7 @@ class CountRequest:
     def empty_bytes(self) -> int:
         """The bytes of all dense tables, and of the words that add up to them, before the first row."""
         numbers = 1 if self.measure is None else self.measure.width + self.measure.packing.words
-        return 8 * numbers * self.parts * sum(_slots(axes) for axes, _ in self.joint)
+        return 8 * numbers * self.parts * sum(joint_slots(axes) for axes, _ in self.joint)
 
     def shards(self) -> set[ShardSource]:
         """The shards that it reads, by the ``source`` of their axes."""
@@ -586,7 +584,7 @@ def count_request(
     read += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
     read += [] if summed is None else (axis for own in summed.cells for axis in own)
     for table in tables:
-        cells = asked * math.prod(axis.slots for axis in (*axes, *table.axes))
+        cells = asked * joint_slots((*axes, *table.axes))
         if table.form != "listed" and cells > MAX_CELLS:  # they are numbered in a word of 64 bits
             raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
     return CountRequest(
@@ -683,11 +681,11 @@ def _packed(tables: Mapping[int, tuple[Axis, ...]], parts: int, room: int) -> li
     """
     groups: list[tuple[list[Axis], list[int]]] = []
     sizes: list[int] = []
-    for number in sorted(tables, key=lambda number: -_slots(tables[number])):
+    for number in sorted(tables, key=lambda number: -joint_slots(tables[number])):
         # A table whose axes a group has already costs that group nothing.
         for group, (axes, numbers) in enumerate(groups):
             new = [axis for axis in tables[number] if axis not in axes]
-            cells = sizes[group] * _slots(new)
+            cells = sizes[group] * joint_slots(new)
             if not new or cells <= room:
                 axes += new
                 numbers.append(number)
@@ -695,13 +693,8 @@ def _packed(tables: Mapping[int, tuple[Axis, ...]], parts: int, room: int) -> li
                 break
         else:
             groups.append((list(tables[number]), [number]))
-            sizes.append(parts * _slots(tables[number]))
+            sizes.append(parts * joint_slots(tables[number]))
     return [(tuple(axes), numbers) for axes, numbers in groups]
-
-
-def _slots(axes: Iterable[Axis]) -> int:
-    """The cells of a joint table; an axis of four values has a fifth place for rows in none of them."""
-    return math.prod(axis.slots for axis in axes)
 
 
 def count(block: RowBlock, request: CountRequest) -> Counts:

@@ -20,7 +20,6 @@ have an entry for each code: reading a row cannot fail.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +29,7 @@ import numpy as np
 from pinq.engine.codes import RowBlock, smallest
 from pinq.public.derivatives import RowMeasure
 from pinq.public.parts import Part
-from pinq.public.specs import Axis, Partition
+from pinq.public.specs import Axis, Partition, joint_cells, joint_slots
 
 # Of a request. In a table the places of codes are found five to twenty times as fast as by a search among edges.
 TABLES_BYTES = 2**24
@@ -151,7 +150,7 @@ class Rows:
         if len(axes) == 1:
             return self.places(axes[0])
         if self.nodes > 1:
-            return joint_cells(np.zeros_like(self.node), self, axes, math.prod(axis.slots for axis in axes))
+            return self._joined(np.zeros_like(self.node), 1, axes)
         if axes not in self._joint:
             self._joint[axes] = self.cell(axes)
         return self._joint[axes]
@@ -165,7 +164,12 @@ class Rows:
             return self._joint[axes]
         if self.nodes == 1 and axes in self.block.columns:
             return self.codes(axes).astype(np.intp)
-        return joint_cells(self.node, self, axes, self.nodes * math.prod(axis.slots for axis in axes))
+        return self._joined(self.node, self.nodes, axes)
+
+    def _joined(self, cell: np.ndarray, cells: int, axes: Sequence[Axis]) -> np.ndarray:
+        """Each row's cell in a joint table, from its cell of so many without these axes; as narrow as that allows."""
+        along = ((axis.slots, self.places(axis)) for axis in axes)
+        return joint_cells(cell, along, smallest(cells * joint_slots(axes) + 1))
 
     def words(self) -> np.ndarray | None:
         """The packed numbers that each row adds, shape (words, rows); None to count rows."""
@@ -212,24 +216,6 @@ class Rows:
         rows = Rows(self.block, self.picked, self.node, self.nodes, self.tables, measure)
         kept = None if measure is None else measure.kept(rows.places)
         return rows if kept is None else rows.take(np.flatnonzero(kept))
-
-
-def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) -> np.ndarray:
-    """The cell of each row in a joint table, from its cell in the table without the last axes.
-
-    Args:
-        cell: Where it is without them, shape (rows,).
-        rows: Which have places along them.
-        axes: The last ones.
-        cells: Cells of the whole table; the numbers are as narrow as it allows.
-    """
-    kind = smallest(cells + 1)
-    # Node 3 and places 1 of 2 and 2 of 4: (3 * 2 + 1) * 4 + 2 = 30.
-    key = cell.astype(kind)
-    for axis in axes:
-        np.multiply(key, kind.type(axis.slots), out=key)
-        np.add(key, rows.places(axis), out=key, casting="unsafe")
-    return key
 
 
 # What a part is in the arrays where a row is in none: sums with it stay below 0.

@@ -10,7 +10,6 @@ row.
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, require_kind
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Expression, Partition, Spec, Splitting, bind
+from pinq.public.specs import Axis, Expression, Partition, Spec, Splitting, bind, joint_cells, joint_slots
 
 POINTS = 256  # to one logit, or to one grid cell of a numeric target
 MAX_TABLES = 4096
@@ -108,7 +107,7 @@ class _Term:
         cells = np.zeros(1, dtype=np.intp)
         for axis in partition.axes:
             cells = (cells[:, None] * axis.slots + np.arange(axis.size)).ravel()
-        wide = np.zeros((len(table), _cells(partition.axes)), dtype=np.int64)
+        wide = np.zeros((len(table), joint_slots(partition.axes)), dtype=np.int64)
         wide[:, cells] = table
         return cls(partition.axes, wide)
 
@@ -132,18 +131,14 @@ class _Term:
     def is_within(self, axes: Sequence[Axis]) -> bool:
         """Whether all its axes are among some, whose cells are few enough for a core's cache."""
         known = {axis.identity for axis in axes}
-        few = len(self.table) * _cells(axes) <= LIFTED_NUMBERS
+        few = len(self.table) * joint_slots(axes) <= LIFTED_NUMBERS
         return few and all(axis.identity in known for axis in self.axes)
 
     def cells(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The cells of rows in the table, from their places along each of the axes."""
         # Sex by age, in 2 and 3 slots: a woman (0) in the second age is at cell 0 * 3 + 1.
-        kind = np.min_scalar_type(self.table.shape[1])
-        cell = places[0].astype(kind)
-        for axis, along in zip(self.axes[1:], places[1:], strict=True):
-            np.multiply(cell, kind.type(axis.slots), out=cell)
-            np.add(cell, along, out=cell, casting="unsafe")
-        return cell
+        along = zip((axis.slots for axis in self.axes[1:]), places[1:], strict=True)
+        return joint_cells(places[0], along, np.min_scalar_type(self.table.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +171,7 @@ class RowScores:
             raise QueryError(
                 f"the specs of the points look at {axes:,} axes; at most {MAX_AXES_OF_POINTS} are possible."
             )
-        numbers = len(scores) * sum(_cells(partition.axes) for partition in partitions.values())
+        numbers = len(scores) * sum(joint_slots(partition.axes) for partition in partitions.values())
         if numbers > MAX_NUMBERS:
             raise QueryError(
                 f"the points of all classes make {numbers:,} numbers; at most {MAX_NUMBERS:,} are possible."
@@ -243,11 +238,6 @@ class RowScores:
             return np.repeat(self.base, rows, axis=1)
         pairs = zip(self.terms, cells, strict=True)
         return reduce(np.ndarray.__iadd__, (term.table.take(cell, axis=1) for term, cell in pairs))
-
-
-def _cells(axes: Iterable[Axis]) -> int:
-    """Returns how many cells the joint table of axes has, with those for rows in no part."""
-    return math.prod(axis.slots for axis in axes)
 
 
 def _joined(terms: Iterable[_Term]) -> Iterator[_Term]:

@@ -23,7 +23,7 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import ClassVar, Literal, cast
@@ -204,6 +204,29 @@ class Axis:
         listed = ", ".join(repr(known) for known in self.labels[:12]) + (", ..." if self.size > 12 else "")
         meant = closest(str(wanted), self.labels)
         raise QueryError(f"there is no part {wanted!r}{meant}; the parts are {listed}.")
+
+
+def joint_slots(axes: Iterable[Axis]) -> int:
+    """The cells of a joint table of axes; an axis of four values has a fifth place for rows in none of them."""
+    return math.prod(axis.slots for axis in axes)
+
+
+def joint_cells(
+    cell: np.ndarray, along: Iterable[tuple[int, np.ndarray]], kind: np.dtype[np.unsignedinteger]
+) -> np.ndarray:
+    """The cell of each row in a joint table, from its cell in the table without the last axes.
+
+    Args:
+        cell: Where it is without them, shape (rows,).
+        along: Of each of the last axes, the number of its places and the place of each row.
+        kind: A type that holds the number of each cell.
+    """
+    # Node 3 and places 1 of 2 and 2 of 4: (3 * 2 + 1) * 4 + 2 = 30.
+    joint = cell.astype(kind)
+    for size, places in along:
+        np.multiply(joint, kind.type(size), out=joint)
+        np.add(joint, places, out=joint, casting="unsafe")
+    return joint
 
 
 @dataclass(frozen=True, eq=False)
