@@ -21,7 +21,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.public.checks import TupleOf, require_kind
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Expression, Partition, Spec, Splitting, bind, joint_cells, joint_slots
+from pinq.public.specs import Axis, OfSpecs, Partition, Spec, Splitting, bind, joint_cells, joint_slots
 
 POINTS = 256  # to one logit, or to one grid cell of a numeric target
 MAX_TABLES = 4096
@@ -32,7 +32,7 @@ LIFTED_NUMBERS = 2**15
 
 
 @dataclass(frozen=True)
-class Points(Expression):
+class Points(OfSpecs):
     """The scores of an additive model: a base, and points for each part of each grouping.
 
     The score of a row is F(row) = ``base`` + Σ_i ``tables[i]`` at the row's part of ``specs[i]``. A
@@ -68,10 +68,6 @@ class Points(Expression):
     def largest(self) -> int:
         """A bound of the size of every row's score."""
         return abs(self.base) + sum(max(max(table), -min(table)) for table in self.tables if table)
-
-    def columns(self) -> set[str]:
-        """The columns that its specs name."""
-        return set().union(*(spec.columns() for spec in self.specs))
 
     def check(self, schema: Schema) -> None:
         """Raises ``QueryError`` unless each table has a number for each part of its spec."""

@@ -37,7 +37,7 @@ from pinq.public.checks import TupleOf, is_number, is_whole, require_kind
 from pinq.public.columns import CutPoint
 from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Cuts, Expression, Spec, Splitting, Values, bind, two_ends
+from pinq.public.specs import Axis, Cuts, Expression, OfSpecs, Spec, Splitting, Values, bind, two_ends
 
 FEW_POSITIONS = 16
 
@@ -653,7 +653,7 @@ class AbsoluteError(_OfNumbers):
 
 
 @dataclass(frozen=True)
-class Misfit(Score):
+class Misfit(OfSpecs, Score):
     """Scores a candidate by the rows that a public model's table misplaces: w (Σ_v |n_v - m_v| - a k).
 
     n_v is the number of rows in part v of the candidate, and m_v the model's estimate of it. a is
@@ -713,10 +713,6 @@ class Misfit(Score):
                 f"the expected rows of a table, with an `allowance` for each of its parts, add up to {MOST_OFF:,} "
                 "sixteenths at most."
             )
-
-    def columns(self) -> set[str]:
-        """The columns of its specs."""
-        return set().union(*(spec.columns() for spec in self.specs))
 
     def inner(self) -> tuple[Expression, ...]:
         """The specs."""
