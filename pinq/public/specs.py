@@ -35,7 +35,7 @@ from pinq.errors import QueryError
 from pinq.public.checks import Shown, TupleOf, closest, is_whole, require_kind, text_of, whole_number
 from pinq.public.columns import CutPoint, Value
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
-from pinq.public.schema import Schema
+from pinq.public.schema import Numeric, Schema
 
 
 class Expression(Shown, ABC):
@@ -351,6 +351,13 @@ class OfColumn:
         """The column that it names."""
         return {self.column}
 
+    def _intervals(self, column: Numeric, labels: tuple[Label, ...], thresholds: tuple[int, ...]) -> Axis:
+        """The axis of intervals of codes; missing values are the last part."""
+        # A cut at 30 of 100 cells, and missing values: thresholds 30 and 100, for 100 is their code.
+        if column.nullable:
+            labels, thresholds = (*labels, None), (*thresholds, column.cells)
+        return Axis(self.column, len(labels), labels, thresholds=thresholds)
+
 
 @dataclass(frozen=True)
 class Values(OfColumn, Factor):
@@ -413,13 +420,8 @@ class Cuts(OfColumn, Factor):
             )
         edges = [column.text(column.edge(threshold)) for threshold in thresholds]
         between = (f"{low} to < {high}" for low, high in itertools.pairwise(edges))
-        labels: tuple[str | None, ...] = (f"< {edges[0]}", *between, f">= {edges[-1]}")
-        # A cut at 30 of 100 cells, and missing values: thresholds 30 and 100, for 100 is their
-        # code.
-        if column.nullable:
-            labels, thresholds = (*labels, None), (*thresholds, column.cells)
-        identity = [self.kind, self.column, column.digest, thresholds]
-        return Axis(self.column, len(labels), labels, thresholds=thresholds), identity
+        axis = self._intervals(column, (f"< {edges[0]}", *between, f">= {edges[-1]}"), thresholds)
+        return axis, [self.kind, self.column, column.digest, axis.thresholds]
 
 
 @dataclass(frozen=True)
@@ -494,21 +496,18 @@ class Calendar(OfColumn, Factor):
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each period: an interval of codes, or the codes of a weekday."""
-        column, missing = schema.dated(self.column), schema.column(self.column).nullable
+        column = schema.dated(self.column)
         identity = [self.kind, self.column, column.digest, self.period]
         if self.period == "weekday":
             # A grid of days from Saturday on: 5 6 0 1 2 3 4 5 ..., and 7 for missing.
-            lookup = np.append(column.weekdays(self.column), np.full(int(missing), len(WEEKDAYS)))
-            labels: tuple[Value | None, ...] = (*WEEKDAYS, *[None] * missing)
+            lookup = np.append(column.weekdays(self.column), np.full(int(column.nullable), len(WEEKDAYS)))
+            labels: tuple[Value | None, ...] = (*WEEKDAYS, *[None] * column.nullable)
             return Axis(self.column, len(labels), labels, lookup=lookup), identity
         names, starts = column.periods(self.period)
         thresholds = tuple(column.threshold(start, self.column) for start in starts)
         if any(a >= b for a, b in itertools.pairwise(thresholds)):
             raise QueryError(f"a cell of `{self.column}` holds more than a {self.period}; take a longer period.")
-        labels = names
-        if missing:
-            labels, thresholds = (*names, None), (*thresholds, column.cells)
-        return Axis(self.column, len(labels), labels, thresholds=thresholds), identity
+        return self._intervals(column, names, thresholds), identity
 
 
 SALT_BYTES = 32  # of what keys the draws of shards, in a ledger that is made now
@@ -654,7 +653,7 @@ MAX_AXES = 32
 
 
 class OfSpecs(Expression):
-    """The common part of specs of several specs."""
+    """The common part of what is made of several specs."""
 
     specs: tuple[Splitting, ...]
 
