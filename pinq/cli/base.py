@@ -163,6 +163,15 @@ def print_lines(text: object) -> None:
     typer.echo("\n".join(map(printable, str(text).splitlines())))
 
 
+def print_or_write(text: str, output: Path | None, advice: str) -> None:
+    """Prints a proposed file, or writes it and says what comes next."""
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+        typer.echo(printable(f"Wrote {output}. {advice}"), err=True)
+
+
 def print_json(content: Mapping[str, object]) -> None:
     """Prints plain values, for scripts."""
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, PolicyFile, argument, console, fail, flag, guarded, in_notebook, option, print_json
+from pinq.cli.base import (
+    AsJson,
+    PolicyFile,
+    argument,
+    console,
+    fail,
+    flag,
+    guarded,
+    in_notebook,
+    option,
+    print_json,
+    print_or_write,
+)
 from pinq.errors import PolicyError, printable
 from pinq.provider.report.markup import print_table
 
@@ -204,7 +216,10 @@ def init(
         text = propose(data, target=target, dataset=dataset, folder=folder, csv=csv, uri_env=uri_env)
     else:
         text = propose_like(data, like, dataset=dataset, folder=folder, csv=csv)
-    _write(text, output)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    advice = f"Review what it lists under `unreviewed`, then: pinq check {output}"
+    print_or_write(text, output, advice)
 
 
 @commands.command(rich_help_panel="Prepare")
@@ -292,16 +307,6 @@ def _reviewed(policy: Path, item: Waiting, done: set[str]) -> bool:
             typer.echo(printable(f"{other!r} is none of keep, all, change, skip and stop."), err=True)
             return _reviewed(policy, item, done)
     return True
-
-
-def _write(text: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
-    advice = f"Wrote {output}. Review what it lists under `unreviewed`, then: pinq check {output}"
-    typer.echo(printable(advice), err=True)
 
 
 def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json
+from pinq.cli.base import AsJson, PolicyFile, argument, can_ask, fail, guarded, option, print_json, print_or_write
 from pinq.errors import QueryError, printable
 
 if TYPE_CHECKING:
@@ -138,12 +138,7 @@ def draft(
         fields["steps"] = steps
     fields |= {key: content[key] for key in ("adjacency", "privacy_unit") if key in content}
     text = write_yaml(_drafted(fields, members, content["columns"]))
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    output.write_text(text, encoding="utf-8")
-    advice = f"Wrote {output}. Next, at every party, with the same file: pinq secure show {output}"
-    typer.echo(printable(advice), err=True)
+    print_or_write(text, output, f"Next, at every party, with the same file: pinq secure show {output}")
 
 
 @secure.command()
