@@ -322,7 +322,6 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         change by at most 1, all in one direction.
     """
     score = question.score
-    score.check(schema)
     column = schema.categorical(score.target)
     span = (2 * score.sensitivity(schema)) if question.textbook else score.span(schema)
 
