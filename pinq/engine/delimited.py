@@ -43,7 +43,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -316,7 +316,7 @@ class DelimitedFiles(TextFiles):
         """
         misfits: list[str] = []
 
-        def left_out(row: _Misfit) -> str:
+        def left_out(row: pa.csv.InvalidRow) -> str:
             misfits.append(row.text)
             return "skip"
 
@@ -461,12 +461,6 @@ def _advice(reason: str) -> str:
             "python -c \"import duckdb; duckdb.read_csv('FILE.csv').write_parquet('FILE.parquet')\""
         )
     return ""
-
-
-class _Misfit(Protocol):
-    """Arrow's report of a line with another number of fields."""
-
-    text: str
 
 
 @dataclass(frozen=True)
