@@ -333,9 +333,10 @@ class CodesFile:
         for above in reversed((folder, *folder.parents)):
             above.mkdir(exist_ok=True, mode=0o700)
         facts = folder.stat()
-        if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
-            folder.chmod(0o700)
-        return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022 and os.access(folder, os.W_OK)
+        if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            return False
+        folder.chmod(0o700)
+        return os.access(folder, os.W_OK)
 
     def mapped(self) -> MappedCodes | None:
         """Maps the codes that were written; None where there are none, or a damaged file is."""
