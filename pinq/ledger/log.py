@@ -534,10 +534,8 @@ class Head:
 
         A line that names none stands for event 0, which no log has.
         """
-        if not self.file.exists():
-            return None
-        text = self.file.read_bytes()
-        if not text:  # a process was killed between making the file and writing its first line
+        text = self.file.read_bytes() if self.file.exists() else b""
+        if not text:  # there is none, or a process was killed between making it and writing its first line
             return None
         # A line cut short by a crash of the machine names no event, and that is not the same as no
         # file.
