@@ -280,8 +280,7 @@ def open_ledger(
         LedgerError: It cannot be trusted.
     """
     policy.require_reviewed()
-    create = create and provider
-    ledger = guarding_ledger(policy, create=create, heads=heads)
+    ledger = guarding_ledger(policy, create=create and provider, heads=heads)
     declare(policy, ledger, may_raise=provider, by=by)
     return ledger
 
