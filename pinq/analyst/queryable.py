@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar, cast, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,14 +58,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# What the verbs answer: of one part a number, of many an array.
+# What the verbs answer: of one part a number or a choice, of many an array or a list.
 Count = TypeVar("Count", NoisyInt, NoisyArray)
 Number = TypeVar("Number", NoisyFloat, NoisyArray)
-OfOne: TypeAlias = "Verbs[NoisyInt, NoisyFloat]"
-OfMany: TypeAlias = "Verbs[NoisyArray, NoisyArray]"
+Label = TypeVar("Label")
+Splits = TypeVar("Splits")
+Choice = TypeVar("Choice")
+Choices = TypeVar("Choices")
 
 
-class Verbs(Generic[Count, Number]):
+class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
     """The five verbs; the parts' shape says whether answers are arrays or single values."""
 
     def __init__(self, session: Session, parts: PartSet) -> None:
@@ -171,61 +173,34 @@ class Verbs(Generic[Count, Number]):
 
     @overload
     def exp_mech(
-        self: OfOne,
+        self,
         candidates: tuple[()] = ...,
         *,
         score: ClassCount,
         epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
-    ) -> Value | None: ...
+    ) -> Label: ...
 
     @overload
     def exp_mech(
-        self: OfMany,
-        candidates: tuple[()] = ...,
-        *,
-        score: ClassCount,
-        epsilon: EpsilonLike,
-        textbook: bool = ...,
-        reuse: bool = ...,
-    ) -> list[Value | None]: ...
-
-    @overload
-    def exp_mech(
-        self: OfOne,
+        self,
         candidates: tuple[()] = ...,
         *,
         score: EnoughRows,
         epsilon: EpsilonLike,
         textbook: bool = ...,
         reuse: bool = ...,
-    ) -> int: ...
+    ) -> Splits: ...
 
     @overload
     def exp_mech(
-        self: OfMany,
-        candidates: tuple[()] = ...,
-        *,
-        score: EnoughRows,
-        epsilon: EpsilonLike,
-        textbook: bool = ...,
-        reuse: bool = ...,
-    ) -> list[int]: ...
+        self, candidates: object, *, score: Score, epsilon: EpsilonLike, textbook: bool = ..., reuse: bool = ...
+    ) -> Choice: ...
 
     @overload
     def exp_mech(
-        self: OfOne, candidates: object, *, score: Score, epsilon: EpsilonLike, textbook: bool = ..., reuse: bool = ...
-    ) -> Spec | None: ...
-
-    @overload
-    def exp_mech(
-        self: OfMany, candidates: object, *, score: Score, epsilon: EpsilonLike, textbook: bool = ..., reuse: bool = ...
-    ) -> list[Spec | None]: ...
-
-    @overload
-    def exp_mech(
-        self: OfOne,
+        self,
         candidates: object,
         *,
         score: Score,
@@ -233,19 +208,7 @@ class Verbs(Generic[Count, Number]):
         textbook: bool = ...,
         reuse: bool = ...,
         each: Literal[True],
-    ) -> list[Spec | None]: ...
-
-    @overload
-    def exp_mech(
-        self: OfMany,
-        candidates: object,
-        *,
-        score: Score,
-        epsilon: EpsilonLike,
-        textbook: bool = ...,
-        reuse: bool = ...,
-        each: Literal[True],
-    ) -> list[list[Spec | None]]: ...
+    ) -> Choices: ...
 
     def exp_mech(
         self,
@@ -406,7 +369,7 @@ def divided(parts: PartSet, specs: Sequence[object], schema: Schema) -> PartSet:
 MOST_LINES = 10**12
 
 
-class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
+class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | None, list[Spec | None]]):
     """A handle on one part of a sensitive table; ``pinq.open`` returns one on the whole table.
 
     Examples:
@@ -540,7 +503,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         return f"{head}{self.budget._repr_html_()}{self.schema._repr_html_()}"
 
 
-class Parts(Verbs[NoisyArray, NoisyArray]):
+class Parts(Verbs[NoisyArray, NoisyArray, list[Value | None], list[int], list[Spec | None], list[list[Spec | None]]]):
     """An ordered collection of disjoint parts of one table; answers are arrays of its shape.
 
     Examples:

@@ -117,7 +117,7 @@ def test_verbs_say_what_they_return(in_memory: Callable[..., Any]) -> None:
         Parts: (NoisyArray, NoisyArray),
     }
     for face, (count, number) in faces.items():
-        assert get_args(face.__orig_bases__[0]) == (count, number)
+        assert get_args(face.__orig_bases__[0])[:2] == (count, number)
         asked = handle if face is PrivateQueryable else handle.parts()
         assert type(asked.noisy_count(epsilon=1)) is count
         assert type(asked.noisy_sum("age", epsilon=1)) is type(asked.noisy_avg("age", epsilon=1)) is number
