@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, group_sizes, profile, read_columns
 from pinq.engine.numbers import date_forms
-from pinq.engine.sources import quoted, source_dialect
+from pinq.engine.sources import quoted, require_columns, source_dialect
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest, text_of
@@ -349,10 +349,7 @@ def _read(bare: Policy, target: str | None, data: object) -> tuple[Proposed, Lin
     """Looks at every column of a source. Raises ``PolicyError`` if the target is none of them."""
     with closing(read_columns(bare, data)) as raw:
         connection, table, types = raw.connection, raw.name, raw.types
-        if target is not None and target not in types:
-            raise PolicyError(
-                f"The source has no column {target!r}{closest(target, types)}; it has {', '.join(types)}."
-            )
+        require_columns([] if target is None else [target], types)
         proposed, typed = Proposed(count_rows(connection, table), raw.lines.lost), source_dialect(bare) is None
         for name, kind in types.items():
             try:
