@@ -167,7 +167,8 @@ def _is_pattern(path: Path) -> bool:
 
 # What is larger gets threads, and perhaps disk, in a database of its own.
 SMALL_BYTES, SMALL_ROWS = 2**22, 2**16
-_ALONE: dict[str, str | bool | int | float | list[str]] = {
+Config = dict[str, str | bool | int | float | list[str]]
+_ALONE: Config = {
     "threads": 1,
     "async_threads": 0,
     "enable_external_file_cache": False,
@@ -199,7 +200,6 @@ def small_database() -> Iterator[duckdb.DuckDBPyConnection]:
 IN_MEMORY_BYTES = 2**25
 # By how much text may grow when it is unpacked.
 UNPACKED = 10
-Config = dict[str, str | bool | int | float | list[str]]
 _SAFE: Config = {"preserve_insertion_order": "false"}
 _MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
 
@@ -245,7 +245,7 @@ def read_columns(policy: Policy, data: object = None) -> RawTable:
             define_readings(connection, dialect)
             source, types = "source", dict[str, str]()
             if dialect is not None:
-                source = _attach_lines(connection, _delimited(policy, dialect), lines)
+                source = _attach_lines(connection, _texts(policy, wanted_files(policy, files), dialect), lines)
             elif data is None and policy.adbc is not None:
                 types = _attach_streamed(connection, policy)
             else:
@@ -265,9 +265,10 @@ def require_readable(policy: Policy) -> None:
     """
     dialect = source_dialect(policy)
     if dialect is not None:
-        files, columns, lines = _delimited(policy, dialect), declared_columns(policy), Lines()
-        require_columns(columns, files.names, files.looks_like())
-        for _ in files.read(columns, lines):
+        files, columns, lines = wanted_files(policy, source_files(policy)), declared_columns(policy), Lines()
+        text = _texts(policy, files, dialect)
+        require_columns(columns, text.names, text.looks_like())
+        for _ in text.read(columns, lines):
             pass
         require_share(policy, lines)
 
@@ -401,10 +402,6 @@ def arrow_stream(data: object) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(data)
     except (pa.ArrowException, OSError, TypeError, ValueError):
         raise PolicyError(_MIXED) from None
-
-
-def _delimited(policy: Policy, dialect: Dialect) -> TextFiles:
-    return _texts(policy, wanted_files(policy, source_files(policy)), dialect)
 
 
 def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles:
