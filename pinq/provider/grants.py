@@ -349,9 +349,8 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
         declared_by: Also log a changed policy, which must be reviewed, as this one's act.
     """
     policy = load_policy(of)
-    if declared_by is not None:
-        policy.require_reviewed()
     if create:
+        policy.require_reviewed()  # before the source is looked at; an opening that declares asks for it too
         # A misspelt source must not get a ledger: budgets would be kept beside nothing.
         if (path := missing_path(policy)) is not None:
             raise PolicyError(
