@@ -249,16 +249,17 @@ def _room(connections: int, log: RequestLog) -> int:
 
 def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insecure_http: bool) -> None:
     """Raises ``PolicyError`` without a certificate, or for plain HTTP that others can reach."""
-    if insecure_http and not _loopback(host):
-        raise PolicyError(
-            f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host "
-            f"127.0.0.1, or --tls-cert and --tls-key."
-        )
-    if not insecure_http and (tls_cert is None or tls_key is None):
+    if insecure_http:
+        if not _loopback(host):
+            raise PolicyError(
+                f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host "
+                f"127.0.0.1, or --tls-cert and --tls-key."
+            )
+    elif tls_cert is None or tls_key is None:
         raise PolicyError(
             "Give a certificate and its key (--tls-cert, --tls-key), or --insecure-http to serve this machine only."
         )
-    if not insecure_http and tls_cert is not None and tls_key is not None:
+    else:
         _require_pair(tls_cert, tls_key)
 
 
