@@ -592,8 +592,8 @@ def _number(value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
     except OverflowError:
-        number = float("inf")
-    if number != number or number in (float("inf"), float("-inf")):
+        number = math.inf
+    if not math.isfinite(number):
         raise QueryError(f"the cut {value!r} is not finite.")
     return number
 
