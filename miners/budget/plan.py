@@ -42,7 +42,7 @@ from html import escape
 from typing import Literal, Protocol, Self
 
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
-from pinq.analyst.session import Session
+from pinq.analyst.session import Session, Way
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
 from pinq.public.checks import many, require_bool
 from pinq.public.derivatives import Derivatives
@@ -552,36 +552,31 @@ class Bill:
         return Exact(self._handle.budget.spent - self._before)
 
 
-def patient(session: Session) -> Callable[[Request], Answer]:
-    """Returns a function that waits if the grant demands a slower pace, and logs this in ``miners``.
+def patient(session: Session, request: Request) -> Answer:
+    """Waits if the grant demands a slower pace, and logs this in ``miners``.
 
     Fits and tables ask many questions. Refused in the middle, what was paid would be lost to most.
     """
-
-    def ask(request: Request) -> Answer:
-        while True:
-            try:
-                return session.ask(request)
-            except TooManyRequests as error:
-                if error.retry_after is None:
-                    raise
-                _log.warning("Waiting %.0f s: %s", error.retry_after, error)
-                time.sleep(error.retry_after)
-
-    return ask
+    while True:
+        try:
+            return session.ask(request)
+        except TooManyRequests as error:
+            if error.retry_after is None:
+                raise
+            _log.warning("Waiting %.0f s: %s", error.retry_after, error)
+            time.sleep(error.retry_after)
 
 
-def showing(act: str, total: Epsilon, session: Session) -> Callable[[Request], Answer]:
-    """Returns what shows how far a fit has come, in a line on standard error, once it takes two seconds.
+def showing(act: str, total: Epsilon) -> Way:
+    """Returns the way that shows how far a fit has come, in a line on standard error, once it takes two seconds.
 
     Args:
-        act: The analyst.
+        act: What the analyst does.
         total: The cost of all queries.
-        session: What answers.
     """
     start, paid = time.monotonic(), 0.0
 
-    def ask(request: Request) -> Answer:
+    def ask(session: Session, request: Request) -> Answer:
         nonlocal paid
         answer = session.ask(request)
         paid += float(request.epsilon)
@@ -635,7 +630,7 @@ def begin_fit(
     act = f"miners.{type(miner).__name__}.fit"
     handle = handle.named(act if target is None else f"{act} of {target}").through(patient)
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
-        handle = handle.through(partial(showing, act, total + before))
+        handle = handle.through(showing(act, total + before))
     return recording(reusing(handle, require) if reuse else handle)
 
 

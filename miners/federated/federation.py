@@ -41,13 +41,13 @@ import numpy as np
 from miners.budget.plan import Pricing, count_scale, count_variance, loss_text, sum_variance, tell
 from miners.estimator import schema_of
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.analyst.session import Session
+from pinq.analyst.session import Way
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import Shown, closest, first_of, is_listing, is_number, many
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.parts import PartSet
-from pinq.public.queries import Answer, Budget, Request
+from pinq.public.queries import Budget
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Cuts, Spec, Values
@@ -187,7 +187,7 @@ class CountSource(Protocol):
     dropped: list[Dropped]
     rounds: int
     requests: dict[str, int]
-    naming: Callable[[Session], Callable[[Request], Answer]] | None = None
+    naming: Way | None = None
 
     @property
     def holders(self) -> list[str]:

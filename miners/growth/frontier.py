@@ -292,7 +292,7 @@ def foreseeing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
             rows=tuple(map(float, values)) if request.verb == "noisy_avg" else None,
         )
 
-    yield handle.through(lambda session: partial(ask, session))
+    yield handle.through(ask)
     for session, request in last.values():
         session.preview(request)
 

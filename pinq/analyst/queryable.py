@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
-from pinq.analyst.session import Session, Through, naming
+from pinq.analyst.session import Session, Through, Way, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.columns import CutPoint
@@ -462,9 +462,9 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
     def __bool__(self) -> bool:
         return True
 
-    def through(self, asking: Callable[[Session], Callable[[Request], Answer]]) -> PrivateQueryable:
-        """Returns a handle on this part that sends its queries through a function of the session."""
-        session = cast(Session, Through(self._session, asking(self._session)))
+    def through(self, way: Way) -> PrivateQueryable:
+        """Returns a handle on this part that sends its queries this way."""
+        session = cast(Session, Through(self._session, way))
         return PrivateQueryable(session, self._parts.at(0))
 
     @unspent()
@@ -625,10 +625,9 @@ class Parts(Verbs[NoisyArray, NoisyArray, list[Value | None], list[int], list[Sp
 
 
 class Reusing:
-    """Sends earlier queries again under the same ids, counting each query.
+    """Sends earlier queries to one session again under the same ids, counting each query.
 
     Args:
-        session: Who answers.
         before_first: Called before the first question where that is not paid for yet.
 
     Privacy:
@@ -636,39 +635,38 @@ class Reusing:
         question was charged, and everything else is charged as ever.
     """
 
-    def __init__(self, session: Session, before_first: Callable[[], None]) -> None:
-        self._session, self._before_first = session, before_first
-        self._begun = False
+    def __init__(self, before_first: Callable[[], None]) -> None:
+        self._before_first, self._begun = before_first, False
         self._times: Counter[str] = Counter()
         self._seen: defaultdict[str, set[str]] = defaultdict(set)
         self._lock = threading.Lock()
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, session: Session, request: Request) -> Answer:
         """Returns the paid answer to this question, or a new one.
 
         A question that comes first may have been asked without this session; then its last answer
         will do. One that comes again is a question of its own. The last answer may be that of a
         number to come: then the next number is taken.
         """
-        identity = request.identity(self._session.schema.digest)
+        identity = request.identity(session.schema.digest)
         with self._lock:  # questions asked side by side wait until the first may be asked at all
             number = self._times[identity]
             request = request.model_copy(update={"id": _key(identity, number), "reuse": True if number == 0 else None})
-            if not self._begun and self._session.preview(request).cost > 0:
+            if not self._begun and session.preview(request).cost > 0:
                 self._before_first()
             self._begun = True
             self._times[identity] += 1
-        answer = self._session.ask(request)
+        answer = session.ask(request)
         while answer.id in self._seen[identity]:
             number += 1
-            answer = self._session.ask(request.model_copy(update={"id": _key(identity, number)}))
+            answer = session.ask(request.model_copy(update={"id": _key(identity, number)}))
         self._seen[identity].add(answer.id)
         return answer
 
 
 def reusing(handle: PrivateQueryable, before_first: Callable[[], None]) -> PrivateQueryable:
     """Returns a handle on the same part, for one fit; see ``Reusing``."""
-    return handle.through(lambda session: Reusing(session, before_first).ask)
+    return handle.through(Reusing(before_first).ask)
 
 
 def _key(identity: str, number: int) -> str:
@@ -680,12 +678,9 @@ def recording(handle: PrivateQueryable) -> tuple[PrivateQueryable, Callable[[], 
     ids: list[str] = []
     part = WireParts.of(handle.parts().part_set)
 
-    def noting(session: Session) -> Callable[[Request], Answer]:
-        def ask(request: Request) -> Answer:
-            answer = session.ask(request)
-            ids.append(answer.id)
-            return answer
-
-        return ask
+    def noting(session: Session, request: Request) -> Answer:
+        answer = session.ask(request)
+        ids.append(answer.id)
+        return answer
 
     return handle.through(noting), lambda: Certificate(part=part, requests=tuple(ids))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from pinq.errors import QueryError
@@ -49,6 +50,10 @@ class Session(Protocol):
         """Frees what it holds."""
 
 
+Way = Callable[[Session, Request], Answer]
+"""How a request is sent to a session."""
+
+
 class Closed:
     """Stands where a session had its way to the data, once it is closed; it refuses all but that."""
 
@@ -66,25 +71,22 @@ class Through:
 
     Args:
         session: Who stands behind it.
-        ask: Answers requests.
+        way: Sends it a request.
     """
 
-    def __init__(self, session: Session, ask: Callable[[Request], Answer]) -> None:
-        self._session, self.ask = session, ask
+    def __init__(self, session: Session, way: Way) -> None:
+        self._session, self.ask = session, partial(way, session)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
 
-def naming(name: str) -> Callable[[Session], Callable[[Request], Answer]]:
-    """Returns a function that makes a session send its queries as parts of one act."""
+def naming(name: str) -> Way:
+    """Returns the way on which queries are sent as parts of one act."""
     begun = Act.begun(name)
 
-    def through(session: Session) -> Callable[[Request], Answer]:
-        def ask(request: Request) -> Answer:
-            act = begun if request.act is None else request.act.within(begun)
-            return session.ask(request.model_copy(update={"act": act}))
+    def ask(session: Session, request: Request) -> Answer:
+        act = begun if request.act is None else request.act.within(begun)
+        return session.ask(request.model_copy(update={"act": act}))
 
-        return ask
-
-    return through
+    return ask
