@@ -283,10 +283,12 @@ def count_scale(schema: Schema, epsilon: Epsilon) -> float:
     return float(1 / epsilon.per_row(schema.distance))
 
 
-def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon, each: Epsilon | None = None) -> PlanLine:
+def count_line(
+    schema: Schema, asked: str, parts: int, epsilon: Epsilon, each: Epsilon | None = None, *, level: int = 0
+) -> PlanLine:
     """Returns the plan's line of one question for counts, or of several at ``each``."""
     noise = standard_deviation(count_scale(schema, each or epsilon))
-    return PlanLine(0, asked, "noisy_count", parts, epsilon.exact, noise)
+    return PlanLine(level, asked, "noisy_count", parts, epsilon.exact, noise)
 
 
 def count_variance(scale: float) -> float:

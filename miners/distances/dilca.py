@@ -29,7 +29,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, count_scale, remember_fit, rows_text, spread, tell
+from miners.budget.plan import (
+    Bill,
+    Plan,
+    PlanLine,
+    begin_fit,
+    count_line,
+    count_scale,
+    remember_fit,
+    rows_text,
+    spread,
+    tell,
+)
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
 from miners.estimator import Learned, planned, public_schema, require_word
@@ -37,7 +48,7 @@ from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, is_listing, many, text_of, whole_number
-from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.plugins import optional
 from pinq.public.schema import Schema
 from pinq.public.scores import ENTROPY_BITS, MutualInformation
@@ -314,8 +325,8 @@ def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
     """
     lines = _selection_lines(task)
     if cost := task.table_epsilon:
-        noise, asked = _deviation(task, cost // task.max_pairs), "tables of each target and its context"
-        lines.append(PlanLine(1, asked, "noisy_count", task.max_pairs, cost.exact, noise))
+        asked, most = "tables of each target and its context", task.max_pairs
+        lines.append(count_line(task.schema, asked, most, cost, cost // most, level=1))
     title = (
         f"DPDilca: distances between the values of {many(len(task.targets), 'attribute')}, "
         f"contexts by {task.method} among {many(len(task.splits), 'attribute')}"
@@ -337,8 +348,7 @@ def _selection_lines(task: ContextTask) -> list[PlanLine]:
     if not cost:
         return []
     pairs = len(task.selection_pairs)
-    noise = _deviation(task, cost // pairs)
-    return [PlanLine(0, "tables of pairs, to find contexts", "noisy_count", pairs, cost.exact, noise)]
+    return [count_line(task.schema, "tables of pairs, to find contexts", pairs, cost, cost // pairs)]
 
 
 def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:
@@ -357,11 +367,6 @@ def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:
         "distances between its rare values are unreliable. "
         "A larger `epsilon`, fewer targets or a smaller `k` helps.",
     )
-
-
-def _deviation(task: ContextTask, epsilon: Epsilon) -> float:
-    """Returns the standard deviation of the noise in a cell of a table that costs ``epsilon``."""
-    return standard_deviation(count_scale(task.schema, epsilon))
 
 
 class DPDilca(Learned):

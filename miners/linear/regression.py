@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, tell
+from miners.budget.plan import PlanLine, count_line, tell
 from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
 from miners.linear.linear_miner import LinearMiner, LinearState, Work
@@ -34,7 +34,6 @@ from miners.linear.moments import (
 from miners.scorecards.objectives import Mean, objective_of
 from pinq.errors import QueryError
 from pinq.public.checks import many
-from pinq.public.epsilon import standard_deviation
 from pinq.public.points import POINTS
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
@@ -321,7 +320,7 @@ class LinearRegression(Regressor, LinearMiner):
         objective, schema = objective_of(work.schema, work.target), work.schema
         parts = bind(objective.base_parts, schema).size
         where = [
-            PlanLine(0, asked, "noisy_count", parts, share.exact, standard_deviation(count_scale(schema, share)))
+            count_line(schema, asked, parts, share)
             for asked, share in zip(("range of the target", "range of the target, finer"), work.shares, strict=False)
         ]
         products = product_line(schema, work.norm, "all", "products of columns and target", work.shares[3])
