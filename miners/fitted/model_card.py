@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.budget.plan import HEADINGS, Plan, loss_text
-from miners.fitted.theme import BLUE, PALE, pyplot
+from miners.fitted.theme import BLUE, PALE, axes_of
 from pinq.errors import QueryError
 from pinq.public.schema import Schema, unit_text
 
@@ -192,9 +192,7 @@ class Reliability:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        plt = pyplot("shares")
-        if ax is None:
-            ax = plt.subplots(figsize=(4.5, 4.5), layout="constrained")[1]
+        ax = axes_of("shares", ax, (4.5, 4.5))
         known = self.rows > 0
         predicted, happened, rows = self.predicted[known], self.happened[known], self.rows[known]
         ax.plot([0, 1], [0, 1], color=PALE, linewidth=1, linestyle="--")

@@ -32,6 +32,14 @@ def pyplot(drawing: str) -> ModuleType:
     return optional("matplotlib.pyplot", "plot", f"drawing {drawing} needs matplotlib")
 
 
+def axes_of(drawing: str, ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Returns the axes to draw on: the given ones, or those of a new figure of a size in inches."""
+    if ax is not None:
+        return ax
+    _, axes = pyplot(drawing).subplots(figsize=size, layout="constrained")
+    return axes
+
+
 def colour(number: int) -> str:
     """Returns the colour of a class."""
     return COLOURS[number % len(COLOURS)]

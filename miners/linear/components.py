@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from miners.budget.plan import Plan, tell
-from miners.fitted.theme import BLUE, INK, panels
+from miners.fitted.theme import BLUE, INK, axes_of, panels
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
 from pinq.public.checks import many, require_bool, whole_number
@@ -106,7 +106,7 @@ class Components(LinearState):
 
     def plot(self, ax: Axes | None = None, most: int = 8) -> Axes:
         """Draws the loadings of the first components as a map."""
-        ax = ax or panels("components", [1.5 + 0.22 * len(self.coordinates.names)], across=1, wide=4.0)[1][0]
+        ax = axes_of("components", ax, (4.0, 1.5 + 0.22 * len(self.coordinates.names)))
         draw_map(ax, self.directions[:most].T, 1.0, self.names[:most], self.coordinates.names)
         return ax
 

@@ -21,7 +21,7 @@ import numpy as np
 from miners.budget.plan import PlanLine, tell
 from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
-from miners.fitted.theme import INK, pyplot
+from miners.fitted.theme import INK, axes_of
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge, noisy_products, product_line
 from pinq.errors import QueryError
@@ -130,9 +130,7 @@ class Gaussians(LinearState):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws how far the mean of each class is from that of all rows, in deviations."""
         names, classes = self.coordinates.names, [text_of(value) for value in self.classes]
-        if ax is None:
-            size = (1.5 + 0.3 * len(names), 1 + 0.35 * len(classes))
-            _, ax = pyplot("a discriminant").subplots(figsize=size, layout="constrained")
+        ax = axes_of("a discriminant", ax, (1.5 + 0.3 * len(names), 1 + 0.35 * len(classes)))
         most = max(float(np.abs(self.means).max()), 1e-9)
         draw_map(ax, self.means, most, names, classes)
         ax.set_title(f"means by {self.target}, in deviations, up to ±{most:.2g}", fontsize=9, color=INK)

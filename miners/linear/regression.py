@@ -19,7 +19,7 @@ import numpy as np
 
 from miners.budget.plan import PlanLine, count_line, tell
 from miners.estimator import Regressor, require_varied
-from miners.fitted.theme import BLUE, INK, PALE, pyplot, shorten
+from miners.fitted.theme import BLUE, INK, PALE, axes_of, shorten
 from miners.linear.linear_miner import LinearMiner, LinearState, Work
 from miners.linear.moments import (
     TARGET_SIZE,
@@ -171,8 +171,7 @@ class RegressionLine(LinearState):
         units = np.diag(_to_units(self.coordinates, self.scale[1]))[1:]
         errors = SURE * self.errors[1:] / units
         chosen = np.argsort(-np.abs(self.coefficients[1:]), kind="stable")[:most][::-1]
-        if ax is None:
-            _, ax = pyplot("a regression").subplots(figsize=(6, 1 + 0.28 * len(chosen)), layout="constrained")
+        ax = axes_of("a regression", ax, (6, 1 + 0.28 * len(chosen)))
         heights, points = np.arange(len(chosen)), self.coefficients[1:][chosen]
         ax.axvline(0, color=PALE, linewidth=0.7)
         ax.errorbar(points, heights, xerr=errors[chosen], fmt="o", color=BLUE, ecolor=INK, elinewidth=0.8, capsize=2)

@@ -36,7 +36,7 @@ from miners.budget.plan import (
 )
 from miners.estimator import Kept, planned, public_schema
 from miners.fitted.node import split_in, split_out
-from miners.fitted.theme import RED, pyplot
+from miners.fitted.theme import RED, axes_of
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import foreseeing
 from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Columns, GraphicalModel, Measured, tree_cells
@@ -216,10 +216,7 @@ class SyntheticTable:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws how pairs depend on each other as a heat map; a dot marks what was bought. Needs matplotlib."""
         names = self.columns
-        if ax is None:
-            _, ax = pyplot("dependence").subplots(
-                figsize=(1.8 + 0.42 * len(names), 1.4 + 0.38 * len(names)), layout="constrained"
-            )
+        ax = axes_of("dependence", ax, (1.8 + 0.42 * len(names), 1.4 + 0.38 * len(names)))
         image = ax.imshow(self.dependence().to_numpy(), cmap="Blues", vmin=0)
         pairs = [bought.columns for bought in self.bought if len(bought.columns) == 2]
         points = np.array([*pairs, *(pair[::-1] for pair in pairs)]).reshape(-1, 2)

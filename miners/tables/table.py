@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import Plan, PlanLine, patient, require_budget
-from miners.fitted.theme import BLUE, INK, RED, colour, panels, pyplot, shorten, write_cells
+from miners.fitted.theme import BLUE, INK, RED, axes_of, colour, panels, shorten, write_cells
 from miners.tables.columns import ALL, columns_named, required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
@@ -154,7 +154,8 @@ class Table:
         """
         if self.picture == "panels":
             return _panels(self, ax)
-        ax = ax or _axes(2 * len(self.wide()) if self.picture in ("heat", "map") else _lines(self.frame))
+        lines = 2 * len(self.wide()) if self.picture in ("heat", "map") else _lines(self.frame)
+        ax = axes_of("a table", ax, (WIDE, TITLE + max(6, lines) * BAR))
         {"bars": _bars, "heat": _heat, "map": _map, "boxes": _boxes}[self.picture](ax, self.frame, self.keys)
         ax.set_title(self.title, fontsize=10, loc="left")
         return ax
@@ -421,8 +422,3 @@ def _lines(frame: pd.DataFrame) -> int:
         return len(frame)
     quantiles = frame["statistic"].str.endswith("%")
     return len(frame) if not quantiles.any() else 3 * len(frame) // frame["statistic"].nunique()
-
-
-def _axes(lines: int) -> Axes:
-    figure = pyplot("a table").figure(figsize=(WIDE, TITLE + max(6, lines) * BAR), layout="constrained")
-    return figure.add_subplot()

@@ -33,7 +33,7 @@ import numpy as np
 from miners.budget.plan import untold
 from miners.estimator import Learner
 from miners.fitted.node import Node
-from miners.fitted.theme import COLOURS, PALE, pyplot
+from miners.fitted.theme import COLOURS, PALE, axes_of
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, random_split
 from miners.parameters import cloned
@@ -227,9 +227,7 @@ class Suggestion:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        plt = pyplot("a curve")
-        if ax is None:
-            ax = plt.subplots(figsize=(6, 4), layout="constrained")[1]
+        ax = axes_of("a curve", ax, (6, 4))
         ax.errorbar(
             [point.epsilon for point in self.curve],
             [point.mean for point in self.curve],
