@@ -21,7 +21,7 @@ from miners.budget.plan import Plan
 from miners.fitted.route import Frame
 from miners.secure.id3.public_tree import ExactRules
 from miners.secure.id3.task import hold
-from miners.secure.mpc.arithmetic import count_bits, field_bits, threshold_of
+from miners.secure.mpc.arithmetic import field_bits, signed_bits, threshold_of
 from miners.secure.session.party import Outcome, run_party, run_simulation
 from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
@@ -34,7 +34,7 @@ def estimate(session: Session) -> str:
     task, rule, others = session.task, session.rule(), len(session.parties) - 1
     to_others = (field_bits(session.bits, len(session.parties)) + 7) // 8 * others
     values, classes, attributes = sum(task.sizes), task.classes, len(task.sizes)
-    counts, children = _compared(count_bits(task.max_rows)), values / attributes
+    counts, children = _compared(signed_bits(task.max_rows)), values / attributes
     if isinstance(rule, ExactRules):
         split: float = values * 3 + (attributes - 1) * _compared(rule.gini)
         split += children * ((classes - 1) * counts + 2 * _compared(rule.stop))

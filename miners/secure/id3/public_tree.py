@@ -18,7 +18,7 @@ import numpy as np
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
 from miners.secure.id3.task import Path, Source, Task
-from miners.secure.mpc.arithmetic import Arithmetic, Shares, count_bits, gini_bits, signed_bits, stop_bits
+from miners.secure.mpc.arithmetic import Arithmetic, Shares, gini_bits, signed_bits, stop_bits
 from miners.secure.mpc.noise import noise_bound
 from pinq.errors import InternalError
 
@@ -47,7 +47,7 @@ class ExactRules:
         self.task, self.share, self.alpha = task, stop_share, alpha
         self.deepest = len(task.sizes)
         self.gini = gini_bits(task.sizes, task.max_rows, alpha)
-        self.stop = max(stop_bits(task.max_rows, stop_share), count_bits(task.max_rows))
+        self.stop = stop_bits(task.max_rows, stop_share)
         self.bits = max(self.gini, self.stop)
         self._total: Shares | None = None
 
@@ -71,7 +71,7 @@ class ExactRules:
         nodes, size = len(counts), counts.sum(axis=1)
         if self._total is None:
             self._total = size[0]
-        n_bits = count_bits(self.task.max_rows)
+        n_bits = signed_bits(self.task.max_rows)
         units, largest = await arithmetic.first_largest(counts, n_bits)
         if level == self.deepest:
             stops = np.ones(nodes, dtype=bool)
@@ -234,7 +234,7 @@ class NoisyRules:
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
         """As that of ``ExactRules``, with noise."""
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
-        n_bits = count_bits(self.task.max_rows)
+        n_bits = signed_bits(self.task.max_rows)
 
         async def scores() -> Shares:
             counts = await tables()

@@ -10,7 +10,7 @@ import numpy as np
 
 from miners.secure.id3.public_tree import ExactRules, Progress
 from miners.secure.id3.task import Records, Task, members_of_classes, one_hot
-from miners.secure.mpc.arithmetic import Arithmetic, Shares, count_bits
+from miners.secure.mpc.arithmetic import Arithmetic, Shares, signed_bits
 from pinq.errors import QueryError
 
 MAX_PATHS = 2**14
@@ -123,7 +123,7 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Sh
     prefixes = [counts]
     for size in reversed(task.sizes):
         prefixes.insert(0, prefixes[0].reshape(-1, size, task.classes).sum(axis=1) % arithmetic.modulus)
-    together, bits = np.concatenate(prefixes), count_bits(task.max_rows)
+    together, bits = np.concatenate(prefixes), signed_bits(task.max_rows)
     units, _ = await arithmetic.first_largest(together, bits)
     empty = await arithmetic.is_negative((together.sum(axis=1) - 1) % arithmetic.modulus, bits)
     # A combination without rows inherits the class of its prefix. Example: one attribute of 2 values,

@@ -519,7 +519,8 @@ def _winners(first: Shares, second: Shares, second_won: Shares) -> Shares:
 def signed_bits(largest: int) -> int:
     """Returns the smallest b with ``largest`` < 2^(b-1).
 
-    Numbers from -largest to largest are compared exactly at this length.
+    Numbers from -largest to largest are compared exactly at this length: differences of two counts, if
+    ``largest`` is the number of rows.
     """
     return largest.bit_length() + 1
 
@@ -550,15 +551,10 @@ def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
     return signed_bits(max(pair, -(-pair * rows // alpha)))
 
 
-def count_bits(rows: int) -> int:
-    """Bounds the bits of a difference of two counts of rows."""
-    return signed_bits(rows)
-
-
 def stop_bits(rows: int, share: Fraction) -> int:
     """Bounds the bits of ``numerator total - denominator size``, which is between -d n and d n.
 
-    It decides whether a node has at most this share of all rows.
+    It decides whether a node has at most this share of all rows. A difference of two counts is no longer.
     """
     return signed_bits(share.denominator * rows)
 

@@ -14,7 +14,6 @@ from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import (
     ALONE,
     Arithmetic,
-    count_bits,
     gini_bits,
     require_bits,
     run_to_end,
@@ -74,7 +73,7 @@ def test_comparison_is_right_at_the_extremes() -> None:
 
 def test_other_numbers_fit_too() -> None:
     """Counts, the stop test's two sides, and noise."""
-    assert 2 ** (count_bits(1000) - 1) > 1000
+    assert 2 ** (signed_bits(1000) - 1) > 1000
     share = Fraction(1, 20)
     assert 2 ** (stop_bits(1000, share) - 1) > max(share.denominator * 1000, share.numerator * 1000)
     for epsilon in (Fraction(1, 1000), Fraction(3)):
