@@ -20,7 +20,7 @@ from miners.fitted.route import Frame
 from miners.fitted.tree import Tree
 from miners.secure.id3.task import hold, require_tables
 from miners.secure.mpc.arithmetic import field_bits
-from miners.secure.session.party import Outcome, run_simulation
+from miners.secure.session.party import run_simulation
 from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
 from pinq.public.checks import Shown, whole_number
@@ -61,6 +61,7 @@ class SecurePlan(Shown):
         return "\n".join([head, *(f"  opens {opening}" for opening in self.opened)])
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class SecureID3(TreeClassifier):
     """ID3 by secure multi-party computation of at least three parties (de Hoogh et al. 2014).
 
@@ -109,28 +110,15 @@ class SecureID3(TreeClassifier):
         True
     """
 
-    def __init__(
-        self,
-        *,
-        protocol: str = "sid3p",
-        stop_share: float | Decimal = Decimal("0.05"),
-        alpha: int = 8,
-        epsilon: float | str | Decimal | None = None,
-        depth: int | None = None,
-        colluding: int | None = None,
-        attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, object] | None = None,
-        rows: int | None = None,
-    ) -> None:
-        self.protocol = protocol
-        self.stop_share = stop_share
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.depth = depth
-        self.colluding = colluding
-        self.attributes = attributes
-        self.cuts = cuts
-        self.rows = rows
+    protocol: str = "sid3p"
+    stop_share: float | Decimal = Decimal("0.05")
+    alpha: int = 8
+    epsilon: float | str | Decimal | None = None
+    depth: int | None = None
+    colluding: int | None = None
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, object] | None = None
+    rows: int | None = None
 
     _limits = ("Only the class of each leaf is known, not the rows behind it.", *TREE_LIMITS[1:])
 
@@ -196,9 +184,7 @@ class SecureID3(TreeClassifier):
         codes = [None if table is None else session.task.lookup_codes(table) for table in lookups]
         for name in ("tree_", "classes_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        return self._learned(session, run_simulation(session, holdings, codes))
-
-    def _learned(self, session: Session, outcomes: Sequence[Outcome]) -> SecureID3:
+        outcomes = run_simulation(session, holdings, codes)
         first = outcomes[0]
         self.opened_, self.depths_ = first.opened, first.depths
         classes = as_array(session.schema_.categorical(session.target).values)

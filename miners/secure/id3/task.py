@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -67,10 +67,6 @@ class Task:
         """
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
-
-    def merged(self) -> Task:
-        """Returns the same task with all rows at one party."""
-        return replace(self, rows=(self.max_rows,))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ async def take_part(
         return Outcome(getattr(fitted, "tree_", None), scorecard=card, opened=tuple(asked.opened))
     lookups = [member.lookups for member in session.parties]
     if plays > 1:  # all rows are one party's, and so is all that is looked up
-        task, lookups = task.merged(), [sum(lookups)]
+        task, lookups = replace(task, rows=(task.max_rows,)), [sum(lookups)]
     arithmetic = Arithmetic(link, session.bits, asked, plays)
     return await grow(arithmetic, task, session.rule(), holding, session.protocol, lookups, own_lookups, progress)
 
