@@ -28,14 +28,14 @@ from benchmarks.harness.measure import Experiment
 from benchmarks.harness.pictures import over_epsilon
 from benchmarks.harness.tables import markdown, replace_section
 from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
-from miners.federated.scorecard import CardStrategyName
+from miners.federated.holders_miner import StrategyName
 from miners.secure import SecureFederation
 from pinq.public.schema import Schema
 
 __all__ = ["STUDY", "FourHolders", "write"]
 
 HOLDERS = 4
-SETTINGS: dict[str, CardStrategyName | None] = {
+SETTINGS: dict[str, StrategyName | None] = {
     "one curator": None,
     "secure sums": "secure",
     "handles, turns": "turns",
@@ -84,7 +84,7 @@ class FourHolders(Experiment):
 
     def _fitted(
         self,
-        setting: CardStrategyName | None,
+        setting: StrategyName | None,
         epsilon: float,
         tables: Sequence[pd.DataFrame],
         schema: Schema,

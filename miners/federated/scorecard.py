@@ -19,13 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import numpy as np
 
 from miners.estimator import require_word
 from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
-from miners.federated.holders_miner import DISJOINT, HoldersMiner, Participants as Holders, resumes
+from miners.federated.holders_miner import (
+    DISJOINT,
+    STRATEGIES,
+    HoldersMiner,
+    Participants as Holders,
+    StrategyName,
+    resumes,
+)
 from miners.federated.topdown import deal
 from miners.scorecards.card import Card, CardCells
 from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, choice_score
@@ -34,7 +40,7 @@ from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
 from pinq.errors import QueryError
 from pinq.public.checks import many
 from pinq.public.derivatives import AnyDerivatives
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
 
@@ -90,7 +96,7 @@ class CardInTurns(HoldersAsking):
             / self._source.distance(name)
             for name in self._source.holders
         }
-        left = sum((step.sums + (step.choice or Epsilon(0)) for step in self._shares.steps), Epsilon(0))
+        left = sum((step.cost for step in self._shares.steps), ZERO)
         self._deal(0, dict.fromkeys(self._source.holders, left))
 
     def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
@@ -107,7 +113,7 @@ class CardInTurns(HoldersAsking):
         self._order = [*[""] * step, *order]
         turns = {name: [position for position, own in enumerate(order) if own == name] for name in left}
         self._steps = {
-            name: [*[CardStep(None, Epsilon(0))] * step, *with_turns(epsilon, steps, turns[name])]
+            name: [*[CardStep(None, ZERO)] * step, *with_turns(epsilon, steps, turns[name])]
             for name, epsilon in left.items()
         }
 
@@ -126,7 +132,7 @@ class CardInTurns(HoldersAsking):
 
     def _left(self, holder: str, step: int) -> Epsilon:
         """Returns what a holder has left for a step and those after it."""
-        return sum((rest.sums + (rest.choice or Epsilon(0)) for rest in self._steps[holder][step:]), Epsilon(0))
+        return sum((rest.cost for rest in self._steps[holder][step:]), ZERO)
 
     def _chosen(
         self, holder: str, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives
@@ -183,14 +189,11 @@ def _added(tallies: Mapping[str, HolderTally]) -> SumsAnswer:
     return SumsAnswer(numbers, float(np.sqrt(variance / 2)))
 
 
-CardStrategyName = Literal["turns", "noisy_counts", "secure"]
-
-
 @dataclass(kw_only=True, repr=False, eq=False)
 class HolderParameters:
     """The parameters of a scorecard of several holders beside the common ones."""
 
-    strategy: CardStrategyName = "turns"
+    strategy: StrategyName = "turns"
     resume: bool = False
 
 
@@ -239,7 +242,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         return SumsNeeded(card_fit.specs, min([*shares.bases, *shares.tables]), min(steps, default=None), width)
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
-        require_word("strategy", self.strategy, get_args(CardStrategyName))
+        require_word("strategy", self.strategy, STRATEGIES)
         resumes(self.resume, False, keeps=self.strategy != "secure")
         card_fit = super()._checked(schema, target)
         if self.pairs and self.strategy != "turns":

@@ -46,6 +46,11 @@ class CardStep:
     choice: Epsilon | None
     sums: Epsilon
 
+    @property
+    def cost(self) -> Epsilon:
+        """The cost of both."""
+        return self.sums + (self.choice or ZERO)
+
 
 @dataclass(frozen=True)
 class Shares:
@@ -65,8 +70,7 @@ class Shares:
     @property
     def total(self) -> Epsilon:
         """The total cost."""
-        steps = sum((step.sums + (step.choice or ZERO) for step in self.steps), ZERO)
-        return sum((*self.bases, *self.tables), ZERO) + steps
+        return sum((*self.bases, *self.tables, *(step.cost for step in self.steps)), ZERO)
 
     @classmethod
     def of(
