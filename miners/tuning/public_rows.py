@@ -6,7 +6,7 @@ scikit-learn's cross-validation and searches can compare settings on them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 MISSING = f"Trying settings on public rows needs the provider's side: {install_line('provider')}."
 
 
-class Simulator(Protocol):
-    """A simulator opens a handle on public rows; ``pinq.simulate`` is one."""
-
-    def __call__(self, schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQueryable: ...
-
-
 def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQueryable:
     """Opens a handle on public rows, with the noise and the refusals of a real one.
 
@@ -46,8 +40,7 @@ def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQu
         data: A pandas or Arrow table.
         epsilon: The handle's budget.
     """
-    simulate: Simulator = plugin("pinq.provider", "simulate", MISSING)
-    return simulate(schema, data=data, epsilon=epsilon)
+    return plugin("pinq.provider", "simulate", MISSING)(schema, data=data, epsilon=epsilon)
 
 
 class PublicRows(Shown, Parameterised):

@@ -22,7 +22,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from html import escape
 from statistics import fmean
@@ -370,14 +369,14 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
     steps = max(1, math.ceil(math.log10(high / low)))
     tried: list[Tried] = []
     for step in range(steps + 1):
-        tried.append(attempt(_figures(low * (high / low) ** (step / steps), 3)))
+        tried.append(attempt(_writable(low * (high / low) ** (step / steps))))
         if tried[-1].mean >= goal:
             break
     if tried[-1].mean >= goal and len(tried) > 1:
         # Halved on a logarithmic scale: between .1 and 1 lies .316, between .1 and .316 lies .178.
         below, above = tried[-2].epsilon, tried[-1].epsilon
         while above / below > 1.15:  # no other epsilon is tried between closer ones
-            middle = attempt(_figures(math.sqrt(below * above), 3))
+            middle = attempt(_writable(math.sqrt(below * above)))
             tried.append(middle)
             below, above = (below, middle.epsilon) if middle.mean >= goal else (middle.epsilon, above)
     return tuple(sorted(tried, key=lambda point: point.epsilon))
@@ -406,12 +405,9 @@ def _monotone(means: np.ndarray) -> np.ndarray:
     return np.concatenate([np.full(len(pool), fmean(pool)) for pool in pools])
 
 
-def _figures(number: float, figures: int) -> float:
-    """Returns a number rounded to so many figures: an epsilon that people can write down."""
-    exact = Decimal(repr(number))
-    # 0.031623 to three figures: its first digit counts hundredths, so steps of .0001, and .0316.
-    step = Decimal(10) ** (exact.adjusted() - figures + 1)
-    return float((exact / step).to_integral_value("ROUND_HALF_EVEN") * step)
+def _writable(epsilon: float) -> float:
+    """Returns an epsilon to three figures, which people can write down: 0.0316 of 0.031623."""
+    return float(f"{epsilon:.3g}")
 
 
 def _check(
