@@ -247,19 +247,11 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         card_fit = super()._checked(schema, target)
         if self.pairs and self.strategy != "turns":
             raise QueryError("`pairs` goes with strategy 'turns'; the others take attributes in order and choose none.")
-        steps, attributes = len(card_fit.shares.steps), len(card_fit.specs)
-        return replace(card_fit, naive=self._is_naive(card_fit.objective, card_fit.shares.total, attributes, steps))
+        return card_fit
 
     def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
         steps = super()._default_steps(objective, epsilon, cells)
         return steps if self.strategy == "turns" else round(objective.unchosen * steps)
-
-    def _is_naive(self, objective: Objective, epsilon: Epsilon, attributes: int, steps: int) -> bool:
-        """Returns whether points start from tables, which is for classes alone.
-
-        They do with many classes, and where steps reach too few attributes.
-        """
-        return objective.tabulates and (self._asks_tables(objective, epsilon, attributes) or 2 * steps < attributes)
 
     def _shares(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
@@ -268,13 +260,14 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         if self.strategy == "turns":
             return super()._shares(epsilon, objective, cells, steps, choice)
         attributes = len(cells)
-        asked = self._asks_tables(objective, epsilon, attributes) or (steps > 0 and attributes > 1)
-        naive = self._is_naive(objective, epsilon, attributes, steps)
-        weight = (objective.table_weight(epsilon, attributes) or TABLES) if naive else objective.order_weight
-        tables = attributes if asked else 0
+        asked = self._asks_tables(objective, epsilon, attributes)
+        # Points of classes start from tables where there are many, and where steps reach too few attributes.
+        starts = objective.tabulates and (asked or 2 * steps < attributes)
+        weight = (objective.table_weight(epsilon, attributes) or TABLES) if starts else objective.order_weight
+        tables = attributes if asked or (steps > 0 and attributes > 1) else 0
         base, looks = objective.base(cells), objective.looks
         return Shares.of(
-            epsilon, tables=tables, steps=steps, choice=0.0, base=base, weight=weight, starts=naive, looks=looks
+            epsilon, tables=tables, steps=steps, choice=0.0, base=base, weight=weight, starts=starts, looks=looks
         )
 
     def _holder_notes(self, holders: int) -> Iterator[str]:

@@ -48,7 +48,6 @@ class CardFit:
         objective: What is fitted.
         specs: The cells of each attribute.
         shares: The costs of each query.
-        naive: Whether points start from tables, where tables are asked.
         holders: The number of holders that are asked.
         noises: How many of their noises are in each number.
         pairs: The cells of each pair of attributes that steps may choose too.
@@ -57,7 +56,6 @@ class CardFit:
     objective: Objective
     specs: tuple[Cells, ...]
     shares: Shares
-    naive: bool = True
     holders: int = 1
     noises: int = 1
     pairs: tuple[Cross, ...] = ()
@@ -84,7 +82,7 @@ class CardFit:
             return
         started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
         # Tables look at each attribute, and each step but the last at one.
-        for spec in (*(self.specs if self.naive and tables else ()), *by_size[: len(steps) - 1]):
+        for spec in (*(self.specs if self.shares.starts else ()), *by_size[: len(steps) - 1]):
             cells = np.ones((self._size(spec), len(card.base)))
             card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
         loss, paid = started.loss(card), steps[-1]
@@ -107,7 +105,7 @@ class CardFit:
         tell(objective.doubts if self.shares.steps else ())  # without steps a plan has said so
         asking.among(objective)
         tables = asking.tables(self.specs, objective) if self.shares.tables else []
-        if tables and self.naive:
+        if self.shares.starts:
             card = objective.tabulated(card, self.specs, [table.numbers for table in tables], tables[0].scale)
         tell(objective.rare([counts._replace(numbers=counts.numbers[None]), *tables]))
         for number in range(len(self.shares.steps)):

@@ -61,11 +61,13 @@ class Shares:
             the one before finds.
         tables: For the classes of each attribute's cells; empty where they are not asked.
         steps: For each step.
+        starts: Whether points start from the tables.
     """
 
     bases: tuple[Epsilon, ...]
     tables: tuple[Epsilon, ...]
     steps: tuple[CardStep, ...]
+    starts: bool
 
     @property
     def total(self) -> Epsilon:
@@ -104,7 +106,8 @@ class Shares:
         choices = _growing(STEP * choice, CHOICES_GROW, steps)
         sums = _growing(STEP * (1 - choice), SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
-        first = BESIDE_TABLES if tables and starts else round(STEP * base)
+        starts = starts and tables > 0
+        first = BESIDE_TABLES if starts else round(STEP * base)
         # Looks may be of the same parts: at losses of their own they are different questions, and ``reuse``
         # finds the answer of each.
         weights = [first + look for look in range(looks)] + [each] * tables
@@ -112,7 +115,7 @@ class Shares:
             weights += [chosen, own] if choice else [own]
         shares = spread(epsilon, weights)
         asked = looks + tables
-        return cls(shares[:looks], shares[looks:asked], tuple(_steps(shares[asked:], choice > 0)))
+        return cls(shares[:looks], shares[looks:asked], tuple(_steps(shares[asked:], choice > 0)), starts)
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
