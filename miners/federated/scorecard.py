@@ -109,12 +109,10 @@ class CardInTurns(HoldersAsking):
         chooses = steps[0].choice is not None
         sizes = {name: self._sizes[name] for name in left}
         order = deal(sizes, len(steps)) if chooses else []
-        # Nothing stands for the steps that are over, so that the others keep their numbers.
-        self._order = [*[""] * step, *order]
+        self._order = dict(enumerate(order, step))  # by the steps' numbers, as are what they cost
         turns = {name: [position for position, own in enumerate(order) if own == name] for name in left}
         self._steps = {
-            name: [*[CardStep(None, ZERO)] * step, *with_turns(epsilon, steps, turns[name])]
-            for name, epsilon in left.items()
+            name: dict(enumerate(with_turns(epsilon, steps, turns[name]), step)) for name, epsilon in left.items()
         }
 
     def _step(self, holder: str, step: int) -> CardStep:
@@ -132,7 +130,7 @@ class CardInTurns(HoldersAsking):
 
     def _left(self, holder: str, step: int) -> Epsilon:
         """Returns what a holder has left for a step and those after it."""
-        return sum((rest.cost for rest in self._steps[holder][step:]), ZERO)
+        return sum((rest.cost for number, rest in self._steps[holder].items() if number >= step), ZERO)
 
     def _chosen(
         self, holder: str, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives
