@@ -40,7 +40,7 @@ from pinq.public.checks import is_listing, is_whole
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema, Value
-from pinq.public.specs import Axis, Cuts, Groups, Values, bind
+from pinq.public.specs import Cuts, Groups, Values, bind
 
 MAX_THRESHOLDS = 4096
 MAX_VALUES = 1024  # that are each put against the rest unasked: as many splits, each of which names all values
@@ -67,7 +67,9 @@ class SplitSet:
 
         They are 0 or 1, shape (splits, parts, base parts).
         """
-        first = first_codes(bind(self.base, self.schema).axes[0])
+        # Each part of the base is one code or an interval of them, so its first code tells where all of it goes.
+        edges = bind(self.base, self.schema).axes[0].edges(self.schema.column(self.base.column).codes)
+        first = np.array(edges[:-1])
         axes = [bind(split, self.schema).axes[0] for split in self.splits]
         # Thresholds 10 and 20: the base has three parts. Below 10 is the first, and from 10 on the
         # others: 1 0 0 and 0 1 1; the split at 20 is 1 1 0 and 0 0 1.
@@ -85,14 +87,6 @@ class SplitSet:
         """
         # With 1 1 0 and 0 0 1 for a split, parts of 5, 2 and 4 rows become 7 and 4.
         return np.einsum("spb,nbc->nspc", self.merges, counts)
-
-
-def first_codes(axis: Axis) -> np.ndarray:
-    """Returns a code of each part of ``Values`` or ``Cuts``.
-
-    Each part is one code or one interval of them, so the code tells where all of the part goes.
-    """
-    return np.arange(axis.size) if axis.thresholds is None else np.array([0, *axis.thresholds])
 
 
 def splitting_functions(

@@ -62,7 +62,6 @@ from miners.federated.federation import (
     progress_of,
     unknown_holder,
 )
-from miners.federated.growing import first_codes
 from miners.fitted.route import Frame, encode
 from miners.secure.id3.task import Task, require_tables
 from miners.secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of
@@ -113,7 +112,9 @@ class OwnRows:
         *attributes, classes = holding.codes
         codes = {task.target: classes}
         for split, values in zip(task.splits, attributes, strict=True):
-            codes[split.column] = first_codes(bind(split, task.schema).axes[0])[values]
+            # The first code of a value stands for all of them: no question tells them apart.
+            edges = bind(split, task.schema).axes[0].edges(task.schema.column(split.column).codes)
+            codes[split.column] = np.array(edges)[values]
         return cls(codes, holding.counts)
 
     @classmethod

@@ -47,7 +47,7 @@ from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import Misfit
-from pinq.public.specs import Cross, Cuts, Spec, Values, bind
+from pinq.public.specs import Axis, Cross, Cuts, Spec, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -320,7 +320,7 @@ class SyntheticTable:
         axis = bind(spec, self.schema).axes[0]
         if not isinstance(column, Numeric):
             return pd.Series(np.array([*axis.labels], dtype=object)[cells], dtype=object)
-        starts, ends = self._stretches(spec, column)
+        starts, ends = self._stretches(axis, column)
         missing = cells >= len(starts)
         own = np.where(missing, 0, cells)
         codes = random.integers(starts[own], ends[own])
@@ -329,31 +329,30 @@ class SyntheticTable:
         shown = pd.Series(column.shown(np.rint(numbers).astype(np.int64) if column.integer else numbers))
         return shown.mask(missing) if missing.any() else shown
 
-    def _stretches(self, spec: Values | Cuts, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
-        """The first grid cell of each part of a numeric column, and the first of the next."""
-        own = range(1, column.cells)
-        points = [column.threshold(point, spec.column) for point in spec.points] if isinstance(spec, Cuts) else own
-        return np.array([0, *points]), np.array([*points, column.cells])
+    def _stretches(self, axis: Axis, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
+        """The first grid cell of each part of a numeric column, and the first of the next; not of missing values."""
+        edges = np.unique(axis.edges(column.cells))
+        return edges[:-1], edges[1:]
 
     def _weights(self, spec: Values | Cuts, condition: Condition) -> np.ndarray:
         """The share of each part of a column that meets a condition."""
         column = self.schema.column(spec.column)
-        labels = bind(spec, self.schema).axes[0].labels
+        axis = bind(spec, self.schema).axes[0]
         if not isinstance(column, Numeric) or condition is None:
             wanted = condition if isinstance(condition, list | tuple | set) else [condition]
-            unknown = [value for value in wanted if value not in labels]
+            unknown = [value for value in wanted if value not in axis.labels]
             if unknown:
                 raise QueryError(f"is {unknown[0]!r}", parameter=spec.column, allowed="one of the declared values")
-            return np.array([float(label in wanted) for label in labels])
+            return np.array([float(label in wanted) for label in axis.labels])
         if not isinstance(condition, tuple) or len(condition) != 2:
             raise QueryError(f"is {condition!r}", parameter=spec.column, allowed="a pair (low, high), or None")
         low, high = (None if end is None else column.threshold(end, spec.column) for end in condition)
-        starts, ends = self._stretches(spec, column)
+        starts, ends = self._stretches(axis, column)
         inside = np.minimum(ends, column.cells if high is None else high) - np.maximum(
             starts, 0 if low is None else low
         )
         weights = np.clip(inside, 0, None) / (ends - starts)
-        return np.concatenate([weights, np.zeros(len(labels) - len(weights))])
+        return np.concatenate([weights, np.zeros(axis.size - len(weights))])
 
 
 SINGLES, CHECKS, CHOICES = 3, 5, 10  # percent: tables of one column, the model's own error; and of a round, its choice
