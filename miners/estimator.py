@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
@@ -303,8 +303,7 @@ class Classifier(Fitted):
         model = self._model
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
         predicted = encode_values(model.schema, model.target, model.predict(X))
-        if len(truth) != len(predicted):
-            raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
+        require_pairs(truth, predicted)
         if not len(truth):
             raise QueryError("there is no row to score.")
         weights = None if sample_weight is None else np.asarray(sample_weight)
@@ -333,8 +332,7 @@ class Classifier(Fitted):
         position = len(classes) - 1 if label is None else classes.index(label)
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
         shares = model.predict_proba(X)
-        if len(truth) != len(shares):
-            raise QueryError(f"`y` has {len(truth):,} values for {len(shares):,} rows.")
+        require_pairs(truth, shares)
         known = (truth >= 0) & (truth < len(classes))
         return Reliability.of(
             shares[known, position], truth[known] == position, bins=number, label=str(classes[position])
@@ -369,8 +367,7 @@ class Regressor(Fitted):
         model = self._model
         truth = model.schema.numeric(model.target).numbers_of(values_of(model.target, X) if y is None else y)
         predicted = model.predict(X)
-        if len(truth) != len(predicted):
-            raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
+        require_pairs(truth, predicted)
         known = ~np.isnan(truth)
         if known.sum() < 2:
             raise QueryError("there are fewer than two rows with a value to score.")
@@ -508,6 +505,12 @@ def require_varied(schema: Schema, target: str | None) -> None:
     """Raises ``QueryError`` where the target has a single value."""
     if schema.column(target).cells < 2:
         raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
+
+
+def require_pairs(values: Sized, rows: Sized) -> None:
+    """Raises ``QueryError`` unless there is a true value for each row."""
+    if len(values) != len(rows):
+        raise QueryError(f"`y` has {len(values):,} values for {len(rows):,} rows.")
 
 
 def _sorted(classes: Sequence[Value]) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from miners.estimator import Learner
+from miners.estimator import Learner, require_pairs
 from miners.parameters import Kind, Parameterised, cloned
 from pinq.errors import QueryError
 from pinq.public.checks import Shown
@@ -104,8 +104,7 @@ class PublicRows(Shown, Parameterised):
         if not hasattr(X, "assign"):
             raise QueryError(f"a pandas frame with the schema's columns is needed, not {type(X).__name__}.")
         labels = np.asarray(y)
-        if len(X) != len(labels):
-            raise QueryError(f"`y` has {len(labels):,} values for {len(X):,} rows.")
+        require_pairs(labels, X)
         rows = X.assign(**{self.target: labels})
         with simulated(self.schema, data=rows, epsilon=self.estimator.epsilon) as handle:
             self.estimator_ = cloned(self.estimator).fit(handle, self.target)
