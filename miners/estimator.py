@@ -378,9 +378,7 @@ class Regressor(Fitted):
 class GrownFaces(Fitted):
     """The common output of fitted trees and forests."""
 
-    @property
-    def _model(self) -> Tree | Forest:
-        return cast("Tree | Forest", super()._model)
+    _model: Tree | Forest
 
     def to_frame(self) -> pd.DataFrame:
         return self._model.to_frame()
@@ -405,12 +403,9 @@ class TreeFaces(GrownFaces):
     """
 
     tree_: Tree
+    _model: Tree
     _state = Tree
     _limits = TREE_LIMITS
-
-    @property
-    def _model(self) -> Tree:
-        return cast("Tree", super()._model)
 
     def export_graphviz(self, *, max_depth: int | None = None) -> str:
         """The tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
@@ -429,15 +424,12 @@ class ForestFaces(GrownFaces):
     """
 
     forest_: Forest
+    _model: Forest
     _state = Forest
     _limits = (
         *TREE_LIMITS,
         "A single tree is inaccurate, because it has a part of the rows or of epsilon; use the average of all trees.",
     )
-
-    @property
-    def _model(self) -> Forest:
-        return cast("Forest", super()._model)
 
     def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
         """One tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""

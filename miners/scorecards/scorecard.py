@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -180,12 +180,8 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
     """
 
     card_: Card
+    _model: Card
     _state = Card
-
-    @property
-    def _model(self) -> Card:
-        return cast("Card", super()._model)
-
     _other: ClassVar[str]  # the miner of the other kind of target
     _limits = (
         "Points add up: effects of attributes that act only together are not learned, except by `pairs`.",

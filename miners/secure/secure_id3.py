@@ -17,7 +17,6 @@ from miners.budget.plan import Plan
 from miners.estimator import TREE_LIMITS, TreeClassifier, planned
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
-from miners.fitted.tree import Tree
 from miners.secure.id3.task import hold, require_tables
 from miners.secure.mpc.arithmetic import field_bits
 from miners.secure.session.party import run_simulation
@@ -122,14 +121,13 @@ class SecureID3(TreeClassifier):
 
     _limits = ("Only the class of each leaf is known, not the rows behind it.", *TREE_LIMITS[1:])
 
-    @property
-    def _model(self) -> Tree:
-        if hasattr(self, "cost_") and not hasattr(self, "tree_"):
+    def _require_fitted(self, attribute: str) -> None:
+        if attribute == "tree_" and hasattr(self, "cost_") and not hasattr(self, "tree_"):
             raise QueryError(
                 f"the tree of {self.protocol} stays secret; give `fit` the rows to look up, `lookups=[...]`, "
                 "and find their classes in `looked_up_`."
             )
-        return super()._model
+        super()._require_fitted(attribute)
 
     @property
     def unspent_(self) -> Fraction:
