@@ -44,7 +44,7 @@ from typing import Literal, Protocol, Self
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session, Way
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
-from pinq.public.checks import many, require_bool
+from pinq.public.checks import first_of, many, require_bool
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
 from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
@@ -251,12 +251,13 @@ def rare_classes(
         noise: Standard deviation of the noise that hides them.
         rare: Which classes it hides.
     """
-    named = ", ".join(
+    named = [
         f"{value!r} (about {max(count, 0):,.0f} of them, and noise of {noise:,.0f})"
         for value, count, each in zip(classes, rows, rare, strict=True)
         if each
-    )
-    return f"`{target}` has too few rows of {named}: predicted probabilities may be wrong by more than a factor of two."
+    ]
+    wrong = "predicted probabilities may be wrong by more than a factor of two"
+    return f"`{target}` has too few rows of {first_of(named, 8)}: {wrong}."
 
 
 def loss_text(loss: Fraction) -> str:

@@ -681,10 +681,9 @@ class DPDilca(Learned):
         """Returns the distances of a target. Raises ``QueryError`` if none were learned."""
         self._require_fitted("distances_")
         if target not in self.distances_:
-            raise QueryError(
-                f"no distances were learned for {target!r}{closest(str(target), self.distances_)}; "
-                f"they were for {', '.join(self.distances_)}."
-            )
+            asked = "name the attribute" if target is None else f"no distances were learned for {target!r}"
+            near = "" if target is None else closest(target, self.distances_)
+            raise QueryError(f"{asked}{near}; they were learned for {', '.join(self.distances_)}.")
         return self.distances_[str(target)]
 
     def _codes(self, X: Frame) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from miners.fitted.node import Node, Target
 from miners.fitted.theme import CLASSES, INK, LABEL, LINE, PALE, colour, shorten
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole, many, text_of
-from pinq.public.schema import Schema
+from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import Groups, bind
 
 MIXED = 3  # classes that are named where there are more than two
@@ -139,7 +139,7 @@ def sketch(
             parents |= dict.fromkeys(node.children, index)
         # Of a numeric target the second end's weight is shown.
         own = shares[index] if means is None else shares[index, 1:]
-        vote, mix = _votes(classes, own) if means is None else _mean(means[index])
+        vote, mix = _votes(classes, own) if means is None else _mean(schema.numeric(target.name), means[index])
         if node.label is not None:
             mix = "" if node.children else classes[node.label]
             vote = shorten(mix, NAME)
@@ -231,12 +231,12 @@ def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[str, str]:
     return f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}", ", ".join(votes[: 1 + others])
 
 
-def _mean(mean: np.ndarray) -> tuple[str, str]:
+def _mean(column: Numeric, mean: np.ndarray) -> tuple[str, str]:
     """Returns the same of a node of a numeric target, with as many digits as noise leaves it."""
     value, low, high = mean.tolist()
     digits = _digits(high - low)
-    vote = f"{value:,.{digits}f}"
-    return vote, f"mean {vote} ({low:,.{digits}f} to {high:,.{digits}f})"
+    vote = column.rounded(value, digits)
+    return vote, f"mean {vote} ({column.rounded(low, digits)} to {column.rounded(high, digits)})"
 
 
 def _digits(wide: float) -> int:

@@ -184,8 +184,8 @@ def _branches(tree: Tree, node: Node) -> list[str]:
 def _answers(tree: Tree) -> dict[str, np.ndarray]:
     """Returns what each node predicts, by column name."""
     if not tree.classes:
-        low, high = tree.intervals().T
-        return {"predicts": tree.values, "low": low, "high": high}
+        numbers = {"predicts": tree.values, **dict(zip(("low", "high"), tree.intervals().T, strict=True))}
+        return {name: tree.schema.numeric(tree.target).shown(own) for name, own in numbers.items()}
     shares = {f"share of {text_of(value)}": tree.answers[:, code] for code, value in enumerate(tree.classes)}
     return {"predicts": as_array(tree.classes)[tree.answers.argmax(axis=1)], **(shares if tree.is_counted else {})}
 

@@ -130,7 +130,8 @@ class Gaussians(LinearState):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws how far the mean of each class is from that of all rows, in deviations."""
         names, classes = self.coordinates.names, [text_of(value) for value in self.classes]
-        ax = axes_of("a discriminant", ax, (1.5 + 0.3 * len(names), 1 + 0.35 * len(classes)))
+        # At least as wide as the title.
+        ax = axes_of("a discriminant", ax, (max(4.5, 1.5 + 0.3 * len(names)), 1 + 0.35 * len(classes)))
         most = max(float(np.abs(self.means).max()), 1e-9)
         draw_map(ax, self.means, most, names, classes)
         ax.set_title(f"means by {self.target}, in deviations, up to ±{most:.2g}", fontsize=9, color=INK)

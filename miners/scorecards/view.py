@@ -176,6 +176,7 @@ def explained(card: Card, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFr
 ACROSS = 3  # panels side by side
 WIDE, HIGH = 3.7, 2.8  # inches of a panel
 TICKS = 6  # of a panel
+DATES = 3  # ticks of a panel that are dates, which are long
 VALUES = 10  # of a categorical attribute that a panel names
 LABEL = 22  # letters
 
@@ -187,7 +188,7 @@ def plot(card: Card, max_attributes: int | None) -> Axes:
     figure.suptitle(f"{heading(card)}\n{_caption(card)}", fontsize=10, color=INK)
     for ax, term in zip(axes, terms, strict=True):
         _panel(ax, card, term)
-    return axes[0]
+    return figure.axes[0]  # of a card without points the one that shows nothing
 
 
 def _caption(card: Card) -> str:
@@ -228,7 +229,7 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
     above, below = points[:cells] + known, points[:cells] - known
     ax.stairs(above, edges, baseline=below, fill=True, color=BLUE, alpha=0.25)
     ax.set(xlim=(0, cells), ylim=(low, high))
-    shown = _spread(len(spec.points), TICKS)
+    shown = _spread(len(spec.points), DATES if isinstance(spec.points[0], str) else TICKS)
     ax.set_xticks(shown + 1, [_cut(spec.points[number]) for number in shown])
     if len(points) > cells:
         _beside(ax, f"missing: {points[-1]:+.3g} ± {margins[-1]:.2g}", INK)

@@ -223,7 +223,7 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
         if not column.nullable:
             raise QueryError(f"`{name}` declares no missing values.")
         return narrowed(handle, *missing_apart(handle.schema, name))
-    if not isinstance(condition, (tuple, list)) or len(condition) != 2:
+    if not isinstance(condition, tuple) or len(condition) != 2:  # a list would stand for its values
         raise QueryError(
             f"the condition on `{name}` is {condition!r}; it must be a pair (low, high), None for an open end."
         )

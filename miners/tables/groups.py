@@ -188,8 +188,7 @@ def grouped(
     kinds = [kind for kind in kinds if kind[0] is not Missing or handle.schema.column(kind[1]).nullable]
     if not kinds:
         raise QueryError("names nothing to ask; for example {'age': ['mean', 'std']}", parameter="statistics")
-    notes = (ROUGH,) if any(issubclass(kind, Variance) for kind, _, _ in kinds) else ()
-    return drafted(handle, "statistics by group", by, kinds, epsilon, level, reuse, notes, "panels")
+    return drafted(handle, "statistics by group", by, kinds, epsilon, level, reuse, _notes(kinds), "panels")
 
 
 @TableFunction
@@ -235,7 +234,12 @@ def summary(
     for name in names:
         kinds += _described(handle.schema, name)
     title = f"summary of {many(len(names), 'column')}"
-    return drafted(handle, title, by, kinds, epsilon, level, reuse, (ROUGH,), "panels")
+    return drafted(handle, title, by, kinds, epsilon, level, reuse, _notes(kinds), "panels")
+
+
+def _notes(kinds: Sequence[Kind]) -> tuple[str, ...]:
+    """Returns the note about spreads, if any is asked for."""
+    return (ROUGH,) if any(kind in (Variance, StandardDeviation) for kind, _, _ in kinds) else ()
 
 
 def _described(schema: Schema, column: str) -> list[Kind]:
@@ -349,6 +353,8 @@ def correlation(
         'education_num']]
     """
     level, schema = require_level(level), handle.schema
+    if columns is not None and not is_listing(columns):
+        raise QueryError(f"is {columns!r}", parameter="columns", allowed="a list of names of columns, or None")
     names = asked_columns(schema, None, list(schema.numeric_columns) if columns is None else columns)
     if len(Coordinates.unasked(schema, names).entries) < 2:
         raise QueryError(f"names {' and '.join(names)} alone; a correlation is of two columns", parameter="columns")

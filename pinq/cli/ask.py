@@ -18,7 +18,7 @@ import typer
 from pinq.cli.base import AsJson, argument, console, flag, guarded, option, print_json, print_lines
 from pinq.errors import NotAllowed, QueryError, printable
 from pinq.provider.report.markup import print_table
-from pinq.public.plugins import room_of_miners
+from pinq.public.plugins import optional, room_of_miners
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts, PrivateQueryable
@@ -277,6 +277,7 @@ TAKES = {
 }
 OPTIONS = {"by": "--by", "bins": "--bins", "shares": "--share", "margins": "--margins", "k": "--most"}
 BAR = 30  # signs of the longest bar
+PICTURES = (".png", ".svg", ".pdf")
 
 AskedKind = Annotated[Kind, argument("KIND", f"{', '.join(Kind)}.")]
 Columns = Annotated[
@@ -332,11 +333,13 @@ def table(
     [cyan]pinq table summary https://host:8443/NAME --epsilon 0.3 --picture summary.svg[/cyan]
     """
     given = {"by": by, "bins": bins, "shares": share, "margins": margins, "k": most}
-    own: dict[str, object] = {name: value for name, value in given.items() if value}
+    own: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if wrong := own.keys() - TAKES[kind]:
         raise typer.BadParameter(f"`{kind}` takes no {' and no '.join(OPTIONS[name] for name in sorted(wrong))}")
     if kind not in (Kind.crosstab, Kind.summary) and len(columns or ()) != 1:
         raise typer.BadParameter(f"`{kind}` needs one COLUMN")
+    if picture is not None:
+        _require_drawable(picture)
     handle = opened(dataset, analyst, verify, insecure_http)
     asked = _columns(kind, columns, handle)
     if by:
@@ -347,9 +350,18 @@ def table(
         print_lines(make.plan(handle, asked, **words))
         return
     made = make(handle, asked, **words)
+    _print_made(made, handle, as_json)  # first: no picture that fails loses what was paid for
     if picture is not None:
         made.plot().figure.savefig(picture, bbox_inches="tight")
-    _print_made(made, handle, as_json)
+
+
+def _require_drawable(picture: Path) -> None:
+    """Refuses a picture that cannot be written, before anything is spent for it."""
+    if picture.suffix.lower() not in PICTURES:
+        raise typer.BadParameter(f"--picture must end in {', '.join(PICTURES)}")
+    if not picture.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {picture.parent} for --picture")
+    optional("matplotlib", "plot", "--picture needs matplotlib")
 
 
 def _columns(kind: Kind, columns: list[str] | None, handle: PrivateQueryable) -> object:

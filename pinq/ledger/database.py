@@ -313,7 +313,7 @@ class SQLite(Database):
             return _by_name(":memory:")
         if not create and not self.file.exists():
             missing = LedgerError if self.file.with_name(f"{self.file.name}.head").exists() else NoLedger
-            raise missing(f"There is no ledger {self.file}. `pinq grant` makes one.")
+            raise missing(f"There is no ledger {self.file}. `pinq grant` makes one, if the name is right.")
         if not self.read_only:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             if not self.file.exists():  # readable by the provider alone from the first byte

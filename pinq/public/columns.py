@@ -512,6 +512,10 @@ class Numeric(_Column):
         """Returns a number as text for people."""
         return f"{float(number):.10g}"
 
+    def rounded(self, number: float, digits: int) -> str:
+        """Returns a number as text with so many digits behind the point."""
+        return f"{number:,.{digits}f}"
+
     def point(self, number: float | Fraction | Decimal) -> CutPoint:
         """Returns a number as ``Cuts`` writes it."""
         return float(number)

@@ -137,6 +137,10 @@ class Date(Numeric):
         """The date of a number, to the grid's unit."""
         return write_moment(math.floor(number) * self.microseconds)
 
+    def rounded(self, number: float, digits: int) -> str:
+        """The date of a number, which has no digits behind the point."""
+        return self.text(round(number))
+
     def point(self, number: float | Fraction | Decimal) -> CutPoint:
         """The date of a number, as ``Cuts`` writes it."""
         return self.text(number)

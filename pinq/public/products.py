@@ -39,7 +39,7 @@ ENTRY = 2**12  # units of an entry: 1 is 4,096
 UNIT = ENTRY**2  # of a product
 SHORTER = 2**10  # a row is shortened by so many steps
 MAX_ENTRIES = 256
-FAR = 1e100
+FAR = 1e101  # ten times as far as bounds may lie: a range of deviations may end beyond them
 N = TypeVar("N", np.ndarray, np.int64)
 Pairs = Literal["all", "squares", "sums"]
 
@@ -226,7 +226,7 @@ class Products(RowFunction[ProductVectors]):
         if len(self.sizes) not in (0, len(names)):
             raise QueryError(f"has {len(self.sizes)} members", parameter="sizes", allowed=each)
         if any(own is not None and not -FAR <= own[0] < own[1] <= FAR for own in ranges):
-            raise QueryError(f"is {ranges!r}", parameter="ranges", allowed="the lower number first, both within 1e100")
+            raise QueryError(f"is {ranges!r}", parameter="ranges", allowed="the lower number first, both within 1e101")
         object.__setattr__(self, "sizes", tuple(_size(size, parameter="sizes") for size in self.sizes))
         object.__setattr__(self, "constant", _size(self.constant, parameter="constant"))
         if self.pairs not in get_args(Pairs):

@@ -64,3 +64,16 @@ def test_what_is_wrong_is_said_by_option(policy: Path) -> None:
     failed(run("table", "histogram", policy, *ANA), "`histogram` needs one COLUMN", 2)
     failed(run("table", "quantiles", policy, "agee", *ANA), "did you mean 'age'?")
     failed(run("table", "histogram", policy, "sex", "--analyst", "ana", "--epsilon", 10_000), "remain")
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "said"),
+    [
+        ("--picture", "ages.foo", "--picture must end in .png, .svg, .pdf"),
+        ("--picture", "missing/ages.png", "there is no folder missing"),
+        ("--bins", "0", "bins"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_it_costs(policy: Path, option: str, given: str, said: str) -> None:
+    failed(run("table", "histogram", policy, "age", *ANA, option, given), said, 1 if option == "--bins" else 2)
+    assert json.loads(run("audit", policy, "--json").stdout)["spent"] == 0.0

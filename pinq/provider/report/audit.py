@@ -205,7 +205,7 @@ def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dic
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             rule = CAP_RULES[record.cap_rule]
             reasons = "; ".join(f"{name}: {why}" for name, why in record.schema.get("reviewed", {}).items())
-            reviewed = f"; reviewed {reasons}"[:400] if reasons else ""
+            reviewed = f"; reviewed {reasons}" if reasons else ""
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
             )

@@ -271,7 +271,7 @@ def test_pictures_are_drawn() -> None:
     assert miner.plot("sex", axes) is axes[1]
     graph = miner.plot_context()
     assert {text.get_text() for text in graph.texts if text.get_text()} >= set(ATTRIBUTES)
-    with pytest.raises(QueryError, match="no distances"):
+    with pytest.raises(QueryError, match="name the attribute"):
         miner.plot()
     DPDilca(epsilon=1).fit(handle(), "town").plot()
     plt.close("all")

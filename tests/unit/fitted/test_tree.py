@@ -17,7 +17,7 @@ from miners.fitted.node import Node
 from miners.fitted.route import Bins
 from miners.fitted.tree import Tree, faint_of
 from pinq.errors import QueryError
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Date, Numeric, Schema
 from pinq.public.specs import Cuts, Values, bind
 from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from tests.handles import simulated
@@ -449,3 +449,13 @@ def test_leaves_that_do_not_add_up_are_not_blamed_on_rows() -> None:
     (told,) = faint_of([Tree(schema, "y", nodes)])
     assert "noise in the leaves" in told
     assert "too few" not in told
+
+
+def test_a_tree_of_dates_shows_dates() -> None:
+    """In texts and in frames, as its miner predicts them."""
+    day = Date.model_validate({"lower": "2000-01-01", "upper": "2009-12-31"})
+    schema = Schema(columns={"x": Numeric(lower=0, upper=1), "day": day}, max_rows=100)
+    tree = Tree(schema, "day", [Node(counts=(50.0, 50.0), counts_scale=1.0)])
+    row = tree.to_frame().iloc[0]
+    assert "mean 2004-12-31 (200" in tree.export_text()
+    assert row["low"] < row["predicts"] == pd.Timestamp("2004-12-31") < row["high"]

@@ -139,3 +139,14 @@ def test_intervals_of_a_posterior_hold_what_they_say() -> None:
         forgotten += list(np.abs(mean - true / scale) < 1.96 * np.sqrt(np.diag(covariance)))
     assert 0.93 <= np.mean(held) <= 0.97
     assert np.mean(forgotten) < 0.9
+
+
+@pytest.mark.filterwarnings("ignore::miners.budget.plan.FitWarning")
+def test_bounds_as_wide_as_they_may_be_are_fitted() -> None:
+    """A noisy range of deviations may end beyond the bounds; no fit fails for that after it was paid."""
+    far = Numeric(lower=-9e99, upper=9e99)
+    columns = pd.DataFrame({"a": np.linspace(-0.9, 0.9, 4000) * 1e100})
+    schema = Schema(max_rows=5000, columns={"a": far, "y": far})
+    with simulated(schema, data=columns.assign(y=0.9 * columns["a"]), epsilon=5) as handle:
+        fitted = LinearRegression(epsilon=5).fit(handle, "y")
+    assert np.isfinite(fitted.predict(columns.head(3))).all()

@@ -185,3 +185,9 @@ def test_a_picture_has_a_panel_for_each_attribute(card: Card) -> None:
     figure = plot(card, None).figure
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert [title for title in titles if title] == [term.name for term in card.ranked]
+
+
+def test_a_card_without_points_has_a_picture() -> None:
+    """Noise may hide all of them."""
+    ax = plot(Card(SCHEMA, "buys", (-256,), ()), None)
+    assert ax.figure.axes[0] is ax

@@ -9,6 +9,7 @@ import pytest
 
 from miners.tables import grouped, quantiles, where
 from pinq.analyst.queryable import PrivateQueryable
+from pinq.errors import QueryError
 from pinq.public.schema import Date, Numeric, Schema
 from pinq.public.specs import Cuts
 from tests.handles import simulated
@@ -48,3 +49,10 @@ def test_who_begins_at_the_lower_bound_means_an_open_end(handle: PrivateQueryabl
     schema = Schema(columns={"day": Date.model_validate({"lower": "2020-01-01", "upper": "2020-12-31"})}, max_rows=500)
     days = simulated(schema, data=pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-05-01"])}), epsilon=10_000)
     assert where(days, day=("2020-01-01", "2020-02-01")).noisy_count(epsilon=1000) == 1
+
+
+@pytest.mark.parametrize("values", [[300], [300, 301], [300, 301, 302]])
+def test_a_list_of_numbers_is_no_interval(handle: PrivateQueryable, values: list[int]) -> None:
+    """A list stands for its values, of a category; a pair is an interval."""
+    with pytest.raises(QueryError, match=r"it must be a pair \(low, high\)"):
+        where(handle, x=values)

@@ -507,3 +507,8 @@ def test_a_table_of_nothing_is_refused_and_a_statistic_is_asked_once() -> None:
             ask(handle, columns, epsilon=0.1)
     assert not handle.budget.spent
     assert len(grouped(handle, None, {"age": ["mean", "mean"]}, epsilon=0.1)) == 1
+
+
+def test_a_summary_speaks_of_variances_where_it_has_some() -> None:
+    assert not any("variance" in note for note in summary(opened(), ["sex"], epsilon=1).notes)
+    assert any("variance" in note for note in summary(opened(), ["sex", "age"], epsilon=1).notes)
