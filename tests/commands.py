@@ -3,14 +3,19 @@
 
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import typer.testing
 import yaml
 from typer.testing import CliRunner
 
 from pinq.cli.main import app
 from tests.processes import run_pinq
+
+# What the functions make is the same each time, and takes longer than most commands: it is put together once a process.
+vars(typer.testing)["_get_command"] = cache(vars(typer.testing)["_get_command"])
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "名前 ünïcode", "age:30"]
 SECRET = "secret-value-of-a-row"
