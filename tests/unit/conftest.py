@@ -39,6 +39,7 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 SPILLS = os.path.join(tempfile.gettempdir(), "pinq-")
 # Of libraries, made once: bytecode, examples that failed, fonts.
 CACHES = ("__pycache__", ".hypothesis", "matplotlib", "fontlist")
+LOOKED_AT = OUTSIDE | {"open", "sqlite3.connect", "socket.__new__"}
 
 
 class Watch:
@@ -52,7 +53,7 @@ class Watch:
         self.on, self.seen = False, list[str]()
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.on and leaves_the_process(event, arguments):
+        if self.on and event in LOOKED_AT and leaves_the_process(event, arguments):
             self.seen.append(f"{event}{arguments}")
 
 
