@@ -77,9 +77,14 @@ class Gaussians(LinearState):
     @property
     def importances(self) -> dict[str, float]:
         """The distances of class means in each column, in variances, as proportions of 1."""
-        centre = np.average(self.means, axis=0, weights=self.sizes)
+        return self.coordinates.shares(np.average(np.square(self._apart), axis=0, weights=self.sizes))
+
+    @property
+    def _apart(self) -> np.ndarray:
+        """How far class means are from the mean of all rows, in deviations within classes, shape (classes, entries)."""
         within = np.einsum("kii->ki", self.covariances).mean(axis=0)
-        return self.coordinates.shares(np.average((self.means - centre) ** 2, axis=0, weights=self.sizes) / within)
+        apart: np.ndarray = self.means - np.average(self.means, axis=0, weights=self.sizes)
+        return apart / np.sqrt(within)
 
     @cached_property
     def _axes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -128,12 +133,13 @@ class Gaussians(LinearState):
         return f"{heading}\n\nmeans\n{table.loc[order, labels].to_string(float_format='{:.4g}'.format)}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws how far the mean of each class is from that of all rows, in deviations."""
+        """Draws how far the mean of each class is from that of all rows, in deviations within classes."""
         names, classes = self.coordinates.names, [text_of(value) for value in self.classes]
-        # At least as wide as the title.
-        ax = axes_of("a discriminant", ax, (max(4.5, 1.5 + 0.3 * len(names)), 1 + 0.35 * len(classes)))
-        most = max(float(np.abs(self.means).max()), 1e-9)
-        draw_map(ax, self.means, most, names, classes)
+        # Wide enough for the title, and high enough for the names below.
+        ax = axes_of("a discriminant", ax, (max(5.0, 2.0 + 0.3 * len(names)), 2.2 + 0.35 * len(classes)))
+        apart = self._apart
+        most = max(float(np.abs(apart).max()), 1e-9)
+        draw_map(ax, apart, most, names, classes)
         ax.set_title(f"means by {self.target}, in deviations, up to ±{most:.2g}", fontsize=9, color=INK)
         return ax
 

@@ -219,7 +219,8 @@ class LinearMiner(LinearParameters, HandleMiner[Work]):
 
 
 def draw_map(ax: Axes, numbers: np.ndarray, most: float, across: Sequence[str], down: Sequence[str]) -> None:
-    """Draws numbers from ``-most`` to ``most`` in two colours, with names across and down."""
-    ax.imshow(numbers, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
-    ax.set_xticks(np.arange(len(across)), [shorten(name, 16) for name in across], rotation=90, fontsize=7, color=INK)
+    """Draws numbers from ``-most`` to ``most`` in two colours, with names across and down and a scale."""
+    drawn = ax.imshow(numbers, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+    ax.figure.colorbar(drawn, ax=ax, pad=0.01).ax.tick_params(labelsize=7)
+    ax.set_xticks(np.arange(len(across)), [shorten(name, 28) for name in across], rotation=90, fontsize=7, color=INK)
     ax.set_yticks(np.arange(len(down)), [shorten(name, 16) for name in down], fontsize=7, color=INK)

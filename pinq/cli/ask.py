@@ -163,7 +163,6 @@ def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
 
     A column's name may hold a colon: a whole name goes before a name with cuts.
     """
-    from pinq.public.dates import PERIODS
     from pinq.public.specs import Calendar, Cuts, Values
 
     name = max(
@@ -175,8 +174,8 @@ def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
     column = schema.column(name)
     if points:
         numeric = schema.numeric(name)
-        if numeric.unit and points in PERIODS:
-            return Calendar(name, points)
+        if numeric.unit and points.isalpha():
+            return Calendar(name, points)  # type: ignore[arg-type]  # which it checks
         return Cuts(name, tuple(_point(point, numeric, name) for point in points.split(",")))
     if column.type == "categorical":
         return Values(name)

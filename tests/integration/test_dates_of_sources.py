@@ -196,6 +196,7 @@ def test_the_command_line_reads_and_prints_dates(tmp_path: Path, frame: pd.DataF
     assert run("grant", path, "ana", "--epsilon", 50).exit_code == 0
     asked = ("query", path, "--analyst", "ana", "--epsilon", 10)
     assert run(*asked, "avg", "born").stdout.startswith("197")
+    assert "quarter" in run(*asked, "count", "--partition", "born:decade").stderr
     for spec, part in {"born:year": "1960", "born:1960-01-01": "< 1960-01-01", "left:2024-01-02 08:30": None}.items():
         result = run(*asked, "count", "--partition", spec, "--json")
         assert part is None or part in str(json.loads(result.stdout)["values"])

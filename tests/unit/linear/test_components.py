@@ -79,7 +79,7 @@ def test_components_are_those_of_the_rows(rows: pd.DataFrame, scaled: bool) -> N
     assert miner.get_feature_names_out().tolist() == ["pca0", "pca1"]
     assert "pca1" in miner.export_text()
     assert "pca1" in miner._repr_html_()
-    assert len(miner.plot().figure.axes) == 2  # shares, and the map
+    assert len(miner.plot().figure.axes) == 3  # shares, loadings, and the scale of these  # shares, and the map
     assert len(miner.to_frame()) == 2
 
 

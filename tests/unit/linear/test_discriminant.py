@@ -54,7 +54,11 @@ def test_classes_are_told_apart(kind: type[Any], apart: float, shaped: float, ow
     assert set(frame["class"]) == set(CLASSES)
     assert "means" in miner.export_text()
     assert "c2" in miner._repr_html_()
-    assert len(miner.plot().get_yticks()) == 3
+    ax = miner.plot()
+    assert len(ax.get_yticks()) == 3
+    # What is drawn is the distance from the mean of all rows, also of a category.
+    drawn = np.average(np.asarray(ax.images[0].get_array()), axis=0, weights=found.sizes)
+    assert np.abs(drawn).max() < 1e-9
 
 
 def test_a_common_shape_does_not_see_shapes() -> None:
