@@ -156,8 +156,11 @@ class Axis:
         if self.lookup is not None:
             first, end = self._spans[:, part].tolist()
             return first, end
-        first, end = self.edges(codes)[part : part + 2]
-        return first, end
+        if self.thresholds is None:
+            return part, part + 1
+        # One look at each end: the edges of all parts, for each of them, would take the square of their number.
+        first = self.thresholds[part - 1] if part else 0
+        return first, self.thresholds[part] if part < len(self.thresholds) else codes
 
     def edges(self, codes: int) -> Sequence[int]:
         """The first code of each part, of so many codes, and the end of the last; of an axis of no groups."""
