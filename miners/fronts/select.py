@@ -263,13 +263,16 @@ class Condition:
         column = self.text.schema.numeric(self.name)
         place = (column.number_of(value, self.name) - column.low) / column.width
         first, after = math.ceil(place - Fraction(column.tolerance)), math.floor(place) + 1
+        top = (column.high - column.low) / column.width
+        if column.half_cell and place <= top:  # the upper bound lies in the last cell, and none begins behind that
+            first = min(first, column.cells - 1)
         from_there = self._between(first, self.column.codes)
         if kind in (x.GTE, x.LT):
-            if column.half_cell and 0 < place < column.cells and abs(place - first) > column.tolerance:
+            if column.half_cell and 0 < place <= top and abs(place - first) > column.tolerance:
                 edge = column.text(column.edge(first))
-                self.text.notes.append(f"{self.text.sql(node)} is read at {edge}, where the next grid cell begins")
+                self.text.notes.append(f"{self.text.sql(node)} is read at {edge}, where a grid cell begins")
             return from_there if kind is x.GTE else self._others(from_there)
-        if column.half_cell and 0 <= place < column.cells:
+        if column.half_cell and 0 <= place <= top and (place < top or kind in (x.EQ, x.NEQ)):
             instead = "write >= and <: the column is read in grid cells, which hold their lower ends"
             self.text.refuse(node, f"`{self.text.sql(node)}`: {instead}")
         beyond, equal = self._between(after, self.column.codes), self._between(first, after)

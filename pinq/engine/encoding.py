@@ -295,9 +295,9 @@ def candidate_columns(policy: Policy) -> dict[str, str]:
 
 def _unit_text(value: str, kind: str) -> str:
     """SQL for the text by which a unit is known: one text for all values that are equal."""
-    # 0.0 and -0.0 are one number of two texts: one person would be two, and keep twice the rows.
-    number = f"CASE WHEN {value} = 0 THEN 0 ELSE {value} END" if kind in ("DOUBLE", "FLOAT") else value
-    return f"CAST({number} AS VARCHAR)"
+    # 0.0 and -0.0 are one number of two texts, and so is NaN: one person would be two, and keep twice the rows.
+    one = f"CASE WHEN {value} = 0 THEN 0 WHEN isnan({value}) THEN 'nan' ELSE {value} END"
+    return f"CAST({one if kind in ('DOUBLE', 'FLOAT') else value} AS VARCHAR)"
 
 
 def unsigned(count: int) -> str:

@@ -423,8 +423,15 @@ FAULTS = (
     Fault(
         "0.0 and -0.0 are two persons",
         "pinq/engine/encoding.py",
-        'number = f"CASE WHEN {value} = 0 THEN 0 ELSE {value} END" if kind in ("DOUBLE", "FLOAT") else value',
-        "number = value",
+        "CASE WHEN {value} = 0 THEN 0 WHEN",
+        "CASE WHEN",
+        (ENGINES_ROWS,),
+    ),
+    Fault(
+        "two signs of NaN are two persons",
+        "pinq/engine/encoding.py",
+        "WHEN isnan({value}) THEN 'nan' ELSE",
+        "ELSE",
         (ENGINES_ROWS,),
     ),
     Fault(

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pinq.engine import Moments
+from pinq.engine import Moments, open_engine
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 from pinq.public.specs import Cross, Shards, Values, bind
@@ -187,6 +189,21 @@ def test_equal_units_are_one_unit(opener: Opener, kind: pa.DataType) -> None:
     policy = Policy(dataset="u", cap=1, max_rows=9, columns=columns, privacy_unit={"column": "who", "max_rows": 1})
     engine, _ = opener(policy, data=data.to_pandas(), salt=b"salt")
     assert engine.rows() == (3 if kind == pa.string() else 2)
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_a_unit_that_is_no_number_is_one_unit(kind: Any, tmp_path: Path) -> None:
+    """NaN has a sign, which its text shows, and the sign of a division by zero is that of the machine."""
+    who = np.copysign(np.full(4, np.nan), [1, -1, 1, -1]).astype(kind)
+    pq.write_table(pa.table({"who": pa.array(who, from_pandas=False), "v": ["a"] * 4}), tmp_path / "u.parquet")
+    columns = {"v": {"type": "categorical", "values": ["a"]}}
+    unit = {"column": "who", "max_rows": 1}
+    policy = Policy(
+        dataset="u", cap=1, max_rows=9, source="u.parquet", folder=tmp_path, columns=columns, privacy_unit=unit
+    )
+    engine, _ = open_engine(policy, salt=b"salt")
+    assert engine.rows() == 1
     engine.close()
 
 

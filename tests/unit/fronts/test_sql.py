@@ -430,3 +430,17 @@ def test_a_statement_asks_only_what_every_handle_can(monkeypatch: pytest.MonkeyP
         (request,) = sent
         assert (request.verb, request.column) == ("noisy_avg", "age")
         assert "SELECT" not in request.model_copy(update={"act": None}).to_json()
+
+
+def test_the_upper_bound_of_reals_is_read_as_a_cut_is() -> None:
+    """It lies in the last cell: what is below it is what a handle's own cut leaves there, and the notes say so."""
+    schema = Schema(columns={"pay": Numeric(lower=0, upper=100, step=Decimal("0.5"))}, max_rows=100)
+    with simulated(schema, data=pd.DataFrame({"pay": [5.0] * 10 + [100.0] * 20 + [250.0] * 30}), epsilon=10**6) as own:
+        for condition, rows in {"pay < 100": 10, "pay >= 100": 50, "NOT (pay >= 100)": 10}.items():
+            made = answers(own, f"SELECT COUNT(*) FROM t WHERE {condition}")
+            assert made.frame["value"].tolist() == [rows]
+            assert "is read at 99.5" in str(made.notes)
+        assert where(own, pay=(100, None)).noisy_count(epsilon=1000) == 50
+        for condition in ("pay = 100", "pay <> 100"):
+            with pytest.raises(QueryError, match="write >= and <"):
+                answers(own, f"SELECT COUNT(*) FROM t WHERE {condition}")
