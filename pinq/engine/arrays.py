@@ -160,9 +160,11 @@ class ArrayEngine:
         starts, ends = np.concatenate([[edges[:-1], edges[1:]] for edges in blocks], axis=1)
         for table in tables:
             if table.form == "sparse":
-                cells = [slice(*own) for own in places.searchsorted(np.stack([starts, ends], axis=1)).tolist()]
-                listed = np.concatenate([places[own] + size * number for number, own in enumerate(cells)])
-                yield Sparse(listed, np.concatenate([values[own] for own in cells]))
+                # Parts at places 2 to 4 and 0 to 1 have 3 and 2 of them: 2 3 4 0 1.
+                begins, behind = places.searchsorted(np.stack([starts, ends]))
+                cells = behind - begins
+                picked = np.arange(cells.sum()) + (behind - cells.cumsum()).repeat(cells)
+                yield Sparse(places[picked] + (size * np.arange(parts.size)).repeat(cells), values[picked])
             else:
                 edges = np.array(table.axes[0].edges(size) if table.axes else (0, size))
                 rows = below[places.searchsorted(np.clip(edges, starts[:, None], ends[:, None]))]

@@ -30,11 +30,12 @@ class Part:
             table.
     """
 
-    __slots__ = ("_by_column", "depth", "index", "key", "parent", "partition")
+    __slots__ = ("_by_column", "_spans_below", "depth", "index", "key", "parent", "partition")
 
     def __init__(self, parent: Part | None = None, partition: Partition | None = None, index: int = 0) -> None:
         self.parent, self.partition, self.index = parent, partition, index
         self._by_column: dict[str | None, list[tuple[Axis, int]]] | None = None
+        self._spans_below: dict[str, tuple[int, int]] | None = None
         if parent is None or partition is None:
             self.key, self.depth = b"", 0
         else:
@@ -71,11 +72,22 @@ class Part:
 
         All of them are left, unless the column is split into groups or weekdays.
         """
-        low, high = 0, codes
-        for axis, position in self.splits_by(name):
-            first, end = axis.span(position, codes)
-            low, high = max(low, first), min(high, end)
+        if self.parent is None or self.partition is None:
+            return 0, codes
+        low, high = self.parent._span_below(name, codes)
+        for axis, position in self.partition.positions(self.index):
+            if axis.column == name:
+                first, end = axis.span(position, codes)
+                low, high = max(low, first), min(high, end)
         return low, max(low, high)
+
+    def _span_below(self, name: str, codes: int) -> tuple[int, int]:
+        """The span of a part that is split; found once, for a million parts of one split have it above them."""
+        if self._spans_below is None:
+            self._spans_below = {}
+        if name not in self._spans_below:
+            self._spans_below[name] = self.span(name, codes)
+        return self._spans_below[name]
 
     def values_left(self, name: str, codes: int) -> np.ndarray:
         """The codes of a column that the splits above leave to this part, shape (codes,). Public."""
