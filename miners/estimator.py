@@ -547,7 +547,7 @@ class Miner(Kept, ABC, Generic[W]):
     """
 
     def _planned(self, work: W, rows: int | None) -> Plan:
-        notes, warnings = self._notes(work), self._warnings(work, rows)
+        notes, warnings = tuple(self._notes(work)), self._warnings(work, rows)
         return Plan(self._title(work), tuple(self._lines(work)), self._total(work).exact, notes, warnings)
 
     @abstractmethod
@@ -571,7 +571,7 @@ class Miner(Kept, ABC, Generic[W]):
         """Returns a line for each question."""
 
     @abstractmethod
-    def _notes(self, work: W) -> tuple[str, ...]:
+    def _notes(self, work: W) -> Iterable[str]:
         """Returns what is worth knowing, one sentence each."""
 
     @abstractmethod

@@ -219,9 +219,6 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         asked = f"{many(work.holders, 'holder')}, strategy {self.strategy!r}, {steps}"
         return f"{type(self).__name__} for `{work.objective.target}`: {asked}"
 
-    def _notes(self, work: CardFit) -> tuple[str, ...]:
-        return (*super()._notes(work), *self._holder_notes(work.holders))
-
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
         """Returns the sums that a fit needs from parties that add up. Free.
 
@@ -268,10 +265,10 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
             epsilon, tables=tables, steps=steps, choice=0.0, base=base, weight=weight, starts=starts, looks=looks
         )
 
-    def _holder_notes(self, holders: int) -> Iterator[str]:
-        """Yields what is worth knowing, one sentence each."""
+    def _notes(self, work: CardFit) -> Iterator[str]:
+        yield from super()._notes(work)
         yield DISJOINT
-        if self.strategy == "turns" and holders > 1:
+        if self.strategy == "turns" and work.holders > 1:
             yield (
                 "one holder chooses the attribute of each step, in turns by noisy sizes; the plan shows the cost for a "
                 "single holder, which chooses every time; several holders pay more for each of their fewer choices."

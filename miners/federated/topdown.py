@@ -634,13 +634,9 @@ class FederatedTopDown(HoldersTreeMiner):
     def _lines(self, work: FederatedStrategy) -> Sequence[PlanLine]:
         return work.lines()
 
-    def _notes(self, work: FederatedStrategy) -> tuple[str, ...]:
-        return tuple(self._sentences(work.holders, self._lines(work)[-1].level))
-
-    def _sentences(self, holders: int, depth: int) -> Iterator[str]:
-        """Yields what is worth knowing, one sentence each."""
+    def _notes(self, work: FederatedStrategy) -> Iterator[str]:
         yield DISJOINT
-        if self.strategy == "turns" and holders > 1:
+        if self.strategy == "turns" and work.holders > 1:
             yield (
                 "one holder chooses the splits of each level and pays for it; a holder that paid for fewer "
                 "levels has more left for the leaves."
@@ -659,6 +655,7 @@ class FederatedTopDown(HoldersTreeMiner):
                 f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf gets all that "
                 "its path has left."
             )
+        depth = self._lines(work)[-1].level
         if self.max_depth is not None and depth < self.max_depth:
             yield (
                 f"no more than {many(depth, 'level')} of splits are planned: a deeper full tree splits "

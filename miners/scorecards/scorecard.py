@@ -14,7 +14,7 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -297,16 +297,15 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
     def _lines(self, card_fit: CardFit) -> Sequence[PlanLine]:
         return tuple(card_fit.lines())
 
-    def _notes(self, card_fit: CardFit) -> tuple[str, ...]:
-        notes = ["all queries concern the same rows, so their costs add up."]
+    def _notes(self, card_fit: CardFit) -> Iterator[str]:
+        yield "all queries concern the same rows, so their costs add up."
         if self.steps is None:
-            notes.append(
+            yield (
                 f"steps is not given; {len(card_fit.shares.steps)} follows from epsilon, max_rows, the attributes "
                 "and the classes."
             )
         if card_fit.pairs and not card_fit.shares.steps:
-            notes.append("there are no steps, so no pair is chosen; give `steps`.")
-        return tuple(notes)
+            yield "there are no steps, so no pair is chosen; give `steps`."
 
     def _warnings(self, card_fit: CardFit, rows: int | None) -> tuple[str, ...]:
         """Whether anything can be learned, and whether cells stand out of the noise."""
