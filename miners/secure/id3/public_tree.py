@@ -221,9 +221,10 @@ class NoisyRules:
             more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
             return await arithmetic.is_zero(more, "stop")
 
-        noise = self.budget.size, (nodes,), self.colluding
         what, price = "stop" if level else "noisy rows", self.budget.size * self.task.schema.distance
-        answer = await arithmetic.release(what, price, noise, opened)
+        answer = await arithmetic.release(
+            what, price, opened, epsilon=self.budget.size, shape=(nodes,), colluding=self.colluding
+        )
         if level:
             return answer.astype(bool)
         # 980 noisy rows and a share of 1/20: what has at most 49 noisy rows stops.
@@ -256,7 +257,8 @@ class NoisyRules:
             units, _ = await arithmetic.first_largest(noisy, signed_bits(self._largest(loss)))
             return await _open_positions(arithmetic, units, what)
 
-        return (await arithmetic.release(what, price, (loss, shape, self.colluding), opened)).astype(np.int64)
+        opening = arithmetic.release(what, price, opened, epsilon=loss, shape=shape, colluding=self.colluding)
+        return (await opening).astype(np.int64)
 
 
 Rule = ExactRules | NoisyRules

@@ -421,19 +421,22 @@ class Arithmetic(Sharing):
         self,
         what: str,
         price: Fraction,
-        losses: tuple[Fraction, tuple[int, ...], int],
         work: Callable[[Shares], Awaitable[np.ndarray]],
+        *,
+        epsilon: Fraction,
+        shape: tuple[int, ...],
+        colluding: int,
     ) -> np.ndarray:
         """Opens the answer of one question with noise, a value for each of the first axis of its numbers.
 
         Args:
             what: The opened values.
             price: Its cost, in the session's terms.
-            losses: The loss of each number's noise, the numbers' shape, and how many parties may
-                pool what they drew.
             work: Opens the answer, from shares of the noise; not called where it is known already.
+            epsilon: The loss of each number's noise.
+            shape: The numbers' shape.
+            colluding: How many parties may pool what they drew.
         """
-        epsilon, shape, colluding = losses
 
         async def opened(noise: np.ndarray, _: Below) -> np.ndarray:
             return await work(await self.sum_of_inputs(noise))
