@@ -192,9 +192,16 @@ class CountSource(Protocol):
     @property
     def holders(self) -> list[str]:
         """The names of the owners that were not dropped, in order."""
+        gone = {dropped.holder for dropped in self.dropped}
+        return [name for name in self.requests if name not in gone]
 
     def require_holder(self, holder: str) -> None:
         """Raises ``QueryError`` where there is no holder of this name; dropped ones count."""
+        if holder not in self.requests:
+            raise QueryError(
+                f"there is no holder {holder!r}{closest(str(holder), self.requests)}; the holders are "
+                f"{', '.join(self.requests)}."
+            )
 
     def distance(self, holder: str) -> int:
         """Returns the number of rows by which two neighbouring tables of an owner may differ."""
@@ -407,13 +414,6 @@ def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
     return say
 
 
-def unknown_holder(holder: str, names: Sequence[str]) -> QueryError:
-    """Makes the error of a name that no holder has."""
-    return QueryError(
-        f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}."
-    )
-
-
 def spent_text(spent: Mapping[str, Fraction | None]) -> str:
     """``north: 0.25; south: 0``."""
     return "; ".join(
@@ -505,21 +505,10 @@ class Federation(Shown, CountSource):
         self._before: dict[str, Fraction | None] = dict.fromkeys(self._handles, Fraction(0))
         self._before = self.spent()
 
-    @property
-    def holders(self) -> list[str]:
-        """The names of the owners that were not dropped, in order."""
-        gone = {dropped.holder for dropped in self.dropped}
-        return [name for name in self._handles if name not in gone]
-
     def handle(self, holder: str) -> PrivateQueryable:
         """Returns a holder's handle, also a dropped one's. Raises ``QueryError`` if there is none."""
         self.require_holder(holder)
         return self._handles[holder]
-
-    def require_holder(self, holder: str) -> None:
-        """Raises ``QueryError`` where there is no holder of this name; dropped ones count."""
-        if holder not in self._handles:
-            raise unknown_holder(holder, list(self._handles))
 
     def distance(self, holder: str) -> int:
         """Returns the number of rows by which two neighbouring tables of an owner may differ."""

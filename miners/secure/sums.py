@@ -60,7 +60,6 @@ from miners.federated.federation import (
     HolderQuestion,
     Sums,
     progress_of,
-    unknown_holder,
 )
 from miners.fitted.route import Frame, encode
 from miners.secure.id3.task import Task, require_tables
@@ -451,16 +450,6 @@ class SecureFederation(Shown, CountSource):
             colluding=pooling,
             say=say,
         )
-
-    @property
-    def holders(self) -> list[str]:
-        """One name, which stands for all parties."""
-        return [ALL]
-
-    def require_holder(self, holder: str) -> None:
-        """Raises ``QueryError`` where there is no holder of this name."""
-        if holder != ALL:
-            raise unknown_holder(holder, self.holders)
 
     def distance(self, holder: str) -> int:
         """Returns the number of rows by which two neighbouring tables may differ."""
