@@ -593,6 +593,10 @@ class FederatedTopDown(HoldersTreeMiner):
         Raises:
             QueryError: A parameter or the target is wrong, or the strategy needs more than counts.
         """
+        return self.sums_needed(schema, target).count.exact
+
+    def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
+        """Returns the sums that a fit needs from parties that add up. Free; see ``smallest_count_loss``."""
         problem = self._problem(schema, target)
         if NEEDS[self.strategy] == "choices":
             raise QueryError(
@@ -601,13 +605,8 @@ class FederatedTopDown(HoldersTreeMiner):
         strategy = self._best_first(problem)
         recipe = strategy.recipe()
         # A leaf is asked with all that its path has left: at least what no level's share takes.
-        return min([strategy.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon]).exact
-
-    def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """Returns the sums that a fit needs from parties that add up. Free; see ``smallest_count_loss``."""
-        problem = self._problem(schema, target)
-        cells = tuple(function.base for function in self._functions(problem))
-        return SumsNeeded(cells, Epsilon.of(self.smallest_count_loss(schema, target)))
+        least = min([strategy.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
+        return SumsNeeded(tuple(function.base for function in strategy.functions), least)
 
     def _learned_from(self, source: CountSource, work: FederatedStrategy, resume: bool) -> Tree:
         problem, nodes = work.problem, work.grow(GrowthTask(source, work.problem, resume))
