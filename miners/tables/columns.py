@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pinq.analyst.answers import NoisyArray
-from pinq.analyst.queryable import Parts, PrivateQueryable
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, is_number, whole_number
-from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Numeric, Schema, Value
+from pinq.public.schema import Schema, Value
 from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
 
 
@@ -235,47 +234,6 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
     if len(points) == 2 and column.threshold(low, name) >= column.threshold(high, name):  # type: ignore[arg-type]
         raise QueryError(f"the condition on `{name}` is ({low}, {high}); no value is at least {low} and below {high}.")
     return narrowed(handle, Cuts(name, tuple(points)), 0 if low is None else 1)
-
-
-def counts_between(
-    groups: Parts, numeric: Numeric, column: str, points: Sequence[np.ndarray], epsilon: Epsilon, *, reuse: bool
-) -> tuple[list[np.ndarray], float]:
-    """Counts the rows of each group between points of its own, missing values left out.
-
-    Groups are disjoint, so where all bins are too many for one question, several cost the same.
-
-    Args:
-        groups: A flat collection.
-        numeric: The column.
-        column: Its name.
-        points: For each group the cells before which its rows are cut, increasing.
-        epsilon: The cost of all counts together.
-        reuse: Whether stored answers will do.
-
-    Returns:
-        For each group as many noisy counts as points and one more; and the scale of their noise.
-    """
-    specs = [Cuts(column, tuple(map(numeric.cut_before, row.tolist()))) for row in points]
-    bins, scale, counts = np.array([len(row) + 1 for row in points]), 0.0, list[np.ndarray]()
-    step = MAX_PARTS // int(bins.max() + numeric.nullable)
-    for start in range(0, len(specs), step):
-        own = slice(start, start + step)
-        answer = groups[own].partition(specs[own]).noisy_count(epsilon=epsilon.exact, reuse=reuse)
-        # Groups of 3 and 2 bins, of which each has a last part for missing values: the answer is
-        # cut at 4, and of 4 and 3 numbers the first 3 and 2 are taken.
-        by_group = np.split(+answer, np.cumsum(bins[own] + numeric.nullable)[:-1])
-        counts += [row[:each] for row, each in zip(by_group, bins[own], strict=True)]
-        scale = scale_of(answer)
-    return counts, scale
-
-
-def cells_left(groups: Parts, column: str, numeric: Numeric) -> np.ndarray:
-    """Returns the cells [first, end) of a column that splits leave to each group; public.
-
-    All cells where a group has missing values only. Shape (groups, 2).
-    """
-    left = [part.interval(column, numeric) for part in groups.part_set]
-    return np.array([(first, end) if first < end else (0, numeric.cells) for first, end in left], dtype=np.int64)
 
 
 def missing_apart(schema: Schema, column: str) -> tuple[Spec, int]:

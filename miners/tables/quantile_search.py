@@ -35,7 +35,7 @@ from typing import cast
 import numpy as np
 
 from miners.budget.plan import PlanLine, count_line, spread
-from miners.tables.columns import cells_left, counts_between, require_parts, within_noise
+from miners.tables.columns import require_parts, within_noise
 from miners.tables.statistics import NumericStatistic, TableEstimate
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
@@ -276,7 +276,7 @@ class Quantile(NumericStatistic):
             value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
             return self._estimates(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
-        left = cells_left(groups, self.column, self._numeric)
+        left = self._cells_left(groups)
         quantiles = len(self.shares)
         level = [_Side(groups, np.arange(len(groups)), np.arange(quantiles), left[:, 0], -1, quantiles)]
         for loss in self._losses[:-2]:
@@ -344,7 +344,7 @@ class Quantile(NumericStatistic):
 
     def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[CountedCuts]:
         """Counts the rows of each group between its points, in one request."""
-        bins, scale = counts_between(groups, self._numeric, self.column, points, loss, reuse=self.reuse)
+        bins, scale = self._counts_between(groups, points, loss)
         return [CountedCuts(row, own, scale, self._numeric.cells) for row, own in zip(points, bins, strict=True)]
 
 

@@ -24,8 +24,6 @@ import numpy as np
 
 from miners.budget.plan import PlanLine, count_line, spread
 from miners.tables.columns import (
-    cells_left,
-    counts_between,
     half_width,
     is_categorical,
     missing_apart,
@@ -37,7 +35,7 @@ from pinq.analyst.queryable import Parts
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema
 from pinq.public.scores import Balance
-from pinq.public.specs import AnyCut, Cuts, Groups, Values
+from pinq.public.specs import MAX_PARTS, AnyCut, Cuts, Groups, Values
 
 FAR, NEAR = 0.4, 0.25  # of its distance, how wide a bin is at the end of the grid and near the median
 NARROWEST = 0.2
@@ -266,6 +264,43 @@ class NumericStatistic(Statistic):
     def __post_init__(self) -> None:
         self.schema.numeric(self.column)
 
+    def _cells_left(self, groups: Parts) -> np.ndarray:
+        """Returns the cells [first, end) that splits leave to each group; public.
+
+        All cells where a group has missing values only. Shape (groups, 2).
+        """
+        intervals = [part.interval(self.column, self._numeric) for part in groups.part_set]
+        left = [(first, end) if first < end else (0, self._numeric.cells) for first, end in intervals]
+        return np.array(left, dtype=np.int64)
+
+    def _counts_between(
+        self, groups: Parts, points: Sequence[np.ndarray], epsilon: Epsilon
+    ) -> tuple[list[np.ndarray], float]:
+        """Counts the rows of each group between points of its own, missing values left out.
+
+        Groups are disjoint, so where all bins are too many for one question, several cost the same.
+
+        Args:
+            groups: A flat collection.
+            points: For each group the cells before which its rows are cut, increasing.
+            epsilon: The cost of all counts together.
+
+        Returns:
+            For each group as many noisy counts as points and one more; and the scale of their noise.
+        """
+        specs = [Cuts(self.column, tuple(map(self._numeric.cut_before, row.tolist()))) for row in points]
+        bins, scale, counts = np.array([len(row) + 1 for row in points]), 0.0, list[np.ndarray]()
+        step = MAX_PARTS // int(bins.max() + self._numeric.nullable)
+        for start in range(0, len(specs), step):
+            own = slice(start, start + step)
+            answer = groups[own].partition(specs[own]).noisy_count(epsilon=epsilon.exact, reuse=self.reuse)
+            # Groups of 3 and 2 bins, of which each has a last part for missing values: the answer is
+            # cut at 4, and of 4 and 3 numbers the first 3 and 2 are taken.
+            by_group = np.split(+answer, np.cumsum(bins[own] + self._numeric.nullable)[:-1])
+            counts += [row[:each] for row, each in zip(by_group, bins[own], strict=True)]
+            scale = scale_of(answer)
+        return counts, scale
+
     def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
         """Names a grid that is coarser than the values, and intervals that say nothing."""
         numeric, notes = self._numeric, list[str]()
@@ -391,10 +426,10 @@ class Variance(NumericStatistic):
         if numeric.cells < 2:
             nothing = np.zeros(self.groups)
             return [self._estimate(nothing, nothing, nothing)]
-        left = cells_left(groups, self.column, numeric)
+        left = self._cells_left(groups)
         edges = self._edges(groups, left[:, 0])
         points, loss = [row[1:-1] for row in edges], self.epsilon if self._by_cell else self._losses[1]
-        counts, scale = counts_between(groups, numeric, self.column, points, loss, reuse=self.reuse)
+        counts, scale = self._counts_between(groups, points, loss)
         # Squared cells become the column's own: times the squared width of a cell, 100 where cells
         # are 10 wide.
         ends = [self._bounded(*group, scale) for group in zip(edges, counts, left[:, 1] - left[:, 0], strict=True)]

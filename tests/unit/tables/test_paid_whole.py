@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import miners.tables.columns
+import miners.tables.statistics
 from miners.tables import grouped, quantiles, summary, top_k, where
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
@@ -40,7 +41,7 @@ def test_missing_values_of_a_column_of_one_value_are_counted(handle: PrivateQuer
 def test_many_groups_are_counted_in_several_questions_at_the_price_of_one(
     handle: PrivateQueryable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(miners.tables.columns, "MAX_PARTS", 40)
+    monkeypatch.setattr(miners.tables.statistics, "MAX_PARTS", 40)
     frame = quantiles(handle, "age", 0.5, by="job", epsilon=300).frame
     assert handle.budget.spent == 300
     # Clerks have the ages 20, 22, ..., 74, nurses each one year more.
