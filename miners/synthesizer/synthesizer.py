@@ -27,6 +27,7 @@ from miners.budget.plan import (
     Plan,
     PlanLine,
     begin_fit,
+    count_line,
     count_scale,
     loss_text,
     patient,
@@ -696,8 +697,8 @@ class Synthesizer(Kept):
         )
 
     def _lines(self, purchase: Purchase) -> Iterator[PlanLine]:
-        singles = purchase.single * len(purchase.sizes)
-        yield self._counts(purchase, "rows in the cells of each column", sum(purchase.sizes), singles, purchase.single)
+        schema, singles = purchase.schema, purchase.single * len(purchase.sizes)
+        yield count_line(schema, "rows in the cells of each column", sum(purchase.sizes), singles, purchase.single)
         if not purchase.pairs:
             return
         choice, table = _divided(purchase.round)
@@ -705,13 +706,10 @@ class Synthesizer(Kept):
         largest = max(map(purchase.cells, purchase.pairs))
         pairs = f"pair that the model fits worst, of {len(purchase.pairs):,}, {many(rounds, 'time')}"
         yield PlanLine(1, pairs, "exp_mech", 1, (choice * rounds).exact, None, "")
-        yield self._counts(purchase, "rows in its cells", largest, purchase.rounds - choice * rounds, table)
+        yield count_line(schema, "rows in its cells", largest, purchase.rounds - choice * rounds, table)
         if purchase.checks:
             asked = f"rows in the cells of {CHECKED} pairs drawn at random"
-            yield self._counts(purchase, asked, CHECKED * largest, purchase.checks * CHECKED, purchase.checks)
-
-    def _counts(self, purchase: Purchase, asked: str, parts: int, epsilon: Epsilon, each: Epsilon) -> PlanLine:
-        return PlanLine(0, asked, "noisy_count", parts, epsilon.exact, purchase.deviation(each))
+            yield count_line(schema, asked, CHECKED * largest, purchase.checks * CHECKED, purchase.checks)
 
     @property
     def _model(self) -> SyntheticTable:
