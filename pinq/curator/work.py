@@ -193,6 +193,12 @@ class Counted:
         """The parts, in order."""
         return list(self.parts)
 
+    def parts_of(self, rows: np.ndarray) -> Iterator[Part]:
+        """Yields the parts with these numbers, until the turn is over."""
+        for row in rows.tolist():
+            self.turn.check()
+            yield self.part_list[row]
+
     def array(self, table: int = 0) -> np.ndarray:
         """Returns a dense table."""
         return cast(np.ndarray, self.tables[table])

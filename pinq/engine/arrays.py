@@ -156,7 +156,10 @@ class ArrayEngine:
         """Counts intervals of a column's codes: the rows below their ends, in the kept table of the column."""
         size, column = self.schema.columns[name].codes, partial(self._occupied, name, check)
         places, values, below = self._kept.recalled(("occupied", name), column, lambda own: CELL_BYTES * len(own[0]))
-        blocks = [block.edges(name, size) for block in parts.blocks]
+        blocks = []
+        for block in parts.blocks:
+            check()
+            blocks.append(block.edges(name, size))
         starts, ends = np.concatenate([[edges[:-1], edges[1:]] for edges in blocks], axis=1)
         for table in tables:
             if table.form == "sparse":

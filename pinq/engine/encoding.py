@@ -145,6 +145,7 @@ def _unused(name: str, types: dict[str, str]) -> str:
 
 EXAMPLES = 50  # of values that a declaration does not read
 _WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
+_SEVERAL_TEXTS = re.compile(r"(INTERVAL|STRUCT|MAP|UNION|VARIANT|TIME WITH TIME ZONE).*|.*\]", re.DOTALL)  # of equals
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
 
@@ -179,6 +180,11 @@ class Encoder:
         self._unit, self.unit_kind = policy.bounded_unit, ""
         if self._unit is not None:
             kind = types[self._unit.column]
+            if _SEVERAL_TEXTS.fullmatch(kind):
+                raise PolicyError(
+                    f"The column {self._unit.column!r} of `privacy_unit` has the type {kind}, in which equal values "
+                    "may have different texts, so one person would be two. Name a column of text, numbers or dates."
+                )
             # The same person must have the same text in every file: 5 and '5' have, 5 and 5.0 have not.
             self.unit_kind = "whole numbers or text" if _WHOLE_OR_TEXT.fullmatch(kind) else kind
             self._select.append(f"md5({self._key} || {_unit_text(quoted(self._unit.column), kind)}) AS unit")

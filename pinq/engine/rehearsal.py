@@ -3,7 +3,8 @@
 
 The counting is the same as for the data: the same compiled request, pickled as for Spark's workers,
 and the same kernel. So a request whose counting or release fails, fails here, where an error
-reveals nothing about rows.
+reveals nothing about rows. Intervals of one column are read off its own table instead
+(``ArrayEngine``): by searches among its codes, which have a place for every number.
 """
 
 from __future__ import annotations

@@ -594,7 +594,7 @@ def _number(value: object) -> float:
         raise QueryError(f"the cut {value!r} is neither a number nor a date, which is written like 2024-01-31.")
     try:
         number = float(value)  # type: ignore[arg-type]
-    except OverflowError:
+    except (OverflowError, ValueError):  # a Decimal that signals, too
         number = math.inf
     if not math.isfinite(number):
         raise QueryError(f"the cut {value!r} is not finite.")

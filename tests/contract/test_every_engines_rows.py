@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pinq.engine import Moments, open_engine
+from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 from pinq.public.specs import Cross, Shards, Values, bind
@@ -190,6 +192,26 @@ def test_equal_units_are_one_unit(opener: Opener, kind: pa.DataType) -> None:
     engine, _ = opener(policy, data=data.to_pandas(), salt=b"salt")
     assert engine.rows() == (3 if kind == pa.string() else 2)
     engine.close()
+
+
+@pytest.mark.parametrize("kind", ["INTERVAL", "STRUCT(a DOUBLE)", "DOUBLE[]", "TIME WITH TIME ZONE"])
+def test_a_unit_whose_equal_values_have_several_texts_is_refused(kind: str, tmp_path: Path) -> None:
+    """A month is 30 days, and {0.0} is {-0.0}: one person would be two."""
+    with duckdb.connect(str(tmp_path / "u.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE u AS SELECT NULL::{kind} AS who, 'a' AS v")
+    columns = {"v": {"type": "categorical", "values": ["a"]}}
+    unit = {"column": "who", "max_rows": 1}
+    policy = Policy(
+        dataset="u",
+        cap=1,
+        max_rows=9,
+        source={"database": "u.duckdb", "table": "u"},
+        folder=tmp_path,
+        columns=columns,
+        privacy_unit=unit,
+    )
+    with pytest.raises(PolicyError, match="equal values"):
+        open_engine(policy, salt=b"salt")
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])

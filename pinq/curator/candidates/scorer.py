@@ -409,7 +409,7 @@ class AnyCutScorer(Scorer[AnyCut]):
             if self._column.nullable:
                 cuts = half % 2 == 0
                 half, code, scores = half[cuts] // 2, code[cuts], scores[cuts]
-            intervals = [counted.part_list[row].interval(self.candidate.column, self._column) for row in some.tolist()]
+            intervals = [part.interval(self.candidate.column, self._column) for part in counted.parts_of(some)]
             low, high = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
             high = np.maximum(low, high - 1)
             # Codes 0, 3 and 7 listed, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7 make three runs.
@@ -521,7 +521,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         """Each bipartition as a run; parts with equal numbers of remaining values are scored together."""
         for some in self.frame.stretches(rows, self.scratch):
             left = np.array(
-                [counted.part_list[row].values_left(self.candidate.column, self._column.codes) for row in some]
+                [part.values_left(self.candidate.column, self._column.codes) for part in counted.parts_of(some)]
             )
             # Shape (measure, parts, codes): a member's numbers lie beside each other for each measure.
             counts = counted.array(self.table)[some].reshape(*left.shape, -1).transpose(2, 0, 1)
