@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -213,9 +211,7 @@ class Consortium:
         for policy in self.policies:
             grant(policy, "consortium", epsilon)
 
-    def join(
-        self, party: int, *options: str, agree: str | None = None, program: str = ""
-    ) -> PinqProcess | subprocess.Popen[str]:
+    def join(self, party: int, *options: str, agree: str | None = None, program: str = "") -> PinqProcess:
         """Starts a party's process; its result goes to ``result.json`` in its folder. ``program`` is Python to run in place of ``pinq``."""
         name = NAMES[party]
         words = ["secure", "join", str(self.files[party]), "--party", name, "--policy", str(self.policies[party])]
@@ -223,10 +219,8 @@ class Consortium:
         words += ["-o", str(self.folder / name / "result.json"), *options]
         if self.tls and "--cert" not in options:
             words += ["--cert", str(self.folder / f"{name}.crt"), "--key", str(self.folder / f"{name}.key")]
-        if program:
-            command = [sys.executable, "-c", program, *words]
-            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        return PinqProcess(words, output=self.folder / name / "output", errors=self.folder / name / "errors")
+        output, errors = self.folder / name / "output", self.folder / name / "errors"
+        return PinqProcess(words, output=output, errors=errors, program=program)
 
     def run(self, *options: str) -> list[str]:
         """All parties to the end; what each said. Fails where one failed."""

@@ -56,6 +56,8 @@ class PinqProcess:
         errors: The file that its standard error is appended to.
         environment: All of its environment variables; those of this process where None are given.
         shutdown_seconds: How long a server finishes what runs; where None is given, as long as it is meant to.
+        program: Python to run in place of the command.
+        typed: What its standard input is read from; nothing where None is given.
     """
 
     def __init__(
@@ -66,13 +68,15 @@ class PinqProcess:
         errors: Path,
         environment: dict[str, str] | None = None,
         shutdown_seconds: float | None = None,
+        program: str = "",
+        typed: Path | None = None,
     ) -> None:
         settings = dict(os.environ) if environment is None else environment
         self._output, self._errors = output, errors
         for file in (output, errors):  # also of a process that is killed before it says anything
             file.touch(0o600)
         self._process = FORKS.Process(
-            target=_run, args=(words, output, errors, settings, shutdown_seconds, os.getcwd())
+            target=_run, args=(words, output, errors, settings, shutdown_seconds, os.getcwd(), program, typed)
         )
         self._process.start()
 
@@ -117,11 +121,18 @@ class PinqProcess:
         return self._output.read_text(encoding="utf-8"), self._errors.read_text(encoding="utf-8")
 
 
-def run_pinq(words: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_pinq(
+    words: list[str], environment: dict[str, str] | None = None, *, program: str = "", typed: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs a ``pinq`` command to its end, two minutes at most; arguments as those of ``PinqProcess``."""
     with tempfile.TemporaryDirectory() as folder:
         process = PinqProcess(
-            words, output=Path(folder, "output"), errors=Path(folder, "errors"), environment=environment
+            words,
+            output=Path(folder, "output"),
+            errors=Path(folder, "errors"),
+            environment=environment,
+            program=program,
+            typed=typed,
         )
         output, errors = process.communicate(timeout=120)
         return subprocess.CompletedProcess(words, process.wait(), output, errors)
@@ -184,15 +195,21 @@ def _run(
     environment: dict[str, str],
     shutdown_seconds: float | None,
     folder: str,
+    program: str = "",
+    typed: Path | None = None,
 ) -> None:
     """Becomes the command; runs in the forked process."""
     for stream, file in ((1, output), (2, errors)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), stream)
-    sys.stdin = os.fdopen(os.dup2(os.open(os.devnull, os.O_RDONLY), 0))  # as a command's is: its processes have it too
+    # As a command's is: its processes have it too.
+    sys.stdin = os.fdopen(os.dup2(os.open(typed or os.devnull, os.O_RDONLY | os.O_NOCTTY), 0))
     os.chdir(folder)  # the process that forks is where it was started
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["pinq", *words]
+    if program:
+        exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+        return
     from pinq.cli.main import main
     from pinq.server import run
 

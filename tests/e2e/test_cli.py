@@ -14,6 +14,7 @@ import pinq
 from pinq.cli.main import app
 from pinq.errors import PinqError
 from tests.commands import SECRET, failed, process, review, run
+from tests.processes import run_pinq
 
 
 def test_from_a_table_to_an_audit(data: Path) -> None:
@@ -132,14 +133,7 @@ class TestUnexpected:
         )
         environment = {**os.environ, **({"PINQ_LOG": str(tmp_path / "pinq.ledger.log")} if log else {})}
         words = ["query", str(policy), "--analyst", "ana", "count", "--epsilon", "1"]
-        found = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            env=environment,
-            check=False,
-        )
+        found = run_pinq(words, environment, program=code)
         assert (found.returncode, found.stdout) == (1, "")
         assert found.stderr.startswith(
             "Error: The data could not be read for this request, or not in the time that it had."

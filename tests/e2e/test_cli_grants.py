@@ -4,12 +4,11 @@
 import json
 import os
 import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from tests.commands import HOSTILE, failed, run
+from tests.processes import run_pinq
 
 
 class TestGrants:
@@ -131,14 +130,8 @@ def test_a_notebook_is_not_asked(policy: Path, tmp_path: Path) -> None:
             (["revoke", policy, "ana"], 0, "ana: revoked."),
             (["review", policy], 1, "nobody can answer here; name what is confirmed: --accept"),
         ):
-            done = subprocess.run(
-                [sys.executable, "-m", "pinq.cli.main", *map(str, words)],
-                stdin=theirs,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                env={**os.environ, "JPY_PARENT_PID": "1"},
-            )
+            environment = {**os.environ, "JPY_PARENT_PID": "1"}
+            done = run_pinq([*map(str, words)], environment, typed=Path(os.ttyname(theirs)))
             assert (done.returncode, text in done.stdout + done.stderr) == (status, True), done
     finally:
         os.close(ours)

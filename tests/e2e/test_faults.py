@@ -37,6 +37,7 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.queries import Request
 from tests.faults import kinds, spend, unspent
 from tests.handles import engine_of, ledger_of
+from tests.processes import run_pinq
 
 pytestmark = pytest.mark.slow
 
@@ -381,8 +382,8 @@ for _ in range(4):
 for _ in range(4):
     os.wait()
 """
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = run_pinq([str(file)], program=program)
+    assert done.returncode == 0, done.stderr
     ended = done.stdout.splitlines()
     assert len(ended) == 4
     assert set(ended) <= {"fitted", "refused"}

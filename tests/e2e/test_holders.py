@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
+import time
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +17,7 @@ from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderFailed
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
+from tests.processes import PinqProcess, run_pinq
 from tests.servers import Certificate, Server, people, publish, serving, token_of
 
 pytestmark = pytest.mark.slow
@@ -94,17 +94,18 @@ def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) 
     """Killed while it fits, and run again: in the end every holder's ledger says what one fit costs."""
     (north, token), (south, other) = (holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400)))
     with serving(north, south, folder=tmp_path) as server:
-        words = [sys.executable, "-W", "ignore", "-c", COORDINATOR, str(tmp_path / "tree.json")]
-        others = [server.url("north"), token, server.url("south"), other]
-        with subprocess.Popen([*words, "stops", *others], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith(
-                "round 2"
-            )  # the root is judged, the leaves are not asked; empty where it has ended
-            process.kill()
+        place, others = str(tmp_path / "tree.json"), [server.url("north"), token, server.url("south"), other]
+        said = tmp_path / "said"
+        process = PinqProcess([place, "stops", *others], output=said, errors=tmp_path / "errors", program=COORDINATOR)
+        while not said.read_text().startswith("round 2"):  # the root is judged, the leaves are not asked
+            assert process.poll() is None, (tmp_path / "errors").read_text()
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
         paid = [spent(policy) for policy in (north, south)]
         assert all(ZERO < one < Epsilon.of(1) for one in paid)
-        subprocess.run([*words, "goes on", *others], check=True, timeout=120)
+        done = run_pinq([place, "goes on", *others], program=COORDINATOR)
+        assert done.returncode == 0, done.stderr
     assert [spent(policy) for policy in (north, south)] == [Epsilon.of(1)] * 2
     card = FederatedTopDown.from_json((tmp_path / "tree.json").read_text()).card_
     assert list(card.spent.values()) == [(Epsilon.of(1) - one).exact for one in paid]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -19,6 +18,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from tests.postgresql import HERE, SKIPPED, connected
+from tests.processes import FORKS
 
 DEMAND = Demand.of(PartSet([Block(Part())]))
 
@@ -48,7 +48,7 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with FORKS.Pool(4) as pool:
         assert sum(pool.map(ask, [postgresql] * 4, chunksize=1)) == 100
     assert ledger.grants()["ana"].spent == Epsilon(10**9)
     ledger.extend("ana", Epsilon(10**7))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,7 @@ def spent(parties: Consortium) -> list[Epsilon]:
     return [Epsilon(0) if account is None else account.spent for account in accounts]
 
 
-def ended(running: list[PinqProcess | subprocess.Popen[str]], seconds: float = 90) -> list[tuple[int | None, str]]:
+def ended(running: list[PinqProcess], seconds: float = 90) -> list[tuple[int | None, str]]:
     """Each party's exit status, and what it said, which has no trace of a program."""
     said = [process.communicate(timeout=seconds)[1] for process in running]
     assert not any("Traceback" in text for text in said), said

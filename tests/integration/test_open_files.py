@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.processes import run_pinq
 
 CODE = """
 import resource, sys
@@ -22,9 +22,8 @@ print(_room(50, RequestLog(Path(sys.argv[2]))), resource.getrlimit(resource.RLIM
 
 def room(beside: int, log: Path) -> tuple[int, int]:
     """Of 50 connections those that a process may have which holds 100 files; and its limit of them, without a reserve."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(beside), str(log)], capture_output=True, text=True, check=True
-    )
+    done = run_pinq([str(beside), str(log)], program=CODE)
+    assert done.returncode == 0, done.stderr
     connections, limit = map(int, done.stdout.split())
     return connections, limit
 
