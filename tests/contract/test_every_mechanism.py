@@ -37,7 +37,8 @@ class Mechanism:
         law: The law of the outcomes on the first table at a loss.
         place: Which entry of the law each outcome is.
         epsilon: The loss that is claimed.
-        runs: Draws that keep a right mechanism and find out a weak one, but once in a million times.
+        runs: Draws that keep a right loss and find out a weak one, but once in a million times.
+        draws: Draws that do so by the law, which takes fewer where the loss is that of a rare outcome.
     """
 
     draw: Callable[[Any, int, Fraction], Any]
@@ -47,6 +48,7 @@ class Mechanism:
     place: Callable[[Any], np.ndarray] = np.asarray
     epsilon: Fraction = Fraction(3, 2)
     runs: int = 9000
+    draws: int = 9000
 
 
 UNITS = 500  # of a sum, that one row can move
@@ -59,6 +61,7 @@ MECHANISMS: dict[str, Mechanism] = {
         lambda _, epsilon: noise_law(UNITS / epsilon, EDGES),
         lambda noise: interval_of(noise, EDGES),
         runs=16_000,
+        draws=16_000,
     ),
     "choose_each": Mechanism(
         lambda scores, runs, epsilon: choose_each(np.tile(scores, runs), [len(scores)] * runs, 1, epsilon),
@@ -68,14 +71,16 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     # The exponential mechanism loses its epsilon only in the limit of a rare candidate. The score of the rare run (2 % of
     # the mass) stays, all others fall by the span: at epsilon 2 the loss is ln(1 / (0.02 + 0.98 exp(-2))) = 1.88, and 2.57
-    # with weak noise.
+    # with weak noise. Of 34,000 draws half measure: the latter has a standard error of 0.055, and lies 10.3 of these above
+    # the claim. By the law the rare run has 13 %, and 26 % with weak noise, 23 standard errors of 6,000 draws.
     "choose_weighted": Mechanism(
         lambda runs_of, runs, epsilon: [choose_weighted(runs_of, 3, epsilon)[0] for _ in range(runs)],
         weighted([0, -3], [1, 49], [50, 50]),
         weighted([0, 0], [1, 49], [50, 50]),
         lambda runs_of, epsilon: weighted_law(runs_of, epsilon / 3),
         epsilon=Fraction(2),
-        runs=48_000,
+        runs=34_000,
+        draws=6_000,
     ),
 }
 # Each draws by one of these.
@@ -102,9 +107,9 @@ def test_draws_follow_the_exact_law(mechanism: Mechanism) -> None:
     """By chi-square; draws with weak noise do not."""
     law = mechanism.law(mechanism.table, float(mechanism.epsilon))
     assert law.sum() == pytest.approx(1)
-    law_is(mechanism.place(mechanism.draw(mechanism.table, mechanism.runs, mechanism.epsilon)), law)
+    law_is(mechanism.place(mechanism.draw(mechanism.table, mechanism.draws, mechanism.epsilon)), law)
     with pytest.raises(AssertionError):
-        law_is(mechanism.place(mechanism.draw(mechanism.table, mechanism.runs, mechanism.epsilon / WEAK)), law)
+        law_is(mechanism.place(mechanism.draw(mechanism.table, mechanism.draws, mechanism.epsilon / WEAK)), law)
 
 
 @every_mechanism

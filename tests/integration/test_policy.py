@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,7 @@ def test_a_list_that_mixes_types_is_refused_with_the_fix(listed: str, tmp_path: 
         load_policy(written(tmp_path, GOOD.replace("[Female, Male]", listed)))
 
 
+CONTENT = read_yaml(GOOD)
 WRONG = ("null", "3", "-1", "1.5", "text", "[a]", "[]", "{a: 1}", "{}", "true")
 
 
@@ -140,7 +142,7 @@ WRONG = ("null", "3", "-1", "1.5", "text", "[a]", "[]", "{a: 1}", "{}", "true")
 @pytest.mark.parametrize("value", WRONG)
 def test_errors_speak_of_the_file_and_not_of_the_model(key: str, value: str, tmp_path: Path) -> None:
     """Any wrong value anywhere: the place as it stands in the file, and no word of the library that checks it."""
-    content = read_yaml(GOOD) | {"privacy_unit": {"column": "person", "max_rows": 3}}
+    content = deepcopy(CONTENT) | {"privacy_unit": {"column": "person", "max_rows": 3}}
     inner, *path = content, *key.split(".")
     for name in path[:-1]:
         inner = inner[name]

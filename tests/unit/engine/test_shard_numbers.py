@@ -132,8 +132,8 @@ def test_draws_are_even_and_independent(table: str, salt: bytes) -> None:
         law_is(7 * one[:30_000] + one[30_000:], even)
     law_is(7 * draws[0] + draws[1], even)
     law_is(7 * draws[1] + draws[2], even)
-    bits = (coins[:, None] >> np.arange(64, dtype=np.uint64) & np.uint64(1)).astype(np.intp)
-    for one, other in zip(bits.T, np.roll(bits.T, 1, axis=0), strict=True):
+    bits = (coins >> np.arange(64, dtype=np.uint64)[:, None] & np.uint64(1)).astype(np.intp)
+    for one, other in zip(bits, np.roll(bits, 1, axis=0), strict=True):
         law_is(2 * one + other, np.full(4, 1 / 4))
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pinq.errors import QueryError
 from pinq.provider.local import simulate
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.coins import COINS
 from tests.handles import simulated
 from tests.holders import Noted
 
@@ -61,7 +63,7 @@ FRESH = rows(2000, 99)
 
 def federation(*sizes: int, epsilon: Any = 1, **named: Any) -> Federation:
     return Federation(
-        [simulate(SCHEMA, data=rows(size, seed), epsilon=epsilon) for seed, size in enumerate(sizes)], **named
+        [simulated(SCHEMA, data=rows(size, seed), epsilon=epsilon) for seed, size in enumerate(sizes)], **named
     )
 
 
@@ -159,15 +161,23 @@ def test_turns_cost_what_is_left(nano: int, steps: int, own: set[int], left: int
     assert [position for position, step in enumerate(turns) if step.choice is not None] == sorted(own)
 
 
+@cache
+def of_one_table(target: str) -> float:
+    """How well a card of the rows of four holders predicts, fitted once for all strategies."""
+    alone = ScorecardRegressor if target == "amount" else Scorecard
+    attributes = [name for name in SCHEMA.columns if name not in ("y", "z", "amount")]
+    data = pd.concat([rows(500, seed) for seed in range(4)])
+    with COINS.apart(target), simulated(SCHEMA, data=data, epsilon=20) as handle:
+        fitted = alone(epsilon=20, attributes=attributes).fit(handle, target)
+    return float(fitted.score(FRESH[FRESH[target].notna()]))
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("target", "apart"), [("y", 0.05), ("z", 0.07), ("amount", 0.1)])
 def test_four_holders_come_close_to_one_table(strategy: Any, target: str, apart: float) -> None:
     """At a generous epsilon, where what is lost is not noise."""
     known = FRESH[FRESH[target].notna()]
-    with simulate(SCHEMA, data=pd.concat([rows(500, seed) for seed in range(4)]), epsilon=20) as handle:
-        alone = ScorecardRegressor if target == "amount" else Scorecard
-        attributes = [name for name in SCHEMA.columns if name not in ("y", "z", "amount")]
-        together = alone(epsilon=20, attributes=attributes).fit(handle, target).score(known)
+    attributes, together = [name for name in SCHEMA.columns if name not in ("y", "z", "amount")], of_one_table(target)
     with federation(500, 500, 500, 500, epsilon=20) as holders:
         among = KINDS[target](epsilon=20, strategy=strategy, attributes=attributes).fit(holders, target)
         assert among.score(known) > together - apart
@@ -179,12 +189,12 @@ def test_four_holders_come_close_to_one_table(strategy: Any, target: str, apart:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_whoever_is_left_pays_what_was_claimed(strategy: Any, before: int) -> None:
     """A holder's budget is gone in the middle: the others take its turns and pay epsilon, or the fit fails and says what they paid."""
-    handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
+    handles = [simulated(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
     with UsedUp(handles, before=before, on_failure="drop") as holders:
         fitted = FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
         assert [dropped.holder for dropped in fitted.holders_.dropped] == ["holder 3"]
         assert [fitted.holders_.spent[f"holder {number}"] for number in (1, 2)] == [1, 1]
-    handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
+    handles = [simulated(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
     with UsedUp(handles, before=before) as holders, pytest.raises(HolderFailed, match="holder 1: "):
         FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
 

@@ -134,11 +134,11 @@ def test_a_mixed_list_gives_a_family_mass_one() -> None:
 
 
 def test_it_crosses_the_wall() -> None:
-    """A request with a family of 9,880 members is small; the analyst's preview counts each member."""
+    """A request with a family of 1,140 members is small; the analyst's preview counts each member."""
     columns = {f"c{i}": {"type": "categorical", "values": ["x", "y"]} for i in range(41)}
     schema = Schema(columns=columns, max_rows=100)
-    family = AnyCross(tuple(Values(f"c{i}") for i in range(40)), 3)
-    assert len(family) == math.comb(40, 3)
+    family = AnyCross(tuple(Values(f"c{i}") for i in range(20)), 3)
+    assert len(family) == math.comb(20, 3)
     assert repr(family).startswith("AnyCross(specs=(Values(column='c0'), ")
     handle = simulated(schema, rows=200, epsilon=10)
     few = handle.preview("exp_mech", [AnyCross(family.specs[:3], 3)], score=MutualInformation("c40"), epsilon=1)
