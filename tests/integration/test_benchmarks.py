@@ -46,7 +46,6 @@ from benchmarks.speed.verbs import LARGE, VERBS, WORKER, Worker, in_turn
 from miners.tuning.suggestion import made_up_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.pauses import Pause
-from tests.processes import FORKS, run_pinq
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +70,7 @@ def test_a_store_goes_on_where_it_was(tmp_path: Any) -> None:
     assert Store(path).done == again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
 
 
-def test_a_figure_is_measured_once_and_drawn(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_is_measured_once_and_drawn(tmp_path: Any) -> None:
     """Three learners, one size, two runs, in a process of its own; what is in the store is not measured again."""
     whole = FIGURES["fig3"]
     small = replace(
@@ -83,9 +82,7 @@ def test_a_figure_is_measured_once_and_drawn(tmp_path: Any, monkeypatch: pytest.
     store = Store(tmp_path / "cells.csv")
     tasks = missing(store, [small])
     assert [(task.run, task.x) for task in tasks] == [(0, 200), (1, 200)]
-    with monkeypatch.context() as here:  # a process of its own, but forked from one that has imported most
-        here.setattr("multiprocessing.get_context", lambda method: FORKS)
-        measure(tasks[:1], store.add, processes=1)
+    measure(tasks[:1], store.add, processes=1)
     assert len(store.done) == 3
     assert [task.run for task in missing(store, [small])] == [1]
     assert missing(store, [small], runs=1) == []
@@ -424,7 +421,6 @@ def test_a_store_of_other_columns_is_left_alone(tmp_path: Path) -> None:
 
 def test_times_are_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is measured alone begins after all else has ended, one run after the other."""
-    monkeypatch.setattr("multiprocessing.get_context", lambda method: FORKS)
     monkeypatch.setattr("benchmarks.harness.command.ROOT", tmp_path)
     frames = []
     study = Study(
@@ -561,8 +557,6 @@ def test_all_lines_of_large_tables_can_be_measured(tmp_path: Path, monkeypatch: 
     """On small ones here: each line of the page is prepared off the clock, and then done."""
     monkeypatch.setattr(large_worker, "ROWS", 3000)
     monkeypatch.setattr(large_worker, "WIDE_ROWS", 2000)
-    # Grants are made by the command, which need not import everything each time.
-    monkeypatch.setattr(subprocess, "run", lambda words, **_: run_pinq(words[3:]).check_returncode())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that noise hides such tables, and a second fit costs again

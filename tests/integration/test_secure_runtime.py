@@ -20,7 +20,6 @@ from miners.secure.session.party import Outcome, run_simulation
 from pinq.errors import SessionError
 from pinq.secure_computation import Holding
 from tests.parties import Wires, patients, session_of
-from tests.processes import FORKS
 
 SLOPE = 123_456_789
 
@@ -190,13 +189,6 @@ def test_keys_that_are_none_end_the_session() -> None:
             asyncio.run(Arithmetic(wires.of(2), 8)._share_keys())
 
 
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parties' processes are forked from one that has imported what they need."""
-    monkeypatch.setattr("multiprocessing.get_context", lambda method: FORKS)
-
-
-@pytest.mark.usefixtures("forked")
 def test_processes_find_what_a_simulation_finds() -> None:
     """SID3T among three processes with shares that are really random, a lookup by one of them; from inside a running event loop, as in a notebook."""
     session = session_of("sid3t", [30] * 3, lookups=(0, 4, 0), ports=free_ports(3))
@@ -213,7 +205,6 @@ def test_processes_find_what_a_simulation_finds() -> None:
     assert [{value.what for value in one.opened} for one in found] == [{"stop"}, {"stop", "looked up"}, {"stop"}]
 
 
-@pytest.mark.usefixtures("forked")
 def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
     """Byte for byte the same for 1 and 100 times the rows, in processes that really send (`make reproduce-secure` measures more)."""
     small = [patients(40, number) for number in range(3)]
