@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.queries import Certificate
+    from pinq.language.queries import Certificate
 
 
 VERSION = 1

@@ -27,23 +27,11 @@ if TYPE_CHECKING:
         TooManyRequests as TooManyRequests,
         Unavailable as Unavailable,
     )
-    from pinq.provider.local import open as open, simulate as simulate
-    from pinq.provider.policy_file import load_policy as load_policy
-    from pinq.provider.proposal import propose as propose
-    from pinq.public.derivatives import Logistic as Logistic, Residuals as Residuals, Softmax as Softmax
-    from pinq.public.points import Points as Points
-    from pinq.public.policy import Policy as Policy
-    from pinq.public.products import Products as Products
-    from pinq.public.queries import Budget as Budget, Preview as Preview
-    from pinq.public.schema import (
-        Categorical as Categorical,
-        Date as Date,
-        DateTime as DateTime,
-        Numeric as Numeric,
-        PrivacyUnit as PrivacyUnit,
-        Schema as Schema,
-    )
-    from pinq.public.scores import (
+    from pinq.language.derivatives import Logistic as Logistic, Residuals as Residuals, Softmax as Softmax
+    from pinq.language.points import Points as Points
+    from pinq.language.products import Products as Products
+    from pinq.language.queries import Budget as Budget, Preview as Preview
+    from pinq.language.scores import (
         AbsoluteError as AbsoluteError,
         Balance as Balance,
         ClassCount as ClassCount,
@@ -56,7 +44,7 @@ if TYPE_CHECKING:
         MutualInformation as MutualInformation,
         SquaredError as SquaredError,
     )
-    from pinq.public.specs import (
+    from pinq.language.specs import (
         AnyCross as AnyCross,
         AnyCut as AnyCut,
         AnyGrouping as AnyGrouping,
@@ -66,6 +54,18 @@ if TYPE_CHECKING:
         Groups as Groups,
         Shards as Shards,
         Values as Values,
+    )
+    from pinq.policy.policy import Policy as Policy
+    from pinq.provider.local import open as open, simulate as simulate
+    from pinq.provider.policy_file import load_policy as load_policy
+    from pinq.provider.proposal import propose as propose
+    from pinq.public.schema import (
+        Categorical as Categorical,
+        Date as Date,
+        DateTime as DateTime,
+        Numeric as Numeric,
+        PrivacyUnit as PrivacyUnit,
+        Schema as Schema,
     )
 
     sql: Any  # of the package miners, which this one may not import
@@ -92,17 +92,17 @@ _HOMES = {
         "Unavailable",
     ),
     "provider.local": ("open", "simulate"),
-    "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Calendar", "Cross", "Cuts", "Groups", "Shards", "Values"),
+    "language.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Calendar", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "provider.policy_file": ("load_policy",),
     "provider.proposal": ("propose",),
-    "public.derivatives": ("Logistic", "Residuals", "Softmax"),
-    "public.products": ("Products",),
-    "public.points": ("Points",),
-    "public.policy": ("Policy",),
-    "public.queries": ("Budget", "Preview"),
+    "language.derivatives": ("Logistic", "Residuals", "Softmax"),
+    "language.products": ("Products",),
+    "language.points": ("Points",),
+    "policy.policy": ("Policy",),
+    "language.queries": ("Budget", "Preview"),
     "analyst.queryable": ("Parts", "PrivateQueryable"),
     "public.schema": ("Categorical", "Date", "DateTime", "Numeric", "PrivacyUnit", "Schema"),
-    "public.scores": (
+    "language.scores": (
         "AbsoluteError",
         "Balance",
         "ClassCount",

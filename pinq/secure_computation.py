@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from pinq.language.specs import Cuts, Values
 from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Values
 
 MISSING = f"Computing among several parties needs an implementation: {install_line('secure')}."
 

@@ -30,7 +30,7 @@ from pinq.analyst.client import connect
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.cli.ask import spec
 from pinq.errors import PinqError, QueryError
-from pinq.public.queries import Budget
+from pinq.language.queries import Budget
 from pinq.public.schema import Schema
 from pinq_workbench.parts import (
     Act,

@@ -25,13 +25,13 @@ from pinq.cli.prepare import dialect_of
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import FREE, Signature, here
+from pinq.policy.policy import Policy
 from pinq.provider import grants, policy_file
 from pinq.provider.check import CheckReport, Example, Groups, check, examples, groups, raw_columns
 from pinq.provider.policy_file import Waiting, load_policy, parse_policy
 from pinq.provider.proposal import propose
 from pinq.provider.report.markup import Html, when
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
-from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 from pinq_workbench.auditor import show_report
 from pinq_workbench.parts import (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.policy import Policy
+    from pinq.policy.policy import Policy
     from pinq.public.schema import Schema
 
 # Nothing is garbage while modules are imported and tests are listed: looking for it took a third of that time.
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Noise is the same each time a test runs, but for tests of the noise itself."""
-    from tests.coins import COINS, seed_of, take_over
+    from tests.support.laws.fixed_noise import COINS, seed_of, take_over
 
     take_over()
     COINS.seed(seed_of(item.nodeid))
@@ -76,7 +76,7 @@ def pytest_fixture_setup(
     """What several tests share does not depend on which of them is the first."""
     if fixturedef.scope == "function":
         return (yield)
-    from tests.coins import COINS, seed_of
+    from tests.support.laws.fixed_noise import COINS, seed_of
 
     name = f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]"
     with COINS.apart(seed_of(name)):
@@ -102,7 +102,7 @@ def figures_are_closed() -> Iterator[None]:
 @pytest.fixture
 def frame() -> pd.DataFrame:
     """Forty rows that fit ``tiny_policy``."""
-    from tests.tiny import rows
+    from tests.support.tables.tiny_tables import rows
 
     return rows()
 
@@ -110,7 +110,7 @@ def frame() -> pd.DataFrame:
 @pytest.fixture
 def tiny_policy(tmp_path: Path) -> Policy:
     """A reviewed policy without a source, whose ledger lies in the test's folder."""
-    from tests.tiny import policy_in
+    from tests.support.tables.tiny_tables import policy_in
 
     return policy_in(tmp_path)
 
@@ -159,7 +159,7 @@ def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[...
     from pinq.ledger.ledger import Ledger
     from pinq.provider.local import LocalSession
     from pinq.public.epsilon import Epsilon
-    from tests.handles import engine_on
+    from tests.support.requests.handles import engine_on
 
     opened: list[Any] = []
 
@@ -180,7 +180,7 @@ def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[...
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
     """The URL of a PostgreSQL server that this session started."""
-    from tests.postgresql import running
+    from tests.support.processes.postgresql import running
 
     with running() as url:
         yield url
@@ -189,7 +189,7 @@ def postgresql_url() -> Iterator[str]:
 @pytest.fixture
 def postgresql(postgresql_url: str) -> str:
     """The URL of a database of the test's own."""
-    from tests.postgresql import database
+    from tests.support.processes.postgresql import database
 
     return database(postgresql_url)
 
@@ -197,6 +197,6 @@ def postgresql(postgresql_url: str) -> str:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
-    from tests.wheels import build_wheel
+    from tests.support.processes.wheels import build_wheel
 
     return build_wheel(tmp_path_factory.mktemp("dist"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 __all__ = ["House", "Module", "circles"]
 

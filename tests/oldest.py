@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[a-z,]*\])?(>=(?P<lower>[0-9.]+))?(?P<rest>[,;].*)?")

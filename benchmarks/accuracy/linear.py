@@ -41,7 +41,7 @@ from miners.fitted.model_card import determination
 from miners.fitted.route import encode
 from miners.linear.moments import Norm
 from miners.tables import correlation
-from pinq.public.products import Products
+from pinq.language.products import Products
 from pinq.public.schema import Categorical, Numeric, Schema
 
 __all__ = ["main"]

@@ -18,9 +18,9 @@ from miners.fitted.route import encode, encode_rows
 from miners.growth.candidates import Grid, attribute_cells
 from miners.scorecards.card import log_shares
 from pinq.analyst.queryable import PrivateQueryable
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Values, bind
 
 __all__ = ["Majority", "NaiveBayes", "PooledMean"]
 

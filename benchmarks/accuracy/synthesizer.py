@@ -25,9 +25,9 @@ from benchmarks.accuracy.trees import table as data_set
 from benchmarks.harness.tables import markdown
 from miners import Synthesizer, recommend
 from miners.growth.candidates import Grid, attribute_cells
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Values, bind
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
 RESULTS = ROOT / "benchmarks" / "results" / "synthesizer"

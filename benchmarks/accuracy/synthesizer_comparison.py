@@ -34,7 +34,7 @@ from miners import Synthesizer
 from miners.growth.candidates import Grid, attribute_cells
 from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured, tree_cells
 from miners.synthesizer.synthesizer import TREE_CELLS
-from pinq.public.specs import bind
+from pinq.language.specs import bind
 
 TABLES = ("car", "cmc", "adult", "mushroom", "credit_default")
 EPSILONS = (0.1, 0.5, 1.0, 4.0)

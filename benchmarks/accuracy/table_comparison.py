@@ -29,9 +29,9 @@ import pandas as pd
 from benchmarks.harness.datasets import load
 from miners.tables import Table, crosstab, histogram, quantiles, std
 from miners.tables.columns import even_cuts
+from pinq.language.specs import Values
 from pinq.provider.local import simulate
 from pinq.public.schema import Schema
-from pinq.public.specs import Values
 
 EPSILON = "0.1"
 OURS, NONNEGATIVE = "this library", "this library, nonnegative"

@@ -27,8 +27,8 @@ from benchmarks.harness.publish import ROOT, single
 from benchmarks.harness.timing import SpeedTable, milliseconds
 from benchmarks.speed.server import ADULT, EPSILON, certify, running, trust
 from pinq.provider.grants import grant
-from tests import postgresql
-from tests.ports import free_port
+from tests.support.processes import postgresql
+from tests.support.processes.ports import free_port
 
 SECONDS = 4.0
 CLIENTS = (1, 8, 32)

@@ -27,7 +27,7 @@ from miners.fitted.route import encode
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, kinds_of
 from pinq.ledger.ledger import Ledger
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 from pinq.public.schema import Schema
 
 ROWS = 10_000_000

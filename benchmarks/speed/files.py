@@ -24,7 +24,7 @@ from benchmarks.harness.tables import markdown
 from benchmarks.speed.growth import made_up
 from benchmarks.speed.peers import measured
 from pinq.engine import open_engine, sources
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 
 ROWS = 1_000_000
 NUMBERS = (1, 100, 1_000)

@@ -35,13 +35,13 @@ from benchmarks.harness.timing import SpeedTable
 from benchmarks.speed.memory import own_peak, watched
 from benchmarks.speed.server import certify, publish, server, trust
 from benchmarks.speed.wire import Asking, nothing, running
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Charged, LoggedQuestion, Terms
 from pinq.provider.grants import grant, revoke, set_terms
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
 
 SECONDS = 8.0
 NANO = "0.000000001"

@@ -47,7 +47,7 @@ from benchmarks.speed.peers import HISTOGRAMS, TREES, measured
 from miners import DiffPC45, DPExtraTrees
 from pinq.engine import ArrayEngine, open_engine, sources
 from pinq.ledger.ledger import Ledger
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 
 ROWS = 1_000_000
 CHUNK = 5_000_000

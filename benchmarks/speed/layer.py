@@ -45,13 +45,13 @@ from pinq.curator.mechanisms import choose, laplace
 from pinq.curator.monitor import Curator
 from pinq.engine import Engine, TableRequest, open_engine
 from pinq.errors import BudgetExceeded
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import bind
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.specs import bind
 
 ROWS = 10_000_000
 PEERS = Path(__file__).with_name("peers.py")

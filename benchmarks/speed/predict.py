@@ -24,8 +24,8 @@ from benchmarks.harness.tables import markdown
 from benchmarks.harness.timing import quickest
 from miners.fitted.node import Node, Split
 from miners.fitted.tree import Forest, Tree
+from pinq.language.specs import Cuts, Groups
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups
 
 WORDS = tuple(f"word-{number}" for number in range(14))
 NUMBERS, TEXTS = ("n0", "n1", "n2", "n3", "n4"), ("t0", "t1", "t2", "t3", "t4")

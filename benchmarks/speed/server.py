@@ -35,8 +35,8 @@ from benchmarks.harness.tables import replace_section
 from benchmarks.harness.timing import SpeedTable, in_turn, milliseconds, ratio
 from benchmarks.speed.wire import Asking, running as running_client
 from pinq.provider.grants import grant
-from tests import postgresql
-from tests.ports import free_port
+from tests.support.processes import postgresql
+from tests.support.processes.ports import free_port
 
 __all__ = ["certify", "running"]
 

@@ -39,8 +39,8 @@ from miners.secure.session.network import Network
 from miners.secure.session.session import Member, Session, load_session
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
-from tests.checkout import ROOT
-from tests.parties import NAMES, certify, session_of
+from tests.support.house.checkout import ROOT
+from tests.support.processes.secure_parties import NAMES, certify, session_of
 
 PAGE = ROOT / "benchmarks/results/sessions/README.md"
 PROGRAMS: dict[str, tuple[str, str, dict[str, int]]] = {

@@ -32,9 +32,9 @@ from benchmarks.harness.tables import markdown
 from pinq.engine import RowBlock, SparkEngine, TableRequest
 from pinq.engine.counting import Counts, count_request
 from pinq.engine.spark import _blocks, _Encoded, _sent
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.specs import Groups, Values, bind
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Groups, Values, bind
+from pinq.policy.policy import Policy
 
 VALUES = 8
 ROWS = 10**7

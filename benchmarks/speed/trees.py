@@ -35,7 +35,7 @@ from miners.fitted.route import encode
 from miners.tuning.suggestion import made_up_rows, random_rule
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 from pinq.public.schema import Schema
 
 ROWS = 10_000_000

@@ -44,10 +44,10 @@ from typing import Literal, Protocol, Self
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session, Way
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
+from pinq.language.derivatives import Derivatives
+from pinq.language.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.public.checks import first_of, many, require_bool
-from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
-from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.public.schema import Schema, Value
 
 # A vote between two classes stands out where all rows of a leaf would be two standard deviations of

@@ -47,12 +47,12 @@ from miners.estimator import Learned, planned, public_schema, require_word
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
+from pinq.language.scores import ENTROPY_BITS, MutualInformation
+from pinq.language.specs import MAX_PARTS, AnyCross, Cuts, Splitting, Values, bind
 from pinq.public.checks import closest, is_listing, many, text_of, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.plugins import optional
 from pinq.public.schema import Schema
-from pinq.public.scores import ENTROPY_BITS, MutualInformation
-from pinq.public.specs import MAX_PARTS, AnyCross, Cuts, Splitting, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -43,14 +43,14 @@ from miners.estimator import schema_of
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Way
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
+from pinq.language.derivatives import Derivatives
+from pinq.language.parts import PartSet
+from pinq.language.queries import Budget
+from pinq.language.scores import Score
+from pinq.language.specs import Cuts, Spec, Values
 from pinq.public.checks import Shown, closest, first_of, is_listing, is_number, many
-from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
-from pinq.public.parts import PartSet
-from pinq.public.queries import Budget
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import Score
-from pinq.public.specs import Cuts, Spec, Values
 
 Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 

@@ -36,11 +36,11 @@ from miners.growth.candidates import (
 from miners.growth.fitted_nodes import OpenNode
 from miners.growth.frontier import Problem, StepQuestions
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Groups, Values, bind
 from pinq.public.checks import is_listing, is_whole
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema, Value
-from pinq.public.specs import Cuts, Groups, Values, bind
 
 MAX_THRESHOLDS = 4096
 MAX_VALUES = 1024  # that are each put against the rest unasked: as many splits, each of which names all values

@@ -38,11 +38,11 @@ from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, c
 from miners.scorecards.scorecard import CardFit, Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
 from pinq.errors import QueryError
+from pinq.language.derivatives import AnyDerivatives
+from pinq.language.specs import bind
 from pinq.public.checks import many
-from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
-from pinq.public.specs import bind
 
 
 class HoldersAsking(Asking[FederatedParts]):

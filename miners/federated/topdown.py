@@ -97,10 +97,10 @@ from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
+from pinq.language.specs import MAX_PARTS, bind
 from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_PARTS, bind
 
 MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
 MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Groups, Values, bind
 from pinq.public.checks import is_number, is_whole, require_kind, text_of
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Cuts, Groups, Values, bind
 
 if TYPE_CHECKING:
     from miners.parameters import Parameterised

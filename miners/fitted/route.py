@@ -14,9 +14,9 @@ import numpy as np
 
 from miners.fitted.node import Node
 from pinq.errors import QueryError
+from pinq.language.specs import Axis, bind
 from pinq.public.checks import closest
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Axis, bind
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,9 +20,9 @@ import numpy as np
 from miners.fitted.node import Node, Target
 from miners.fitted.theme import CLASSES, INK, LABEL, LINE, PALE, colour, shorten
 from pinq.errors import QueryError
+from pinq.language.specs import Groups, bind
 from pinq.public.checks import is_whole, many, text_of
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import Groups, bind
 
 MIXED = 3  # classes that are named where there are more than two
 NAME = 24  # characters of a class's name in a vote

@@ -44,9 +44,9 @@ from miners.fitted.plot import MAX_LINES, plot
 from miners.fitted.route import Frame, Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text
 from pinq.errors import QueryError
+from pinq.language.specs import Axis, Cuts, Groups, Values, bind, two_ends
 from pinq.public.checks import many, text_of, whole_number
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Axis, Cuts, Groups, Values, bind, two_ends
 
 if TYPE_CHECKING:
     import pandas as pd

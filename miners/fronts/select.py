@@ -33,11 +33,11 @@ from miners.tables.statistics import CountStatistic, MeanStatistic, StandardDevi
 from miners.tables.table import NUMBERS, Draft, Table
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError, printable
+from pinq.language.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind
 from pinq.public.checks import closest
 from pinq.public.dates import PERIODS
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, Schema, Value
-from pinq.public.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind
 
 PLAIN = "snowflake"
 """The grammar of sqlglot that reads TOP beside LIMIT, and all else as standard SQL."""

@@ -22,13 +22,13 @@ import numpy as np
 
 from miners.fitted.node import Ends, Split
 from pinq.errors import QueryError
+from pinq.language.parts import Part
+from pinq.language.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
+from pinq.language.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cross, Cuts, Groups, Values, bind
 from pinq.public.checks import closest, is_listing, is_whole
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Part
 from pinq.public.schema import Numeric, Schema
-from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
-from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cross, Cuts, Groups, Values, bind
 
 BINS = 10
 MAX_BINS = 4096

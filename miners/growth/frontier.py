@@ -33,12 +33,12 @@ from miners.growth.candidates import choice_noise_scale, random_split, score_of
 from miners.growth.fitted_nodes import OpenNode, estimated_nodes
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.analyst.session import Session
+from pinq.language.parts import Part
+from pinq.language.queries import Answer, Question, Request
+from pinq.language.scores import EnoughRows
+from pinq.language.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Spec, Values
 from pinq.public.epsilon import Epsilon, standard_deviation
-from pinq.public.parts import Part
-from pinq.public.queries import Answer, Question, Request
 from pinq.public.schema import Schema
-from pinq.public.scores import EnoughRows
-from pinq.public.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Spec, Values
 
 
 def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within: Ends = None) -> np.ndarray:

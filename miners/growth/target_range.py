@@ -20,10 +20,10 @@ from functools import cached_property
 import numpy as np
 
 from miners.growth.candidates import Grid, public_cuts
+from pinq.language.specs import Cuts, Spec, Values, bind
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import standard_deviation
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import Cuts, Spec, Values, bind
 
 HISTOGRAM = 32  # bins
 PLAIN = 7.0  # deviations above which a count is no noise: noise is once in 40,000, in one of 60 bins once in 650 fits

@@ -25,9 +25,9 @@ from miners.fitted.theme import INK, axes_of
 from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge, noisy_products, product_line
 from pinq.errors import QueryError
+from pinq.language.specs import Groups, Values
 from pinq.public.checks import many, text_of
 from pinq.public.schema import Schema, Value
-from pinq.public.specs import Groups, Values
 
 if TYPE_CHECKING:
     import pandas as pd

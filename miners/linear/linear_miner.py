@@ -16,11 +16,11 @@ from miners.estimator import HandleMiner
 from miners.fitted.theme import INK, shorten
 from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
 from pinq.errors import QueryError
+from pinq.language.products import Products
+from pinq.language.specs import Values
 from pinq.public.checks import many
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
-from pinq.public.products import Products
 from pinq.public.schema import Schema
-from pinq.public.specs import Values
 
 if TYPE_CHECKING:
     import pandas as pd

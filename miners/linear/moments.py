@@ -28,9 +28,9 @@ from miners.fitted.route import encode_rows, length
 from miners.growth.candidates import attribute_names
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
+from pinq.language.products import Entry, Pairs, Products
 from pinq.public.checks import first_of, text_of
 from pinq.public.epsilon import Epsilon
-from pinq.public.products import Entry, Pairs, Products
 from pinq.public.schema import Schema
 
 # All chosen on three tables and made-up normal columns at epsilon .1 to 4 (docs/linear.md).

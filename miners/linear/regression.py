@@ -33,10 +33,10 @@ from miners.linear.moments import (
 )
 from miners.scorecards.objectives import Mean, objective_of
 from pinq.errors import QueryError
+from pinq.language.points import POINTS
+from pinq.language.specs import bind
 from pinq.public.checks import many
-from pinq.public.points import POINTS
 from pinq.public.schema import Schema
-from pinq.public.specs import bind
 
 if TYPE_CHECKING:
     import pandas as pd

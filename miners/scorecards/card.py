@@ -30,10 +30,10 @@ import numpy as np
 from miners.fitted.node import Split, Target, as_array, split_in, split_out, target_of
 from miners.fitted.route import Bins, encode_rows, length
 from pinq.errors import QueryError
+from pinq.language.points import POINTS, Points
+from pinq.language.specs import Axis, Cross, bind
 from pinq.public.checks import Shown, many
-from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Axis, Cross, bind
 
 FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
 ANY_SHARE = 1 / 12  # variance of a share that may be anything from 0 to 1

@@ -38,13 +38,13 @@ from miners.scorecards.shares import (
     tables_pay,
 )
 from pinq.analyst.queryable import Parts
+from pinq.language.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.language.points import POINTS, Points
+from pinq.language.scores import Gradient
+from pinq.language.specs import Cuts, Groups, Spec, Values, bind
 from pinq.public.columns import CutPoint
-from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.epsilon import Epsilon, standard_deviation
-from pinq.public.points import POINTS, Points
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import Gradient
-from pinq.public.specs import Cuts, Groups, Spec, Values, bind
 
 THRESHOLD = 0.5  # noise scales of a cell's gradient that a choice does not count
 Cells = Values | Cuts

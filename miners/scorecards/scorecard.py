@@ -28,10 +28,10 @@ from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, choice_score, objective_of
 from miners.scorecards.shares import MAX_STEPS, TABLES, CardStep, Shares
 from pinq.errors import QueryError
+from pinq.language.specs import Cross, Spec, bind
 from pinq.public.checks import many, require_bool, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
-from pinq.public.specs import Cross, Spec, bind
 
 if TYPE_CHECKING:
     import pandas as pd

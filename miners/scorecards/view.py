@@ -19,9 +19,9 @@ from miners.fitted.route import encode
 from miners.fitted.theme import BLUE, CLASSES, INK, PALE, RED, panels, shorten
 from miners.scorecards.card import DOUBLES, Card, Term, probabilities
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, bind
 from pinq.public.checks import many
 from pinq.public.columns import CutPoint
-from pinq.public.specs import Cuts, bind
 
 if TYPE_CHECKING:
     import pandas as pd

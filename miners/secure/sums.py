@@ -68,14 +68,14 @@ from miners.secure.mpc.noise import Below, noise_bound, own_noise
 from miners.secure.mpc.rounds import Opened, Rounds
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
+from pinq.language.derivatives import Derivatives
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import Budget, Preview
+from pinq.language.specs import Axis, Partition, bind
 from pinq.public.checks import Shown, many
-from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, EpsilonLike
-from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import install_line, plugin
-from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Partition, bind
 from pinq.secure_computation import Holding
 
 if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs

@@ -44,11 +44,11 @@ from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Columns, Graphic
 from miners.tables.columns import Condition
 from miners.tables.table import NUMBERS, Table
 from pinq.errors import QueryError, unspent
+from pinq.language.scores import Misfit
+from pinq.language.specs import Axis, Cross, Cuts, Spec, Values, bind
 from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema
-from pinq.public.scores import Misfit
-from pinq.public.specs import Axis, Cross, Cuts, Spec, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

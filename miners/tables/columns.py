@@ -15,9 +15,9 @@ import numpy as np
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
+from pinq.language.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
 from pinq.public.checks import is_listing, is_number, whole_number
 from pinq.public.schema import Schema, Value
-from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
 
 
 def require_level(level: float) -> float:

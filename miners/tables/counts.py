@@ -32,10 +32,10 @@ from miners.tables.columns import (
 from miners.tables.table import Draft, Picture, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Spec, Values
 from pinq.public.checks import is_listing, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Spec, Values
 
 Kept = tuple[int, ...]
 """The axes that a margin keeps; of a table with two axes (0,), (1,) and (); (0, 1) is the table."""

@@ -39,9 +39,9 @@ from miners.tables.columns import require_parts, within_noise
 from miners.tables.statistics import NumericStatistic, TableEstimate
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
+from pinq.language.scores import Balance
+from pinq.language.specs import AnyCut, Cuts
 from pinq.public.epsilon import Epsilon
-from pinq.public.scores import Balance
-from pinq.public.specs import AnyCut, Cuts
 
 STEP = 4  # a ladder's points are 1, 4, 16, ... cells from a chosen cut
 # The cells that a ladder leaves to a quantile are counted in so many pieces at most: intervals are as narrow as of 16,

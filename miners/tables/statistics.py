@@ -32,10 +32,10 @@ from miners.tables.columns import (
 )
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts
+from pinq.language.scores import Balance
+from pinq.language.specs import MAX_PARTS, AnyCut, Cuts, Groups, Values
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema
-from pinq.public.scores import Balance
-from pinq.public.specs import MAX_PARTS, AnyCut, Cuts, Groups, Values
 
 FAR, NEAR = 0.4, 0.25  # of its distance, how wide a bin is at the end of the grid and near the median
 NARROWEST = 0.2

@@ -13,9 +13,9 @@ from miners.growth.candidates import attribute_names, default_levels, families, 
 from miners.growth.frontier import Level, Problem, SplitCandidate
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, Published
 from pinq.errors import QueryError
+from pinq.language.specs import AnyCut, Values
 from pinq.public.checks import is_number, many
 from pinq.public.schema import Schema
-from pinq.public.specs import AnyCut, Values
 
 LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
 

@@ -26,9 +26,9 @@ from miners.growth.fitted_nodes import OpenNode, released_nodes
 from miners.growth.frontier import Level, Problem
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
+from pinq.language.scores import Balance
 from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import EpsilonLike
-from pinq.public.scores import Balance
 
 
 class DiPriMeDefaults(NamedTuple):

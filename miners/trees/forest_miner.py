@@ -27,10 +27,10 @@ from miners.growth.fitted_nodes import OpenNode
 from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, TreeMiner
 from pinq.errors import QueryError
+from pinq.language.scores import PATH_LOSS
+from pinq.language.specs import Cuts, Values
 from pinq.public.checks import is_number, many, whole_number
 from pinq.public.epsilon import EpsilonLike
-from pinq.public.scores import PATH_LOSS
-from pinq.public.specs import Cuts, Values
 
 MAX_TREES = 1000
 Rows = Literal["shards", "all"]

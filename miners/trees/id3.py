@@ -21,9 +21,9 @@ from miners.growth.candidates import CRITERIA, CutsByColumn, gain
 from miners.growth.frontier import Level
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from pinq.analyst.queryable import Parts
+from pinq.language.specs import Values
 from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon
-from pinq.public.specs import Values
 
 
 class ID3Best(MultiwayStrategy):

@@ -57,10 +57,10 @@ from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, forese
 from miners.growth.target_range import PLAIN, TargetRange
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
+from pinq.language.specs import MAX_PARTS, Cuts, Values, bind
 from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
 
 MAX_DEPTH = 60
 PAPER_DEPTH = 5  # F&S 2010, sec. 5, on Adult; Consul & Williamson 2020

@@ -38,11 +38,11 @@ from miners.growth.candidates import attribute_names, random_split
 from miners.parameters import cloned
 from miners.tuning.public_rows import simulated
 from pinq.errors import QueryError
+from pinq.language.parts import Part
+from pinq.language.specs import bind
 from pinq.public.checks import is_number, whole_number
-from pinq.public.parts import Part
 from pinq.public.plugins import optional
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import bind
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.language.parts import PartSet
+from pinq.language.queries import Answer
 from pinq.public.checks import Shown, is_number
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, laplace_interval
-from pinq.public.parts import PartSet
-from pinq.public.queries import Answer
 from pinq.public.schema import Numeric
 
 if TYPE_CHECKING:

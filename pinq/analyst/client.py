@@ -31,9 +31,8 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
 from pinq.analyst.tokens import find_token
 from pinq.errors import PinqError, QueryError, Unavailable, unspent
-from pinq.public.checks import is_number
-from pinq.public.queries import Answer, Asked, Budget, Preview, Request
-from pinq.public.wire import (
+from pinq.language.queries import Answer, Asked, Budget, Preview, Request
+from pinq.language.wire import (
     CHANGED,
     NAMED,
     PROTOCOL,
@@ -48,6 +47,7 @@ from pinq.public.wire import (
     WirePreview,
     revision_of,
 )
+from pinq.public.checks import is_number
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SCOPE = "openid profile email groups offline_access"

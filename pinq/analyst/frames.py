@@ -13,9 +13,9 @@ from shutil import get_terminal_size
 import numpy as np
 import pandas as pd
 
+from pinq.language.parts import PartSet
+from pinq.language.queries import Act, Asked
 from pinq.public.checks import many
-from pinq.public.parts import PartSet
-from pinq.public.queries import Act, Asked
 
 SHOWN_ROWS = 20  # of a table in a notebook
 SHOWN = ["at", "asked", "epsilon", "spent", "outcome", "answer"]

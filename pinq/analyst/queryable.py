@@ -31,12 +31,9 @@ from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Session, Through, Way, naming
 from pinq.errors import InternalError, PinqError, QueryError, unspent
-from pinq.public.checks import is_whole, many, whole_number
-from pinq.public.columns import CutPoint
-from pinq.public.derivatives import RowFunction
-from pinq.public.epsilon import Epsilon, EpsilonLike
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import (
+from pinq.language.derivatives import RowFunction
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import (
     Answer,
     Asked,
     Budget,
@@ -50,9 +47,12 @@ from pinq.public.queries import (
     candidate_lists,
     new_id,
 )
+from pinq.language.scores import ClassCount, EnoughRows, Score, require_score
+from pinq.language.specs import Cross, Shards, Spec, bind, two_ends
+from pinq.public.checks import is_whole, many, whole_number
+from pinq.public.columns import CutPoint
+from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
-from pinq.public.specs import Cross, Shards, Spec, bind, two_ends
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from pinq.errors import QueryError
-from pinq.public.queries import Act, Answer, Asked, Budget, Preview, Request
+from pinq.language.queries import Act, Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 
 

@@ -22,11 +22,11 @@ from pinq.public.plugins import optional, room_of_miners
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts, PrivateQueryable
+    from pinq.language.queries import Preview
+    from pinq.language.scores import AnyScore
+    from pinq.language.specs import Calendar, Candidate, Cuts, Values
     from pinq.public.columns import CutPoint
-    from pinq.public.queries import Preview
     from pinq.public.schema import Numeric, Schema
-    from pinq.public.scores import AnyScore
-    from pinq.public.specs import Calendar, Candidate, Cuts, Values
 
 
 commands = typer.Typer()
@@ -143,7 +143,7 @@ def _score(
         if given := [option for option, value in options.items() if value]:
             raise typer.BadParameter(f"{', '.join(given)} is for `choose`, not for `{verb.value}`")
         return None
-    from pinq.public.scores import SCORES, Score
+    from pinq.language.scores import SCORES, Score
 
     needed = {kind: {field.name for field in fields(of) if field.default is MISSING} for kind, of in SCORES.items()}
     known = [kind for kind, names in needed.items() if names <= {"target"}]
@@ -163,7 +163,7 @@ def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
 
     A column's name may hold a colon: a whole name goes before a name with cuts.
     """
-    from pinq.public.specs import Calendar, Cuts, Values
+    from pinq.language.specs import Calendar, Cuts, Values
 
     name = max(
         (name for name in schema.columns if f"{text}:".startswith(f"{name}:")),
@@ -189,7 +189,7 @@ def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
 
 def _candidate(text: str, schema: Schema) -> Candidate:
     """Reads a spec, or ``age:any`` for a family."""
-    from pinq.public.specs import AnyCut, AnyGrouping
+    from pinq.language.specs import AnyCut, AnyGrouping
 
     name = text.removesuffix(":any")
     if name == text or text in schema.columns:

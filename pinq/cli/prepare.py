@@ -28,9 +28,9 @@ from pinq.errors import PolicyError, printable
 from pinq.provider.report.markup import print_table
 
 if TYPE_CHECKING:
+    from pinq.policy.policy import Dialect
     from pinq.provider.check import CheckReport
     from pinq.provider.policy_file import Waiting
-    from pinq.public.policy import Dialect
     from pinq.public.schema import Schema
 
 
@@ -111,7 +111,7 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
     """
     from pydantic import ValidationError
 
-    from pinq.public.policy import Dialect
+    from pinq.policy.policy import Dialect
 
     given = {name: _key(name, value) for name, value in stated.items() if value is not None}
     try:

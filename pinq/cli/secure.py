@@ -122,9 +122,9 @@ def draft(
     It looks for certificates beside it as NAME.crt; a party's rows are the policy's `max_rows`.
     Every party edits and checks the same file.
     """
+    from pinq.policy.plain_yaml import read_yaml, write_yaml
     from pinq.provider.policy_file import load_policy
     from pinq.public.epsilon import Epsilon
-    from pinq.public.plain_yaml import read_yaml, write_yaml
 
     loaded = load_policy(policy)
     loaded.require_reviewed()

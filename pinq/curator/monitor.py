@@ -51,12 +51,12 @@ from pinq.curator.work import (
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import Engine, Measure, Moments, TableRequest
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, unspent
+from pinq.language.queries import Answer, Preview, Question, Request
+from pinq.language.specs import Partition, scale
 from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.queries import Answer, Preview, Question, Request
 from pinq.public.schema import Schema
-from pinq.public.specs import Partition, scale
 
 KEPT_KINDS = 2**12  # so many kinds are remembered of a schema: some 3 MB
 SAMPLED_DRAWS = 8  # numbers that get noise: however many a request has, a rehearsal takes a moment

@@ -19,7 +19,7 @@ rows, less ``least``, less a penalty for each split above it, and noise are toge
 ``least`` 100 and a penalty of 20, a tree of 300 rows has 300 - 100 = 200 to spare and its child of 110
 rows 110 - 100 - 20 = -10; what is below -20 counts as -20.
 
-To add a question: its class (``pinq/public/queries.py``), its function here, and its line in
+To add a question: its class (``pinq/language/queries.py``), its function here, and its line in
 ``PREPARE``.
 """
 
@@ -38,9 +38,8 @@ from pinq.curator.mechanisms import choose
 from pinq.curator.work import NUMBER_BYTES, Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments, TableRequest
 from pinq.errors import QueryError
-from pinq.public.epsilon import figures, laplace_interval
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import (
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import (
     MAX_CANDIDATES,
     Average,
     Choose,
@@ -51,9 +50,10 @@ from pinq.public.queries import (
     SumDerivatives,
     Vote,
 )
+from pinq.language.scores import PATH_LOSS, EnoughRows, Score, require_score
+from pinq.language.specs import MAX_PARTS, Values, bind
+from pinq.public.epsilon import figures, laplace_interval
 from pinq.public.schema import Numeric, Schema
-from pinq.public.scores import PATH_LOSS, EnoughRows, Score, require_score
-from pinq.public.specs import MAX_PARTS, Values, bind
 
 MAX_LEAVES = 2**19
 HALVES = Fraction(693148, 1000000)  # ln 2, rounded up

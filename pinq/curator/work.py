@@ -52,12 +52,12 @@ from pinq.curator.mechanisms import laplace
 from pinq.engine.shards import KEPT_SHARDS
 from pinq.engine.tables import Engine, Measure, Table, TableRequest
 from pinq.errors import NotAllowed, QueryError, TooManyRequests
+from pinq.language.parts import Part, PartSet
+from pinq.language.queries import Request
+from pinq.language.specs import MAX_PARTS, Expression, Partition, Spec
 from pinq.ledger.composition import Demand
 from pinq.public.epsilon import figures
-from pinq.public.parts import Part, PartSet
-from pinq.public.queries import Request
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import MAX_PARTS, Expression, Partition, Spec
 
 MAX_WORK = 600_000
 """Units that one request may need where the policy names no other limit: ten minutes of a core."""

@@ -18,7 +18,7 @@ from pinq.engine.profile import ColumnProfile, count_rows, date_range, group_siz
 from pinq.engine.sources import RawTable, read_columns, require_readable
 from pinq.engine.spark import SparkEngine
 from pinq.engine.tables import Engine, Listed, Measure, Moments, Sparse, TableRequest
-from pinq.public.derivatives import RowMeasure
+from pinq.language.derivatives import RowMeasure
 
 __all__ = [
     "ArrayEngine",

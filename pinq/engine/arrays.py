@@ -19,9 +19,9 @@ from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns
 from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest, go_on, require_open
-from pinq.public.parts import Block, Part, PartSet
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Axis, Partition, joint_slots
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
-from pinq.public.specs import Axis, Partition, joint_slots
 
 KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**26  # of one table or list of cells

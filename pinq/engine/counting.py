@@ -36,10 +36,10 @@ from pinq.engine.rows import (
 )
 from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest, go_on
 from pinq.errors import InternalError
-from pinq.public.derivatives import Packing, RowMeasure
-from pinq.public.parts import PartSet
+from pinq.language.derivatives import Packing, RowMeasure
+from pinq.language.parts import PartSet
+from pinq.language.specs import MAX_CELLS, Axis, Partition, joint_cells, joint_slots
 from pinq.public.schema import Schema
-from pinq.public.specs import MAX_CELLS, Axis, Partition, joint_cells, joint_slots
 
 CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than adding them up saves
 

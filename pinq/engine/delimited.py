@@ -51,8 +51,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pinq.errors import InternalError, PolicyError
+from pinq.policy.policy import Dialect
 from pinq.public.plugins import optional
-from pinq.public.policy import Dialect
 
 # Bytes of one line as UTF-8, its newline included.
 MAX_LINE = 2**20

@@ -34,9 +34,9 @@ import duckdb
 
 from pinq.engine.sources import literal, quoted
 from pinq.errors import PolicyError
+from pinq.policy.policy import Policy
 from pinq.public.checks import closest
 from pinq.public.columns import Lookup
-from pinq.public.policy import Policy
 
 MAX_PAIRS = 10**6  # of a lookup table
 

@@ -27,7 +27,7 @@ from pinq.engine.derived import prepare_formulas, require_row_wise, tried_formul
 from pinq.engine.numbers import define_readings, moment_number
 from pinq.engine.sources import columns_of, literal, quoted
 from pinq.errors import PolicyError
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import duckdb
 
+from pinq.policy.policy import Dialect
 from pinq.public.dates import CLOCK_FORM, DAY, MOMENT_FORM
-from pinq.public.policy import Dialect
 
 # A column looks misread where another spelling reads at least this share of its values as numbers,
 # and the declared one less.

@@ -54,7 +54,7 @@ from pinq.engine.sources import (
 )
 from pinq.engine.spark import SparkEngine, open_spark, spark_frame
 from pinq.errors import PolicyError
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 
 try:
     import fcntl

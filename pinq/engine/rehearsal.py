@@ -17,9 +17,9 @@ import numpy as np
 from pinq.engine.codes import RowBlock, kinds_of, smallest
 from pinq.engine.counting import CountRequest, count, count_request
 from pinq.engine.tables import Measure, Table, TableRequest
-from pinq.public.parts import Part, PartSet
+from pinq.language.parts import Part, PartSet
+from pinq.language.specs import Axis
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis
 
 SAMPLED_PARTS = 16  # of a request's parts: a question of a million parts rehearses as fast as one of sixteen
 

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from pinq.engine.codes import RowBlock, smallest
-from pinq.public.derivatives import RowMeasure
-from pinq.public.parts import Part
-from pinq.public.specs import Axis, Partition, joint_cells, joint_slots
+from pinq.language.derivatives import RowMeasure
+from pinq.language.parts import Part
+from pinq.language.specs import Axis, Partition, joint_cells, joint_slots
 
 # Of a request. In a table the places of codes are found five to twenty times as fast as by a search among edges.
 TABLES_BYTES = 2**24

@@ -29,8 +29,8 @@ import pyarrow as pa
 from pinq.engine.codes import BLOCK_ROWS, Codes, ShardSource, smallest
 from pinq.engine.counting import packed_words, run_starts
 from pinq.engine.tables import go_on
+from pinq.language.specs import SALT_BYTES
 from pinq.public.schema import ENTRY_BYTES, Kept
-from pinq.public.specs import SALT_BYTES
 
 KEPT_SHARDS = 8
 

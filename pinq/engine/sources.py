@@ -40,8 +40,8 @@ from pinq.engine.codes import in_tables
 from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.errors import PolicyError
+from pinq.policy.policy import AdbcRows, Dialect, Policy, is_text, is_workbook
 from pinq.public.checks import closest
-from pinq.public.policy import AdbcRows, Dialect, Policy, is_text, is_workbook
 
 FileFacts = tuple[str | int, ...]
 """A file's path, and what changes with its content; the path alone where there is no file."""

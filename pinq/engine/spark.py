@@ -45,9 +45,9 @@ from pinq.engine.shards import coins_of, shards_of
 from pinq.engine.sources import declared_columns, require_columns
 from pinq.engine.tables import Measure, Table, TableRequest, require_open
 from pinq.errors import PolicyError
-from pinq.public.parts import PartSet
+from pinq.language.parts import PartSet
+from pinq.policy.policy import Policy
 from pinq.public.plugins import install_line
-from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from pinq.errors import InternalError
-from pinq.public.derivatives import Packing, RowMeasure
-from pinq.public.parts import PartSet
+from pinq.language.derivatives import Packing, RowMeasure
+from pinq.language.parts import PartSet
+from pinq.language.specs import Axis
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis
 
 T = TypeVar("T")
 

@@ -32,8 +32,8 @@ from itertools import chain, count
 from operator import gt
 from typing import Literal
 
+from pinq.language.parts import PartSet
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.parts import PartSet
 
 ROOT = b""
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
+from pinq.language.specs import SALT_BYTES
 from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import (
     EVENT_BYTES,
@@ -39,7 +40,6 @@ from pinq.ledger.events import (
 from pinq.ledger.log import Earlier, Log, open_database
 from pinq.ledger.state import Account
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.specs import SALT_BYTES
 
 Found = tuple[Earlier | None, str | None]
 

@@ -8,9 +8,9 @@ see ``pinq.public.plugins``.
 
 from __future__ import annotations
 
+from pinq.language.parts import PartSet
 from pinq.ledger.composition import Costs, Demand
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import PartSet
 
 
 class Odometer:

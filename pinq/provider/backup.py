@@ -13,11 +13,11 @@ from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import copy, set_aside
 from pinq.ledger.state import Account
+from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO
-from pinq.public.policy import Policy
 
 Where = str | os.PathLike[str] | Policy
 

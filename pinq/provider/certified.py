@@ -23,13 +23,13 @@ from typing import Any, cast
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Session
 from pinq.errors import PinqError, QueryError
+from pinq.language.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.ledger.composition import Costs
 from pinq.ledger.events import Charged
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import MAX_EPSILON, Epsilon, Exact
 from pinq.public.plugins import plugin
-from pinq.public.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.public.schema import Schema
 
 UNLIMITED = Exact(MAX_EPSILON)

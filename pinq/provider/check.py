@@ -22,11 +22,11 @@ from pinq.engine.numbers import date_forms, define_readings, likely_spelling
 from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Dialect, Policy
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest, first_of, text_of
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Dialect, Policy
 from pinq.public.schema import Column, unit_text
 
 

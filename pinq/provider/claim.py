@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.errors import PolicyError
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 
 
 def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False) -> str:

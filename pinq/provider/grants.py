@@ -21,10 +21,10 @@ from pinq.ledger.composition import CapRule
 from pinq.ledger.events import FREE, VERBS, Signature, Terms, here, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account
+from pinq.policy.policy import Policy
 from pinq.provider.local import guarding_ledger, open_ledger, read_ledger, require_name
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
-from pinq.public.policy import Policy
 
 MAX_QUOTA = 10**15
 SHORT_VERBS = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}

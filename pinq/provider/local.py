@@ -26,18 +26,18 @@ from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK, Meter, units
 from pinq.engine import Engine, open_engine
 from pinq.errors import InternalError, LedgerError, QueryError, unspent
+from pinq.language.queries import Act, Answer, Asked, Budget, Preview, Request
+from pinq.language.wire import HistoryPage
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import FREE, Charged, LoggedQuestion, Refused, Signature, Terms, here, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import LogLine
+from pinq.policy.policy import Policy
 from pinq.provider.claim import claims, ledger_url, masked
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import first_of, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
-from pinq.public.policy import Policy
-from pinq.public.queries import Act, Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
-from pinq.public.wire import HistoryPage
 
 PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
 # Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:

@@ -21,9 +21,9 @@ from pydantic_core import ErrorDetails
 
 from pinq.engine.derived import check_formulas, with_lookups
 from pinq.errors import PolicyError, QueryError
+from pinq.policy.plain_yaml import read_yaml, write_yaml
+from pinq.policy.policy import Policy
 from pinq.public.checks import first_of
-from pinq.public.plain_yaml import read_yaml, write_yaml
-from pinq.public.policy import Policy
 
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:

@@ -23,12 +23,12 @@ from pinq.engine import ColumnProfile, Lines, count_rows, date_range, group_size
 from pinq.engine.numbers import date_forms
 from pinq.engine.sources import quoted, require_columns, source_dialect
 from pinq.errors import InternalError, PolicyError, printable
+from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
+from pinq.policy.policy import Dialect, Policy, is_text
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest, text_of
 from pinq.public.columns import REAL_CELLS, round_up
 from pinq.public.dates import DAY, write_moment
-from pinq.public.plain_yaml import plain_number, read_yaml, write_yaml
-from pinq.public.policy import Dialect, Policy, is_text
 from pinq.public.schema import Categorical
 
 FEW = 20  # so many different values are categories, whatever the column is called

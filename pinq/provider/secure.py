@@ -40,17 +40,17 @@ from pinq.analyst.tokens import require_private
 from pinq.engine import Listed, TableRequest, open_engine
 from pinq.engine.sources import state_folder
 from pinq.errors import PinqError, PolicyError, QueryError, SessionError, TooManyRequests
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Axis, Values, bind
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Charged, LoggedQuestion
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Earlier
+from pinq.policy.policy import Policy
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
 from pinq.public.schema import Schema, Value
-from pinq.public.specs import Axis, Values, bind
 from pinq.secure_computation import (
     Holding,
     Identity,

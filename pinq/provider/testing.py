@@ -58,9 +58,9 @@ def search_sensitivity(
     the widest range of changes among tables that agree in the classes, for a row of one class.
 
     Args:
-        score: One of ``pinq.public.scores``, or an object with ``measure`` ("classes", "rows",
+        score: One of ``pinq.language.scores``, or an object with ``measure`` ("classes", "rows",
             "moments" or "vectors") and ``of(table, schema)``; tables are as in
-            ``pinq.public.scores``. A score without ``of`` is the counts themselves, one candidate
+            ``pinq.language.scores``. A score without ``of`` is the counts themselves, one candidate
             for each class. Of a score of vectors all rows are in the first part
             of whatever its points look at.
         schema: Its ``max_rows`` bounds the larger of two neighbouring tables unless ``rows`` does.

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
-from pinq.public.wire import PROTOCOL, SCHEMA_HEADER, Health, revision_of
+from pinq.language.wire import PROTOCOL, SCHEMA_HEADER, Health, revision_of
 from pinq.server import replies
 from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate, failure

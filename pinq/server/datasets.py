@@ -18,11 +18,11 @@ from pinq.engine.sources import FileFacts, source_facts
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.database import url_of
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
 from pinq.provider.backup import heads_folder
 from pinq.provider.claim import ledger_url
 from pinq.provider.local import curator_of, declare, guarding_ledger, open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.public.policy import Policy
 
 
 class Users:

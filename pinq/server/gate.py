@@ -39,7 +39,7 @@ from pinq.errors import (
     TooManyRequests,
     Unavailable,
 )
-from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, REVISION, REVISION_HEADER, Failure, status_of
+from pinq.language.wire import PROTOCOL, PROTOCOL_HEADER, REVISION, REVISION_HEADER, Failure, status_of
 from pinq.server.datasets import Datasets
 from pinq.server.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.log import RequestLog, unexpected

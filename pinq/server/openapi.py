@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
 
 from pinq import __version__
-from pinq.public.products import AnyVector
-from pinq.public.queries import Answer, Average, Choose, Count, Question, Request, Stop, Sum, SumDerivatives, Vote
-from pinq.public.scores import AnyScore, ClassCount, EnoughRows
-from pinq.public.wire import PROTOCOL, Description, Failure, Health, HistoryPage, WireBudget, WirePreview
+from pinq.language.products import AnyVector
+from pinq.language.queries import Answer, Average, Choose, Count, Question, Request, Stop, Sum, SumDerivatives, Vote
+from pinq.language.scores import AnyScore, ClassCount, EnoughRows
+from pinq.language.wire import PROTOCOL, Description, Failure, Health, HistoryPage, WireBudget, WirePreview
 
 ABOUT = """\
 Differentially private answers about tables that may not be handed out. Each request is charged before the data is

@@ -15,11 +15,8 @@ from datetime import UTC, datetime
 
 from pinq.curator.work import Deadline, Stopped
 from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
-from pinq.ledger.state import Account
-from pinq.provider import local
-from pinq.provider.local import page
-from pinq.public.queries import Request
-from pinq.public.wire import (
+from pinq.language.queries import Request
+from pinq.language.wire import (
     CHANGED,
     NAMED,
     REVISION,
@@ -29,6 +26,9 @@ from pinq.public.wire import (
     WirePreview,
     require_readable,
 )
+from pinq.ledger.state import Account
+from pinq.provider import local
+from pinq.provider.local import page
 from pinq.server.datasets import Dataset
 
 

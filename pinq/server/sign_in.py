@@ -20,10 +20,10 @@ import httpx
 from pinq.analyst.tokens import person_digest
 from pinq.errors import PinqError
 from pinq.ledger.events import Signature, now
+from pinq.policy.policy import SignIn
 from pinq.provider.local import require_name
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import optional
-from pinq.public.policy import SignIn
 from pinq.server.datasets import Dataset
 
 MAX_ID_TOKEN = 8192  # characters; half of what a request's headers may have

@@ -34,8 +34,8 @@ from typing import Any, TypeVar
 from pinq.curator.work import Deadline, Meter, Stopped, TooHeavy
 from pinq.engine.sources import FileFacts
 from pinq.errors import PinqError, PolicyError, Unavailable
-from pinq.public.policy import Policy
-from pinq.public.wire import Failure
+from pinq.language.wire import Failure
+from pinq.policy.policy import Policy
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog, log_details, unexpected

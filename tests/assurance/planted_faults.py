@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "planted-faults.md"
 COPIED = (
@@ -219,49 +219,49 @@ FAULTS = (
     ),
     Fault(
         "vectors are not clipped to their bound",
-        "pinq/public/derivatives.py",
+        "pinq/language/derivatives.py",
         "self.packing.packed(clipped(vectors, self.bound))",
         "self.packing.packed(vectors)",
         (SAMPLERS, LOSSES),
     ),
     Fault(
         "products are shortened by the norm of the off-diagonal alone",
-        "pinq/public/products.py",
+        "pinq/language/products.py",
         "((whole + sizes) ** 2 + whole * whole + squares) // 2",
         "((whole + sizes) ** 2 - whole * whole - squares) // 2",
         (PRODUCTS, SAMPLERS),
     ),
     Fault(
         "shortened entries are rounded to the nearest",
-        "pinq/public/products.py",
+        "pinq/language/products.py",
         "np.trunc(entries, out=entries)",
         "np.rint(entries, out=entries)",
         (PRODUCTS,),
     ),
     Fault(
         "a fixed column counts with its own size",
-        "pinq/public/products.py",
+        "pinq/language/products.py",
         "        if self.fixed:\n",
         "        if False:\n",
         (PRODUCTS,),
     ),
     Fault(
         "Gini's sensitivity is one row",
-        "pinq/public/scores.py",
+        "pinq/language/scores.py",
         "return 2 * GINI_UNIT",
         "return GINI_UNIT",
         (SCORES,),
     ),
     Fault(
         "InfoGain's sensitivity is that of a small table",
-        "pinq/public/scores.py",
+        "pinq/language/scores.py",
         "monotone_step_table(schema.max_rows)[1][-1]",
         "monotone_step_table(schema.max_rows)[1][0]",
         (SCORES,),
     ),
     Fault(
         "MaxClass lets a cell count twice",
-        "pinq/public/scores.py",
+        "pinq/language/scores.py",
         "return over_last(np.add, over_last(np.maximum, table))",
         "return 2 * over_last(np.add, over_last(np.maximum, table))",
         (SCORES,),
@@ -275,7 +275,7 @@ FAULTS = (
     ),
     Fault(
         "the tests on a path down a tree are charged as one",
-        "pinq/public/scores.py",
+        "pinq/language/scores.py",
         "PATH_LOSS = Fraction(2607, 1000)",
         "PATH_LOSS = Fraction(1)",
         ("tests/privacy/test_stopping.py",),
@@ -296,7 +296,7 @@ FAULTS = (
     ),
     Fault(
         "parts may overlap",
-        "pinq/public/queries.py",
+        "pinq/language/queries.py",
         "collection.check_disjoint()",
         "pass",
         (COMPOSITION,),
@@ -338,7 +338,7 @@ FAULTS = (
     ),
     Fault(
         "terms forget the columns of the parts",
-        "pinq/public/queries.py",
+        "pinq/language/queries.py",
         "return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))",
         "return self.question.columns()",
         ("tests/e2e/test_column_terms.py",),
@@ -394,7 +394,7 @@ FAULTS = (
     ),
     Fault(
         "a residual is clipped in a copy, and used as it was",
-        "pinq/public/derivatives.py",
+        "pinq/language/derivatives.py",
         "residual = np.clip(residual, -self._limit, self._limit)",
         "np.clip(residual, -self._limit, self._limit)",
         (KNOWN, LOSSES),
@@ -436,14 +436,14 @@ FAULTS = (
     ),
     Fault(
         "a part of weekdays is cut as if it were its first days",
-        "pinq/public/specs.py",
+        "pinq/language/specs.py",
         "first, end = self._spans[:, part].tolist()",
         "first, end = int(self._spans[0, part]), int(self._spans[0, part]) + 7",
         (CURATOR,),
     ),
     Fault(
         "gradients alone pay for second derivatives",
-        "pinq/public/derivatives.py",
+        "pinq/language/derivatives.py",
         "most = self.limit if self.hessian else min(self.limit, 2.0)",
         "most = self.limit",
         ("tests/unit/public/test_derivatives.py",),

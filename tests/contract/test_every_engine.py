@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every engine against a table counted row by row in numpy, on hostile names and values. A new one is listed in ``tests/engines.py``."""
+"""Every engine against a table counted row by row in numpy, on hostile names and values. A new one is listed in ``tests/support/tables/engines.py``."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from pinq.engine import (
     rows as row_codes,
 )
 from pinq.engine.tables import Form
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.policy.policy import Policy
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
-from tests.engines import ENGINES, HOSTILE, TEXTS, WHOLE, Lookups, Opener, every_engine, examples, worlds
-from tests.oracles import encode as encode_by_rows, members, tabulate
+from tests.support.oracles.tabulation import encode as encode_by_rows, members, tabulate
+from tests.support.tables.engines import ENGINES, HOSTILE, TEXTS, WHOLE, Lookups, Opener, every_engine, examples, worlds
 
 pytestmark = pytest.mark.slow
 

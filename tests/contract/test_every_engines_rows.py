@@ -18,10 +18,10 @@ from hypothesis import given, settings, strategies as st
 
 from pinq.engine import Moments, open_engine
 from pinq.errors import PolicyError
-from pinq.public.policy import Policy
+from pinq.language.specs import Cross, Shards, Values, bind
+from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Numeric
-from pinq.public.specs import Cross, Shards, Values, bind
-from tests.engines import WHOLE, Opener, every_engine, examples, worlds
+from tests.support.tables.engines import WHOLE, Opener, every_engine, examples, worlds
 
 pytestmark = pytest.mark.slow
 

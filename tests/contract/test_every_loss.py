@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from pinq.errors import NotAllowed, QueryError
+from pinq.language.derivatives import AnyDerivatives, RowVectors
+from pinq.language.points import Points
+from pinq.language.queries import Request
+from pinq.language.specs import AnyCut, Cuts, Values
 from pinq.ledger.events import Terms
-from pinq.public.derivatives import AnyDerivatives, RowVectors
-from pinq.public.points import Points
-from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import AnyCut, Cuts, Values
-from tests.catalogue import DERIVATIVES, losses_on
-from tests.handles import engine_of, ledger_of, simulated
+from tests.support.requests.catalogue import DERIVATIVES, losses_on
+from tests.support.requests.handles import engine_of, ledger_of, simulated
 
 SCHEMA = Schema(
     max_rows=500,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every mechanism promises: its exact law, and a loss of its epsilon and no more. A new one is listed in ``MECHANISMS``.
 
-How sure these tests are: see tests/laws.py. Each test is tried on weak noise too, of 70 % of the
+How sure these tests are: see tests/support/laws/laws.py. Each test is tried on weak noise too, of 70 % of the
 scale, and must fail there.
 """
 
@@ -21,7 +21,7 @@ import pytest
 import pinq.curator
 from pinq.curator.mechanisms import choose_each, choose_weighted, laplace
 from pinq.provider.testing import epsilon_lower_bound
-from tests.laws import ALMOST_NEVER, WEAK, flip_law, interval_of, law_is, noise_law, weighted, weighted_law
+from tests.support.laws.laws import ALMOST_NEVER, WEAK, flip_law, interval_of, law_is, noise_law, weighted, weighted_law
 
 pytestmark = pytest.mark.slow
 

@@ -33,10 +33,10 @@ from pinq.ledger.events import Terms
 from pinq.provider.local import made_up, simulate
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
-from tests.catalogue import FORMS, MINERS, Form
-from tests.coins import COINS
-from tests.handles import ledger_of, simulated
-from tests.people import SCHEMA
+from tests.support.laws.fixed_noise import COINS
+from tests.support.requests.catalogue import FORMS, MINERS, Form
+from tests.support.requests.handles import ledger_of, simulated
+from tests.support.tables.mixed_schema import SCHEMA
 
 pytestmark = pytest.mark.slow
 

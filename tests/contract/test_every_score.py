@@ -15,15 +15,15 @@ from pinq.curator.work import Counted
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import count, count_request
 from pinq.errors import NotAllowed, QueryError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import Request
+from pinq.language.scores import ClassCount, EnoughRows, Gini, Misfit, require_score
+from pinq.language.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Values, bind
 from pinq.ledger.events import Terms
 from pinq.provider.testing import search_sensitivity
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import ClassCount, EnoughRows, Gini, Misfit, require_score
-from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Values, bind
-from tests.catalogue import SCORES, scores_on
-from tests.handles import ledger_of, simulated
+from tests.support.requests.catalogue import SCORES, scores_on
+from tests.support.requests.handles import ledger_of, simulated
 
 WHOLE = PartSet([Block(Part())])
 SHAPES = [(2, 2), (3, 2), (2, 3)]

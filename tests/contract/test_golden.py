@@ -15,11 +15,11 @@ import pytest
 
 import miners
 import pinq
+from pinq.language.queries import Answer, Request
 from pinq.ledger.ledger import Ledger
-from pinq.public.queries import Answer, Request
-from tests.checkout import ROOT
 from tests.contract.golden_table import COLUMNS, rows
-from tests.scripts import run_script
+from tests.support.house.checkout import ROOT
+from tests.support.processes.scripts import run_script
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 BALANCES = json.loads((GOLDEN / "balances.json").read_text(encoding="utf-8"))

@@ -28,14 +28,14 @@ from pinq import (
     Shards,
     Values,
 )
-from pinq.public.derivatives import Logistic, Residuals, Softmax
-from pinq.public.points import Points
-from pinq.public.products import AnyVector, Products
-from pinq.public.queries import Request, new_id
-from pinq.public.scores import AnyScore
-from tests.asking import kinds
-from tests.catalogue import SCORES as EVERY, scores_on
-from tests.handles import ledger_of, simulated
+from pinq.language.derivatives import Logistic, Residuals, Softmax
+from pinq.language.points import Points
+from pinq.language.products import AnyVector, Products
+from pinq.language.queries import Request, new_id
+from pinq.language.scores import AnyScore
+from tests.support.requests.catalogue import SCORES as EVERY, scores_on
+from tests.support.requests.every_request import kinds
+from tests.support.requests.handles import ledger_of, simulated
 
 SCHEMA = Schema(
     max_rows=1000,

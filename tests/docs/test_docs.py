@@ -24,15 +24,15 @@ from pinq import errors
 from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
 from pinq.engine.sources import source_path
+from pinq.language.wire import STATUSES
+from pinq.policy.policy import DatabaseTable, Dialect, Policy
 from pinq.provider.local import open_ledger
 from pinq.public.columns import Lookup
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import DatabaseTable, Dialect, Policy
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
-from pinq.public.wire import STATUSES
 from pinq.secure_computation import secure_computation
-from tests.checkout import ROOT
-from tests.scripts import run_script
+from tests.support.house.checkout import ROOT
+from tests.support.processes.scripts import run_script
 
 pytestmark = pytest.mark.slow
 

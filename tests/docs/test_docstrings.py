@@ -13,7 +13,7 @@ import miners
 import miners.secure
 import miners.tables
 import pinq
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 RUNNER: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "gallery" / "run.py"))
 NOTEBOOKS: list[Path] = RUNNER["notebooks"]()

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.checkout import ROOT
-from tests.ports import free_port
-from tests.processes import starting
-from tests.servers import Certificate, publish
+from tests.support.house.checkout import ROOT
+from tests.support.processes.forked_processes import starting
+from tests.support.processes.ports import free_port
+from tests.support.processes.servers import Certificate, publish
 
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 MONITORING = ROOT / "deploy" / "monitoring"

@@ -23,7 +23,7 @@ import miners
 import miners.fronts.sql
 import miners.tables
 import pinq
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 CONFIGURATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}

@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pinq.cli.main import app
-from tests.checkout import ROOT
-from tests.ports import free_port
-from tests.processes import PinqProcess
+from tests.support.house.checkout import ROOT
+from tests.support.processes.forked_processes import PinqProcess
+from tests.support.processes.ports import free_port
 
 PAGES = (
     "start/provider",

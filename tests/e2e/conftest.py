@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pinq.public.policy import Policy
-from tests.commands import HOSTILE, review, run
+from pinq.policy.policy import Policy
+from tests.support.processes.commands import HOSTILE, review, run
 
 
 def table_in(folder: Path) -> Path:

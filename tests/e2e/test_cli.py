@@ -13,8 +13,8 @@ import typer
 import pinq
 from pinq.cli.main import app
 from pinq.errors import PinqError
-from tests.commands import SECRET, failed, process, review, run
-from tests.processes import run_pinq
+from tests.support.processes.commands import SECRET, failed, process, review, run
+from tests.support.processes.forked_processes import run_pinq
 
 
 def test_from_a_table_to_an_audit(data: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import sqlite3
 from pathlib import Path
 
-from tests.commands import failed, process, run
+from tests.support.processes.commands import failed, process, run
 
 
 class TestAudit:

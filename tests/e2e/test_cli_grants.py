@@ -7,8 +7,8 @@ import pty
 from pathlib import Path
 from typing import Any
 
-from tests.commands import HOSTILE, failed, run
-from tests.processes import run_pinq
+from tests.support.processes.commands import HOSTILE, failed, run
+from tests.support.processes.forked_processes import run_pinq
 
 
 class TestGrants:

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 import pinq
-from tests.commands import HOSTILE, failed, run
+from tests.support.processes.commands import HOSTILE, failed, run
 
 
 class TestInit:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import HOSTILE, failed, run
+from tests.support.processes.commands import HOSTILE, failed, run
 
 
 class TestQuery:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import failed, run
+from tests.support.processes.commands import failed, run
 
 ANA = ("--analyst", "ana", "--epsilon", 20)
 

@@ -13,9 +13,21 @@ import pytest
 
 from pinq import NotAllowed, QueryError
 from pinq.ledger.events import FREE, Terms
-from tests.asking import ALONE, DERIVATIVES, FAMILIES, LISTED, POINTS, PRODUCTS, SCORES, SPECS, kinds, named, requests
-from tests.handles import ledger_of
-from tests.servers import publish, serving, token_of
+from tests.support.processes.servers import publish, serving, token_of
+from tests.support.requests.every_request import (
+    ALONE,
+    DERIVATIVES,
+    FAMILIES,
+    LISTED,
+    POINTS,
+    PRODUCTS,
+    SCORES,
+    SPECS,
+    kinds,
+    named,
+    requests,
+)
+from tests.support.requests.handles import ledger_of
 
 COLUMNS = ("sex", "job", "age", "income")
 SAMPLED = 3  # of three requests one crosses the wire: the terms are looked at behind it

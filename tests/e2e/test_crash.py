@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from pinq.language.queries import Answer
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.queries import Answer
-from tests.evidence import ASSURANCE, note
-from tests.postgresql import HERE, kind_of
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.postgresql import HERE, kind_of
 
 RUNS = 1000 if os.environ.get("PINQ_EXPLORE") else 600 if ASSURANCE else 25
 SEED = 20260101
@@ -35,8 +35,8 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.ledger.ledger import Ledger
-from pinq.public.policy import Policy
-from pinq.public.queries import Request
+from pinq.policy.policy import Policy
+from pinq.language.queries import Request
 
 policy = Policy(dataset="crash", cap=10**6, max_rows=100, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
 frame = pd.DataFrame({"s": ["f", "m", "m"]})

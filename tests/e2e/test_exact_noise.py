@@ -34,11 +34,11 @@ from pinq import (
 )
 from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import Moments, Sparse, TableRequest
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.queries import Request
-from pinq.public.specs import bind
-from tests.handles import engine_of, engine_over, ledger_of
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import Request
+from pinq.language.specs import bind
+from pinq.policy.policy import Policy
+from tests.support.requests.handles import engine_of, engine_over, ledger_of
 
 WHOLE = PartSet([Block(Part())])
 

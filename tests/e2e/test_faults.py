@@ -31,13 +31,13 @@ from pinq import (
     QueryError,
     Values,
 )
+from pinq.language.queries import Request
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.queries import Request
-from tests.faults import kinds, spend, unspent
-from tests.handles import engine_of, ledger_of
-from tests.processes import run_pinq
+from tests.support.processes.forked_processes import run_pinq
+from tests.support.requests.fault_checks import kinds, spend, unspent
+from tests.support.requests.handles import engine_of, ledger_of
 
 pytestmark = pytest.mark.slow
 

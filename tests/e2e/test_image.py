@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 import pinq
-from tests.servers import COLUMNS, Certificate, people
+from tests.support.processes.servers import COLUMNS, Certificate, people
 
 IMAGE = os.environ.get("PINQ_IMAGE", "")
 ENGINE = shlex.split(os.environ.get("PINQ_CONTAINERS", "podman"))

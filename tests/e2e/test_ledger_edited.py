@@ -19,8 +19,8 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from tests.faults import spend
-from tests.handles import ledger_of
+from tests.support.requests.fault_checks import spend
+from tests.support.requests.handles import ledger_of
 
 # A ledger that was tampered with
 

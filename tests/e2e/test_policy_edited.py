@@ -20,8 +20,8 @@ from pinq import (
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from tests.faults import kinds, spend
-from tests.handles import ledger_of
+from tests.support.requests.fault_checks import kinds, spend
+from tests.support.requests.handles import ledger_of
 
 # A policy that was edited
 

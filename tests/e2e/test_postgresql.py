@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Extended
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from tests.postgresql import HERE, SKIPPED, connected
-from tests.processes import FORKS
+from tests.support.processes.forked_processes import FORKS
+from tests.support.processes.postgresql import HERE, SKIPPED, connected
 
 DEMAND = Demand.of(PartSet([Block(Part())]))
 

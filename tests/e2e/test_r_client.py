@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkout import ROOT
-from tests.servers import COLUMNS, Certificate, Server, people, publish, serving, token_of
+from tests.support.house.checkout import ROOT
+from tests.support.processes.servers import COLUMNS, Certificate, Server, people, publish, serving, token_of
 
 PACKAGES = ("httr2", "jsonlite", "openssl", "testthat")
 

@@ -12,11 +12,11 @@ from typing import IO
 
 import pandas as pd
 
+from pinq.policy.policy import Policy
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Policy
-from tests.evidence import ASSURANCE, note
+from tests.support.house.assurance import ASSURANCE, note
 
 PROCESSES, EACH, LEFT = (8, 225, 200) if ASSURANCE else (8, 40, 100)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Certificate, ask, publish, serving, token_of
+from tests.support.processes.servers import Certificate, ask, publish, serving, token_of
 
 MKFS = shutil.which("mkfs.ext4")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or MKFS is None, reason="only root mounts, and needs mkfs.ext4")

@@ -28,11 +28,11 @@ from pinq import (
     Values,
 )
 from pinq.ledger.events import Refused, now
+from pinq.policy.policy import Policy
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.policy import Policy
-from tests.faults import unspent
-from tests.handles import ledger_of
+from tests.support.requests.fault_checks import unspent
+from tests.support.requests.handles import ledger_of
 
 # The table of failures
 

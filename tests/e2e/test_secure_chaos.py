@@ -16,8 +16,8 @@ import pytest
 
 from pinq.public.epsilon import Epsilon
 from tests.e2e.test_secure_resume import PAYING, ended, learned, spent
-from tests.evidence import ASSURANCE, note, thorough
-from tests.parties import Consortium
+from tests.support.house.assurance import ASSURANCE, note, thorough
+from tests.support.processes.secure_parties import Consortium
 
 pytestmark = pytest.mark.slow
 

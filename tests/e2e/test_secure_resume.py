@@ -12,9 +12,9 @@ import pytest
 
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
-from tests.evidence import thorough
-from tests.parties import NAMES, Consortium
-from tests.processes import PinqProcess
+from tests.support.house.assurance import thorough
+from tests.support.processes.forked_processes import PinqProcess
+from tests.support.processes.secure_parties import NAMES, Consortium
 
 pytestmark = pytest.mark.slow
 

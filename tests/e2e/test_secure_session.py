@@ -19,8 +19,8 @@ from pinq.provider.report.audit import audit
 from pinq.provider.secure import join
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.secure_computation import Holding
-from tests.parties import NAMES, Consortium
-from tests.plain_id3 import plain_id3, to_tree
+from tests.support.oracles.id3 import plain_id3, to_tree
+from tests.support.processes.secure_parties import NAMES, Consortium
 
 pytestmark = pytest.mark.slow
 

@@ -22,13 +22,13 @@ import pytest
 import pinq
 from miners import DiffPID3
 from pinq import ClassCount, Gini, Groups, Values
+from pinq.language.queries import Question, Request
+from pinq.language.wire import PROTOCOL_HEADER, SCHEMA_HEADER
 from pinq.provider.grants import make_terms
 from pinq.provider.local import open_ledger
-from pinq.public.queries import Question, Request
-from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
 from pinq.server.openapi import QUESTIONS
-from tests.ports import free_port
-from tests.servers import (
+from tests.support.processes.ports import free_port
+from tests.support.processes.servers import (
     EVERY_TYPE,
     Certificate,
     Server,

@@ -19,10 +19,10 @@ from typing import Any, cast
 import pytest
 
 from pinq.server.limits import Settings
-from tests.checkout import ROOT
-from tests.ports import free_port
-from tests.processes import PinqProcess
-from tests.servers import Certificate, Server, ask, publish, token_of, wait_until_up
+from tests.support.house.checkout import ROOT
+from tests.support.processes.forked_processes import PinqProcess
+from tests.support.processes.ports import free_port
+from tests.support.processes.servers import Certificate, Server, ask, publish, token_of, wait_until_up
 
 UNIT = ROOT / "deploy" / "systemd" / "pinq.service"
 KILL, ALLOW, NOT_PERMITTED = 0x80000000, 0x7FFF0000, 0x00050001  # what libseccomp does about a call

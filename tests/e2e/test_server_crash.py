@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 import pinq
+from pinq.language.queries import Answer, Request
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Epsilon
-from pinq.public.queries import Answer, Request
-from tests.evidence import ASSURANCE, note
-from tests.ports import free_port
-from tests.postgresql import HERE, kind_of
-from tests.processes import PinqProcess
-from tests.servers import Server, publish, token_of, wait_until_up
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.forked_processes import PinqProcess
+from tests.support.processes.ports import free_port
+from tests.support.processes.postgresql import HERE, kind_of
+from tests.support.processes.servers import Server, publish, token_of, wait_until_up
 
 KILLS = 600 if ASSURANCE else 400 if os.environ.get("PINQ_EXPLORE") else 12
 CLIENTS = 4

@@ -25,11 +25,11 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.core.result import Ok
 
 import pinq
+from pinq.language.queries import Answer
 from pinq.provider.local import open_ledger
-from pinq.public.queries import Answer
-from tests.asking import CATALOGUES
-from tests.evidence import ASSURANCE, note
-from tests.servers import COLUMNS, Server, people, publish, serving, token_of
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.servers import COLUMNS, Server, people, publish, serving, token_of
+from tests.support.requests.every_request import CATALOGUES
 
 MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000 if ASSURANCE else 1_000
 VARIANTS = 9

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Certificate, Server, publish, serving, token_of
+from tests.support.processes.servers import Certificate, Server, publish, serving, token_of
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
 MOST = 10

@@ -21,7 +21,7 @@ import yaml
 import pinq
 from pinq import QueryError, Values
 from pinq.provider.policy_file import load_policy
-from tests.servers import Certificate, Server, publish, serving, token_of
+from tests.support.processes.servers import Certificate, Server, publish, serving, token_of
 
 
 @pytest.fixture

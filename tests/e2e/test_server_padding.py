@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from pinq.server.replies import coarse
-from tests.servers import publish, serving, token_of
+from tests.support.processes.servers import publish, serving, token_of
 
 BUCKET = 1.0
 PATIENT = 4.0  # a bucket in which a history is read on any machine

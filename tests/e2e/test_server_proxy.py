@@ -18,9 +18,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.checkout import ROOT
-from tests.ports import free_port
-from tests.servers import Certificate, Server, ask, publish, serving, token_of
+from tests.support.house.checkout import ROOT
+from tests.support.processes.ports import free_port
+from tests.support.processes.servers import Certificate, Server, ask, publish, serving, token_of
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="there is no haproxy here")
 COUNTS = 30

@@ -17,9 +17,9 @@ import pinq
 from pinq import Gini, Shards, Values
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Epsilon
-from tests.evidence import ASSURANCE, note
-from tests.postgresql import HERE, SKIPPED, kind_of
-from tests.servers import Server, people, publish, serving, token_of
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.postgresql import HERE, SKIPPED, kind_of
+from tests.support.processes.servers import Server, people, publish, serving, token_of
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from pinq.cli.main import app
 from pinq.errors import PolicyError
 from pinq.provider.local import open_ledger
 from pinq.server.datasets import Datasets
-from tests.ports import free_port
-from tests.servers import (
+from tests.support.processes.ports import free_port
+from tests.support.processes.servers import (
     COLUMNS,
     ask,
     people,

@@ -19,7 +19,7 @@ from pinq.errors import NotAuthorised, QueryError
 from pinq.ledger.events import now
 from pinq.provider.local import open_ledger
 from pinq.server.gate import REFUSAL_SECONDS
-from tests.servers import Server, pinq_command, publish, serving, token_of
+from tests.support.processes.servers import Server, pinq_command, publish, serving, token_of
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,10 @@ from scipy.stats import chi2_contingency
 
 import pinq
 from miners import DiffPC45, DiffPID3
-from tests.checkout import ROOT
-from tests.handles import simulated
-from tests.servers import Certificate, Server, publish, serving, token_of
-from tests.wheels import another_user, environment, run
+from tests.support.house.checkout import ROOT
+from tests.support.processes.servers import Certificate, Server, publish, serving, token_of
+from tests.support.processes.wheels import another_user, environment, run
+from tests.support.requests.handles import simulated
 
 # Both sides' roots have either attribute half of the time; shares that differ by 0.31 are told apart by every other run.
 TREES, EPSILON = 100, 0.2

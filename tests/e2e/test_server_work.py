@@ -19,7 +19,7 @@ import pinq
 from pinq.provider.grants import revoke
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
-from tests.servers import Certificate, Server, publish, serving, token_of
+from tests.support.processes.servers import Certificate, Server, publish, serving, token_of
 
 ATTACKERS, EACH = 4, 4
 SHUTDOWN_SECONDS = 2  # a server that is meant to be used takes ten times as long before it breaks off

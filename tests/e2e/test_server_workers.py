@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from pinq.ledger.ledger import Ledger
-from tests.processes import run_pinq
-from tests.servers import Server, publish, serving, token_of
+from tests.support.processes.forked_processes import run_pinq
+from tests.support.processes.servers import Server, publish, serving, token_of
 
 WORKERS = 2
 QUESTIONS = 60

@@ -18,9 +18,9 @@ import pinq
 from pinq.analyst import client
 from pinq.provider.grants import grant, reissue, revoke
 from pinq.provider.report.audit import audit
-from tests import oidc
-from tests.commands import failed, run
-from tests.servers import Server, publish, serving
+from tests.support.processes import identity_providers as oidc
+from tests.support.processes.commands import failed, run
+from tests.support.processes.servers import Server, publish, serving
 
 pytest.importorskip("joserfc", reason="signing in needs the extra `oidc`")
 

@@ -10,7 +10,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from tests.servers import publish, serving, token_of
+from tests.support.processes.servers import publish, serving, token_of
 
 COLUMNS, ROUNDS = 100, 1
 

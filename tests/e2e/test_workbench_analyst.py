@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import pinq
-from tests.benches import Bench, bench, look_at, needs_browser
-from tests.browser import Browser, browsing
-from tests.processes import run_pinq
-from tests.servers import Server, publish, serving, token_of
+from tests.support.processes.browser import Browser, browsing
+from tests.support.processes.forked_processes import run_pinq
+from tests.support.processes.servers import Server, publish, serving, token_of
+from tests.support.processes.workbenches import Bench, bench, look_at, needs_browser
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

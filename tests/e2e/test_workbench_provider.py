@@ -14,13 +14,13 @@ import pinq
 from pinq.provider.grants import show
 from pinq.provider.policy_file import load_policy
 from pinq_workbench.serving import Serving
-from tests.benches import Bench, bench, look_at, needs_browser
-from tests.browser import Browser, browsing
-from tests.checkout import ROOT
-from tests.evidence import thorough
-from tests.ports import free_port
-from tests.processes import run_pinq
-from tests.servers import token_of
+from tests.support.house.assurance import thorough
+from tests.support.house.checkout import ROOT
+from tests.support.processes.browser import Browser, browsing
+from tests.support.processes.forked_processes import run_pinq
+from tests.support.processes.ports import free_port
+from tests.support.processes.servers import token_of
+from tests.support.processes.workbenches import Bench, bench, look_at, needs_browser
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

@@ -18,15 +18,15 @@ import pinq
 from miners import DiffPC45, DPDilca, FederatedScorecard, Federation
 from miners.tables import crosstab, grouped, quantiles, summary, where
 from pinq.errors import BudgetExceeded, LedgerError, QueryError
+from pinq.language.queries import MAX_ACT, Act, Request
+from pinq.language.specs import Cuts, Values
+from pinq.language.wire import REVISION_HEADER
+from pinq.policy.policy import Policy
 from pinq.provider.report.audit import Audit, audit, replay
 from pinq.provider.report.html import page
-from pinq.public.policy import Policy
-from pinq.public.queries import MAX_ACT, Act, Request
-from pinq.public.specs import Cuts, Values
-from pinq.public.wire import REVISION_HEADER
-from tests.handles import ledger_of, simulated
-from tests.people import SCHEMA
-from tests.servers import publish, serving, token_of
+from tests.support.processes.servers import publish, serving, token_of
+from tests.support.requests.handles import ledger_of, simulated
+from tests.support.tables.mixed_schema import SCHEMA
 
 HOSTILE = "=1+1 <script>alert(1)</script>\x1b[31m\n\u202egrant"
 

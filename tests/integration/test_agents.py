@@ -21,12 +21,12 @@ import pinq
 from pinq.errors import QueryError
 from pinq.ledger.events import Charged
 from pinq.public.schema import Categorical, Schema
-from tests.evidence import ASSURANCE, note
-from tests.handles import ledger_of, simulated
-from tests.people import SCHEMA
-from tests.ports import free_port
-from tests.processes import PinqProcess
-from tests.servers import publish, token_of
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.forked_processes import PinqProcess
+from tests.support.processes.ports import free_port
+from tests.support.processes.servers import publish, token_of
+from tests.support.requests.handles import ledger_of, simulated
+from tests.support.tables.mixed_schema import SCHEMA
 
 pytest.importorskip("mcp", reason="an MCP server needs mcp: pip install 'pinq-miners[agents]'")
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.assurance.planted_faults import FAULTS, Fault
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 TESTS = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
 
@@ -36,5 +36,7 @@ def test_the_files_of_a_run_exist() -> None:
     files = re.findall(r"tests/\S+\.py", command)
     assert len(files) > 5
     assert not [file for file in files if ROOT / file not in TESTS]
-    more = re.compile(r"^[A-Z, ]+ = .* if ASSURANCE\b|^from tests.evidence import .*\bthorough$", re.MULTILINE)
+    more = re.compile(
+        r"^[A-Z, ]+ = .* if ASSURANCE\b|^from tests.support.house.assurance import .*\bthorough$", re.MULTILINE
+    )
     assert {str(file.relative_to(ROOT)) for file, text in TESTS.items() if more.search(text)} <= set(files)

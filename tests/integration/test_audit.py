@@ -18,8 +18,11 @@ from rich.console import Console
 
 import pinq
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError, printable
+from pinq.language.specs import Values
 from pinq.ledger.events import Signature, Terms, here
 from pinq.ledger.ledger import Ledger
+from pinq.policy.plain_yaml import write_yaml
+from pinq.policy.policy import Goes, Policy
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
@@ -27,11 +30,8 @@ from pinq.provider.report.audit import audit, print_audit, replay
 from pinq.provider.report.html import page as html_page
 from pinq.provider.report.markup import bar, when
 from pinq.public.epsilon import Epsilon
-from pinq.public.plain_yaml import write_yaml
-from pinq.public.policy import Goes, Policy
 from pinq.public.schema import Schema
-from pinq.public.specs import Values
-from tests.tiny import people_in
+from tests.support.tables.tiny_tables import people_in
 
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", '名前 & "quotes"']
 POLICY = """

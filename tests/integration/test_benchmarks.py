@@ -45,7 +45,7 @@ from benchmarks.speed import large_worker
 from benchmarks.speed.verbs import LARGE, VERBS, WORKER, Worker, in_turn
 from miners.tuning.suggestion import made_up_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
-from tests.pauses import Pause
+from tests.support.processes.idle_experiment import Pause
 
 pytestmark = pytest.mark.slow
 

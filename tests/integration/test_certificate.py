@@ -18,12 +18,12 @@ import pinq
 from miners import DiffPC45, DPDecisionForest, DPDilca, DPExtraTrees, Scorecard, ScorecardRegressor
 from pinq.cli.main import app
 from pinq.errors import LedgerError, QueryError
+from pinq.language.queries import Certificate
 from pinq.provider.certified import Verified, verify_certificate
 from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.public.queries import Certificate
-from tests.checkout import ROOT
-from tests.servers import publish, token_of
+from tests.support.house.checkout import ROOT
+from tests.support.processes.servers import publish, token_of
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from pinq.errors import PolicyError
+from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
-from pinq.public.policy import Policy
 
 COLUMNS = {"a": {"type": "categorical", "values": ["x", "y"]}}
 

@@ -20,9 +20,9 @@ from pinq import errors
 from pinq.analyst.client import RemoteSession
 from pinq.analyst.lessons import LESSONS
 from pinq.errors import BudgetExceeded, PinqError, TooManyRequests
-from pinq.public.queries import Answer, Asked
+from pinq.language.queries import Answer, Asked
+from pinq.language.wire import PROTOCOL_HEADER, Failure, HistoryPage, WireBudget, status_of
 from pinq.public.schema import Schema
-from pinq.public.wire import PROTOCOL_HEADER, Failure, HistoryPage, WireBudget, status_of
 from pinq.server.gate import failure
 
 SCHEMA = Schema(columns={"s": {"type": "categorical", "values": ["f", "m"]}}, max_rows=10)

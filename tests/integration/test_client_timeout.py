@@ -16,7 +16,7 @@ import trustme
 
 import pinq
 from pinq.analyst.client import RemoteSession
-from pinq.public.queries import Request
+from pinq.language.queries import Request
 
 
 @contextmanager

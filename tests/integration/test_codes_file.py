@@ -26,12 +26,12 @@ from pinq.engine.codes import BLOCK_ROWS, arrow_schema, in_blocks
 from pinq.engine.encoding import Encoder
 from pinq.engine.sources import OpenSource, Piece
 from pinq.errors import InternalError, PolicyError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Cross, Shards, Values, bind
 from pinq.ledger.log import Head
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.specs import Cross, Shards, Values, bind
-from tests.handles import encoded_rows, engine_over
-from tests.noted import noting
+from pinq.policy.policy import Policy
+from tests.support.requests.handles import encoded_rows, engine_over
+from tests.support.requests.recorded_calls import noting
 
 ROOT = Path(__file__).parents[2]
 WHOLE = PartSet([Block(Part())])
@@ -347,7 +347,7 @@ import os, signal, sys
 from pathlib import Path
 from pinq.engine import open_engine, sources
 from pinq.engine.sources import OpenSource
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 sources.IN_MEMORY_BYTES, pieces = 0, OpenSource.pieces
 
 def until_killed(source, file):

@@ -16,7 +16,7 @@ import miners
 import miners.secure
 import miners.tables
 import pinq
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 MODULES = sorted(
     info.name
@@ -94,7 +94,7 @@ def test_the_analysts_face_loads_no_provider_side() -> None:
         "import sys\n"
         "from pinq.public.plugins import EXTRAS\n"
         "for packages in EXTRAS.values(): sys.modules.update(dict.fromkeys(packages))\n"
-        "import pinq.analyst.queryable, pinq.public.queries\n"
+        "import pinq.analyst.queryable, pinq.language.queries\n"
         "from pinq import Values, Cuts, Gini, Schema, PrivateQueryable, QueryError\n"
         "from miners import DiffPID3\n"
         "schema = Schema(columns={'a': {'type': 'categorical', 'values': ['x', 'y']}, 'b': {'type': 'categorical', 'values': ['x', 'y']}}, max_rows=10)\n"

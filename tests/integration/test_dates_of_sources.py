@@ -21,10 +21,10 @@ from miners.tables import grouped, histogram, quantiles, summary
 from pinq import Calendar, Cuts, PrivateQueryable, QueryError, Values
 from pinq.engine import encode, open_engine
 from pinq.engine.numbers import define_readings
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Dialect, Policy
-from pinq.public.specs import bind
-from tests.commands import run
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import bind
+from pinq.policy.policy import Dialect, Policy
+from tests.support.processes.commands import run
 
 COLUMNS: dict[str, Any] = {
     "born": {"type": "date", "lower": "1950-01-01", "upper": "2000-12-31", "nullable": True},

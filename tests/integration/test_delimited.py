@@ -17,14 +17,14 @@ from pinq.engine import Lines, open_engine, sources
 from pinq.engine.delimited import MAX_LINE, DelimitedFiles
 from pinq.engine.sources import OpenSource, Piece
 from pinq.errors import PolicyError, QueryError
+from pinq.policy.policy import Dialect, Policy
 from pinq.provider import grants as provider
 from pinq.provider.check import check
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose
-from pinq.public.policy import Dialect, Policy
 from pinq.server.datasets import Dataset
-from tests.handles import encoded_rows, engine_over
+from tests.support.requests.handles import encoded_rows, engine_over
 
 COLUMNS = {"a": {"type": "categorical", "values": ["x", "other"]}, "b": {"type": "categorical", "values": [0, 1]}}
 

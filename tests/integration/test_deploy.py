@@ -16,8 +16,8 @@ import yaml
 from typer.main import get_command
 
 from pinq.cli.main import app
-from tests import charts
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
+from tests.support.processes import helm_charts as charts
 
 DEPLOY = ROOT / "deploy"
 POLICY = "dataset: people\nsource: /data/people.parquet\nledger: postgresql+psycopg://pinq@db/people\n"

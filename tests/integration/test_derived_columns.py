@@ -16,13 +16,13 @@ import pinq
 from pinq import Categorical, NotAllowed, PolicyError, Schema, Values, load_policy
 from pinq.engine import encode, open_engine
 from pinq.engine.derived import with_lookups
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import bind
+from pinq.policy.policy import Policy
 from pinq.provider.check import check
 from pinq.public.columns import Numeric
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.specs import bind
-from tests.commands import run
-from tests.handles import engine_over
+from tests.support.processes.commands import run
+from tests.support.requests.handles import engine_over
 
 ROWS = pd.DataFrame(
     {

@@ -19,14 +19,14 @@ from pinq.engine import TableRequest, arrays, open_engine, shards
 from pinq.engine.counting import CountRequest
 from pinq.engine.rows import Descent, Rows
 from pinq.errors import PolicyError
-from pinq.public.derivatives import Logistic, RowVectors
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.points import Points
-from pinq.public.policy import Policy
+from pinq.language.derivatives import Logistic, RowVectors
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.points import Points
+from pinq.language.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
+from pinq.policy.policy import Policy
 from pinq.public.schema import ENTRY_BYTES, Schema
-from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
-from tests.handles import engine_over
-from tests.noted import noting
+from tests.support.requests.handles import engine_over
+from tests.support.requests.recorded_calls import noting
 
 WHOLE = PartSet([Block(Part())])
 

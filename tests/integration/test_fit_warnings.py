@@ -28,8 +28,8 @@ from miners import (
 )
 from miners.estimator import Fitted
 from pinq.public.schema import Categorical, Column, Numeric, Schema
-from tests.catalogue import MINERS
-from tests.handles import simulated
+from tests.support.requests.catalogue import MINERS
+from tests.support.requests.handles import simulated
 
 pytestmark = [
     pytest.mark.filterwarnings("error::miners.budget.plan.FitWarning"),

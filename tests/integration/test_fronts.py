@@ -12,10 +12,10 @@ import pytest
 
 import pinq
 from pinq.errors import QueryError
-from tests.handles import simulated
-from tests.people import SCHEMA
-from tests.processes import run_pinq
-from tests.servers import pinq_command, publish, serving, token_of
+from tests.support.processes.forked_processes import run_pinq
+from tests.support.processes.servers import pinq_command, publish, serving, token_of
+from tests.support.requests.handles import simulated
+from tests.support.tables.mixed_schema import SCHEMA
 
 pytest.importorskip("sqlglot", reason="SQL needs sqlglot: pip install 'pinq-miners[sql]'")
 QUERY = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"

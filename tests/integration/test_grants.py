@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from pinq import NotAllowed, QueryError, TooManyRequests, Values
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import FREE, VERBS, Terms, now
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
 from pinq.provider.grants import make_terms
 from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import audit, replay
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from tests.handles import ledger_of
+from tests.support.requests.handles import ledger_of
 
 ONE = Epsilon.of(1)
 WHOLE = Demand.of(PartSet([Block(Part())]))

@@ -15,15 +15,15 @@ from pinq import AnyGrouping, Balance, Categorical, Cuts, Gini, Groups, Policy, 
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import Request, WireParts
+from pinq.language.specs import bind
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider.check import check
 from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import Request, WireParts
-from pinq.public.specs import bind
-from tests.handles import engine_over
+from tests.support.requests.handles import engine_over
 
 ONE = Epsilon.of(1)
 COLUMNS: dict[str, Any] = {

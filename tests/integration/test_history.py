@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from pinq.errors import BudgetExceeded
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import Answer, Asked
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import CHARACTER, LINE, LOGGED, history, page
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import Answer, Asked
-from tests.noted import noting
+from tests.support.requests.recorded_calls import noting
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 VALUES = (7,) * 10

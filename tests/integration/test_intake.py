@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import pinq
 from pinq import PolicyError, load_policy
 from pinq.cli.main import app
+from pinq.policy.policy import Policy
 from pinq.provider.check import check
 from pinq.provider.policy_file import confirm, waiting
-from pinq.public.policy import Policy
-from tests.commands import failed, run
+from tests.support.processes.commands import failed, run
 
 FRAME = pd.DataFrame(
     {

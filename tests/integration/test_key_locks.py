@@ -12,7 +12,7 @@ import pytest
 
 from pinq.curator.monitor import KeyLocks
 from pinq.errors import EngineError
-from pinq.public.queries import Request
+from pinq.language.queries import Request
 
 WAIT = 20
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Values, bind
 from pinq.ledger.composition import CapRule, Demand
 from pinq.ledger.events import Declared, LoggedQuestion, now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import Values, bind
 
 ONE = Epsilon.of(1)
 WHOLE = Demand.of(PartSet([Block(Part())]))

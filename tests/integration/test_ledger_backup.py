@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from pinq.cli.main import app
 from pinq.errors import LedgerError, PolicyError
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
@@ -19,9 +20,8 @@ from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from tests.postgresql import HERE, SKIPPED
-from tests.tiny import people_in
+from tests.support.processes.postgresql import HERE, SKIPPED
+from tests.support.tables.tiny_tables import people_in
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 

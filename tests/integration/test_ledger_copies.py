@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from pinq.cli.main import app
 from pinq.errors import LedgerError, QueryError
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger import database
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
@@ -25,9 +26,8 @@ from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
 from pinq.server.datasets import Datasets
-from tests.tiny import people_in
+from tests.support.tables.tiny_tables import people_in
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import LedgerError
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from tests.evidence import ASSURANCE, note
+from tests.support.house.assurance import ASSURANCE, note
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 IDS = [f"id-{number}" for number in range(40)]

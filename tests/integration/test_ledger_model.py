@@ -29,15 +29,15 @@ from hypothesis.stateful import (
 )
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Values, bind
 from pinq.ledger.composition import CapRule, Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import Values, bind
-from tests.evidence import ASSURANCE, note
-from tests.killed import killed_at_commit
-from tests.postgresql import HERE, database, drop, kind_of
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.killed_process import killed_at_commit
+from tests.support.processes.postgresql import HERE, database, drop, kind_of
 
 EXAMPLES, STEPS = (200, 60) if ASSURANCE else (10, 30)
 SCHEMA = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})

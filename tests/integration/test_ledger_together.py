@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import BudgetExceeded, LedgerError
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.database import SQLite
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 WAITING = 12

@@ -26,17 +26,17 @@ import pinq
 from miners import DiffPC45, DPDecisionForest, DPDilca, Scorecard
 from pinq.cli.main import app
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised, PinqError, PolicyError, QueryError
+from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import LoggedQuestion, Signature, Terms
 from pinq.ledger.ledger import Ledger
+from pinq.policy.plain_yaml import read_yaml, write_yaml
 from pinq.provider.certified import verify_certificate
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.plain_yaml import read_yaml, write_yaml
-from tests.evidence import ASSURANCE, note
-from tests.mutations import bent, changed, within
-from tests.servers import people, publish, token_of
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.servers import people, publish, token_of
+from tests.support.tables.mutated_inputs import bent, changed, within
 
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 MANY = 10_000 if ASSURANCE else 1_000 if EXPLORE else 60

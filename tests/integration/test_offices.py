@@ -19,10 +19,10 @@ import yaml
 import pinq
 from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
+from pinq.policy.policy import Dialect, Policy
 from pinq.provider.check import check
 from pinq.provider.proposal import propose
-from pinq.public.policy import Dialect, Policy
-from tests.commands import failed, run
+from tests.support.processes.commands import failed, run
 
 BOOKS = Path(__file__).parents[1] / "offices"
 ROWS = 60

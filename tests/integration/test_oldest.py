@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from tests.checkout import ROOT
 from tests.oldest import constraints
+from tests.support.house.checkout import ROOT
 
 
 def test_the_oldest_versions_are_the_lower_bounds() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.processes import run_pinq
+from tests.support.processes.forked_processes import run_pinq
 
 CODE = """
 import resource, sys

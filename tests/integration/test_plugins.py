@@ -27,8 +27,8 @@ from pinq.public.epsilon import ZERO
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 from pinq.secure_computation import secure_computation
-from tests.checkout import ROOT
-from tests.parties import COLUMNS, patients
+from tests.support.house.checkout import ROOT
+from tests.support.processes.secure_parties import COLUMNS, patients
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
 WALL = "The wall: of pinq, miners import what both sides know and the analyst's face"

@@ -12,7 +12,7 @@ import yaml
 import pinq
 from miners.tables import crosstab, grouped, quantiles, summary
 from pinq.errors import PolicyError
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 
 pl = pytest.importorskip("polars")
 

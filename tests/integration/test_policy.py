@@ -11,9 +11,9 @@ import pytest
 
 from pinq.engine.sources import source_path
 from pinq.errors import PolicyError
+from pinq.policy.plain_yaml import read_yaml, write_yaml
+from pinq.policy.policy import Policy
 from pinq.provider.policy_file import load_policy
-from pinq.public.plain_yaml import read_yaml, write_yaml
-from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 
 GOOD = """

@@ -29,7 +29,7 @@ from benchmarks.papers.friedman_schuster.__main__ import STUDY as FRIEDMAN_SCHUS
 from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.secure.experiments import Accuracy
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
-from tests.evidence import ASSURANCE, note
+from tests.support.house.assurance import ASSURANCE, note
 
 RUNS: dict[Study[Any], int] = (
     {FRIEDMAN_SCHUSTER: 10, DIPRIME: 3, DILCA: 2, TOPDOWN: 2, SECURE: 2} if ASSURANCE else {FRIEDMAN_SCHUSTER: 3}

@@ -21,7 +21,7 @@ from miners.tables import summary
 from pinq import Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
 from pinq.errors import PolicyError, TooManyRequests
 from pinq.ledger.events import Terms, now
-from tests.handles import ledger_of
+from tests.support.requests.handles import ledger_of
 
 
 def test_one_part_answers_with_one_value(in_memory: Callable[..., Any]) -> None:

@@ -16,7 +16,7 @@ from pinq.server import readiness
 from pinq.server.app import create_app
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
-from tests.servers import people, publish, token_of
+from tests.support.processes.servers import people, publish, token_of
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from starlette.requests import Request as HTTPRequest
 from pinq.curator.work import Deadline
 from pinq.engine import open_engine
 from pinq.errors import PolicyError
+from pinq.language.queries import Request
 from pinq.provider.policy_file import load_policy
-from pinq.public.queries import Request
 from pinq.server import replies
 from pinq.server.app import Reload
 from pinq.server.datasets import Datasets
@@ -27,7 +27,7 @@ from pinq.server.gate import Gate
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 from pinq.server.readiness import problem_of
-from tests.servers import people, publish, token_of
+from tests.support.processes.servers import people, publish, token_of
 
 
 @pytest.fixture

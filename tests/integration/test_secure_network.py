@@ -22,7 +22,7 @@ from miners.secure.session.party import _Run, run_party, run_simulation
 from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.secure_computation import Booking, Holding, Identity, Joining
-from tests.parties import NAMES, Consortium, certify, patients, session_of
+from tests.support.processes.secure_parties import NAMES, Consortium, certify, patients, session_of
 
 pytestmark = pytest.mark.slow
 NOTHING = Holding(np.zeros((4, 0), dtype=np.int64), np.zeros(0, dtype=np.int64))

@@ -20,16 +20,16 @@ from miners.secure.id3.task import hold
 from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
+from pinq.language.queries import Request
 from pinq.ledger.events import Terms
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.secure import _Booking, join, require_fit
 from pinq.public.epsilon import Epsilon
-from pinq.public.queries import Request
 from pinq.public.schema import Schema
 from pinq.secure_computation import Holding, Identity
-from tests.parties import COLUMNS, NAMES, Consortium, patients
-from tests.servers import publish, token_of
+from tests.support.processes.secure_parties import COLUMNS, NAMES, Consortium, patients
+from tests.support.processes.servers import publish, token_of
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
 

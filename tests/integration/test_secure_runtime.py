@@ -19,7 +19,7 @@ from miners.secure.provider import estimate
 from miners.secure.session.party import Outcome, run_simulation
 from pinq.errors import SessionError
 from pinq.secure_computation import Holding
-from tests.parties import Wires, patients, session_of
+from tests.support.processes.secure_parties import Wires, patients, session_of
 
 SLOPE = 123_456_789
 

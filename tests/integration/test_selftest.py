@@ -18,6 +18,8 @@ import pinq.curator.mechanisms
 from pinq.analyst.queryable import Verbs
 from pinq.cli.main import app
 from pinq.errors import EngineError
+from pinq.language.derivatives import LOSSES
+from pinq.language.scores import SCORES
 from pinq.provider.selftest import Report, selftest
 from pinq.provider.selftest.claims import (
     EPSILON,
@@ -30,13 +32,11 @@ from pinq.provider.selftest.claims import (
     values_of,
 )
 from pinq.provider.selftest.run import LESS_NOISE, Canary, Check, Finding, Law, Time, measure_canary, measure_claim
-from pinq.public.derivatives import LOSSES
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
-from pinq.public.scores import SCORES
-from tests.checkout import ROOT
-from tests.evidence import ASSURANCE, thorough
-from tests.servers import publish as publish_people, token_of
+from tests.support.house.assurance import ASSURANCE, thorough
+from tests.support.house.checkout import ROOT
+from tests.support.processes.servers import publish as publish_people, token_of
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,10 @@ import pandas as pd
 import pytest
 
 from pinq.errors import QueryError
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.specs import Cuts, Values, bind
-from tests.handles import encoded_rows, engine_over
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Cuts, Values, bind
+from pinq.policy.policy import Policy
+from tests.support.requests.handles import encoded_rows, engine_over
 
 FORMS = ["csv", "parquet", "duckdb", "pandas"]
 source = pytest.mark.parametrize("form", FORMS)

@@ -15,9 +15,9 @@ import pytest
 from pinq.engine import sources
 from pinq.engine.sources import SMALL_ROWS, opened, small_database
 from pinq.errors import PolicyError
-from pinq.public.policy import Policy
-from tests.handles import encoded_rows, engine_over
-from tests.tiny import policy_in, rows
+from pinq.policy.policy import Policy
+from tests.support.requests.handles import encoded_rows, engine_over
+from tests.support.tables.tiny_tables import policy_in, rows
 
 OBJECTS = {
     "views": ("", "SELECT * FROM source"),

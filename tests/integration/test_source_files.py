@@ -17,11 +17,11 @@ from pinq.engine import open_engine
 from pinq.engine.encoding import Encoder
 from pinq.engine.sources import source_files, source_path
 from pinq.errors import PolicyError
+from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
-from pinq.public.policy import Policy
-from tests.handles import encoded_rows
-from tests.noted import noting
+from tests.support.requests.handles import encoded_rows
+from tests.support.requests.recorded_calls import noting
 
 Codes = Counter[tuple[int, ...]]
 COLUMNS: dict[str, Any] = {

@@ -21,13 +21,13 @@ from miners import DiffPC45
 from pinq.engine import TableRequest, open_engine
 from pinq.engine.tables import Form
 from pinq.errors import PolicyError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Cross, Shards, Values, bind
+from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.specs import Cross, Shards, Values, bind
-from tests.checkout import ROOT
-from tests.handles import engine_over
-from tests.spark import ON_SPARK, Slow, frame_of, session
+from tests.support.house.checkout import ROOT
+from tests.support.requests.handles import engine_over
+from tests.support.tables.spark import ON_SPARK, Slow, frame_of, session
 
 pytestmark = ON_SPARK
 WHOLE = PartSet([Block(Part())])
@@ -55,8 +55,8 @@ def by_ward(engine: Any, check: Callable[[], None] | None = None) -> list[int]:
 # In a process of its own: the other tests need their session.
 ENDED = """
 import pandas as pd
-from pinq.public.policy import Policy
-from tests.spark import open_on_spark, session
+from pinq.policy.policy import Policy
+from tests.support.tables.spark import open_on_spark, session
 sexes = {"s": {"type": "categorical", "values": ["f", "m"]}}
 policy = Policy(dataset="d", cap=1, max_rows=9, columns=sexes)
 engine, _ = open_on_spark(policy, data=pd.DataFrame({"s": ["f", "m"]}), salt=b"salt")

@@ -13,7 +13,7 @@ import pinq
 from miners.tables import quantiles, summary
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.schema import Numeric
-from tests.checkout import ROOT
+from tests.support.house.checkout import ROOT
 
 DATA = pd.read_parquet(ROOT / "data" / "adult.parquet")
 

@@ -29,14 +29,14 @@ from pinq.engine.counting import Counts
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.rows import CodeTable
 from pinq.engine.spark import add_shares, count_blocks, encode_rows
-from pinq.public.derivatives import Logistic
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.points import Points
-from pinq.public.policy import Policy
-from pinq.public.products import Products
-from pinq.public.specs import Calendar, Cross, Cuts, Groups, Shards, Values, bind
-from tests.catalogue import DERIVATIVES, losses_on
-from tests.oracles import tabulate
+from pinq.language.derivatives import Logistic
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.points import Points
+from pinq.language.products import Products
+from pinq.language.specs import Calendar, Cross, Cuts, Groups, Shards, Values, bind
+from pinq.policy.policy import Policy
+from tests.support.oracles.tabulation import tabulate
+from tests.support.requests.catalogue import DERIVATIVES, losses_on
 
 WHOLE = PartSet([Block(Part())])
 # Columns at their ends: bounds within one period, one cell, one label, and finer grids than a table holds.

@@ -18,9 +18,9 @@ from miners.fitted.node import Node
 from miners.fitted.theme import COLOURS, shorten
 from miners.fitted.tree import Tree
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Groups, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups, Values
-from tests.example_tree import SCHEMA, example, random_tree
+from tests.support.tables.example_tree import SCHEMA, example, random_tree
 
 mpl.use("Agg")
 

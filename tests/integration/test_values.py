@@ -10,8 +10,8 @@ import pytest
 
 import miners
 from pinq.public.schema import Schema
-from tests.handles import simulated
-from tests.servers import EVERY_TYPE, every_type
+from tests.support.processes.servers import EVERY_TYPE, every_type
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema.model_validate({"columns": EVERY_TYPE, "max_rows": 1000})
 LEARNERS = [

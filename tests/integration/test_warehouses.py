@@ -13,15 +13,15 @@ from pydantic import ValidationError
 
 from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Cross, Shards, Values, bind
+from pinq.policy.policy import AdbcTable, Policy
 from pinq.provider.check import check
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import AdbcTable, Policy
-from pinq.public.specs import Cross, Shards, Values, bind
-from tests.commands import failed, run
-from tests.handles import engine_over
-from tests.postgresql import HERE, SKIPPED, running
+from tests.support.processes.commands import failed, run
+from tests.support.processes.postgresql import HERE, SKIPPED, running
+from tests.support.requests.handles import engine_over
 
 WHOLE = PartSet([Block(Part())])
 POLICY = Policy(

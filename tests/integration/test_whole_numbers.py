@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pinq.engine.encoding import encode, encoder_of
-from pinq.public.policy import Policy
-from tests.checkout import ROOT
+from pinq.policy.policy import Policy
+from tests.support.house.checkout import ROOT
 
 LEAST, MOST = -(2**63), 2**63 - 1
 
@@ -69,7 +69,7 @@ def test_opening_a_file_takes_no_pandas_along(name: str, tmp_path: Path) -> None
 import sys
 from pathlib import Path
 from pinq.engine import open_engine, sources
-from pinq.public.policy import Policy
+from pinq.policy.policy import Policy
 number, text = {"type": "numeric", "lower": 0, "upper": 9, "integer": True}, {"type": "categorical", "values": ["a", "b"]}
 folder, name = sys.argv[1:]
 policy = Policy(dataset="d", cap=1, max_rows=9, source=name, columns={"n": number, "s": text}, folder=Path(folder))

@@ -13,7 +13,7 @@ from pinq.provider.policy_file import load_policy
 from pinq_workbench.parts import Draft
 from pinq_workbench.provider import Provider
 from pinq_workbench.serving import Serving
-from tests.commands import failed, run
+from tests.support.processes.commands import failed, run
 
 
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,9 +28,9 @@ from pinq.errors import (
     TooManyRequests,
     Unavailable,
 )
+from pinq.language.queries import Answer
 from pinq.ledger.events import FREE, Terms
 from pinq.provider.grants import revoke
-from pinq.public.queries import Answer
 from pinq.server import readiness, replies, workers
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.limits import Settings
@@ -38,7 +38,7 @@ from pinq.server.log import RequestLog, unexpected
 from pinq.server.readiness import Readiness
 from pinq.server.replies import Visit, Work, begun
 from pinq.server.workers import DatasetState, Workers
-from tests.servers import COLUMNS, people, publish, token_of
+from tests.support.processes.servers import COLUMNS, people, publish, token_of
 
 QUERY = partial(replies.query, schema=None)
 LETTERS = {"type": "categorical", "values": [f"v{i}" for i in range(16)]}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import pinq.curator.mechanisms
-from tests.laws import WEAK
+from tests.support.laws.laws import WEAK
 
 
 @pytest.fixture

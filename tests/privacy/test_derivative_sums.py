@@ -23,16 +23,16 @@ from hypothesis.extra.numpy import arrays
 
 import pinq.curator.mechanisms
 from pinq.curator.verbs import prepare
-from pinq.public.derivatives import clipped
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.points import Points
-from pinq.public.policy import Policy
-from pinq.public.queries import SumDerivatives
+from pinq.language.derivatives import clipped
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.points import Points
+from pinq.language.queries import SumDerivatives
+from pinq.language.specs import Cross, Cuts, Groups, Values, bind
+from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cross, Cuts, Groups, Values, bind
-from tests.catalogue import DERIVATIVES, losses_on
-from tests.handles import engine_of, simulated
-from tests.laws import interval_of, law_is, noise_law
+from tests.support.laws.laws import interval_of, law_is, noise_law
+from tests.support.requests.catalogue import DERIVATIVES, losses_on
+from tests.support.requests.handles import engine_of, simulated
 
 SCHEMA = Schema(
     max_rows=1000,

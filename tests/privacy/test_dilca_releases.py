@@ -22,7 +22,7 @@ from miners import DPDilca
 from miners.distances.dilca import ask_tables
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Adjacency, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import pytest
 from miners import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Numeric
-from tests.copies import copies_schema, trees_of_copies
+from tests.support.tables.copied_tables import copies_schema, trees_of_copies
 
 ALMOST_NEVER = 1e-7
 EPSILON = Fraction(1, 10)

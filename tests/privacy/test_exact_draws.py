@@ -14,8 +14,8 @@ import pytest
 
 from pinq.curator import mechanisms
 from pinq.curator.mechanisms import Weighted, choose_weighted
-from tests.exact import exponential
-from tests.laws import weighted
+from tests.support.laws.exact_releases import exponential
+from tests.support.laws.laws import weighted
 
 CASES = {
     "two runs": weighted([0, 0], [1, 2], [3, 3]),

@@ -22,13 +22,13 @@ from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.curator import mechanisms
 from pinq.curator.mechanisms import choose
 from pinq.curator.monitor import Curator
+from pinq.language.scores import Balance, ClassCount, MaxClass
+from pinq.language.specs import AnyCut, Cuts, Values
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Policy
-from pinq.public.scores import Balance, ClassCount, MaxClass
-from pinq.public.specs import AnyCut, Cuts, Values
-from tests.exact import (
+from tests.support.laws.exact_releases import (
     Chance,
     Law,
     Samplers,
@@ -38,8 +38,8 @@ from tests.exact import (
     private,
     scripted,
 )
-from tests.handles import engine_on
-from tests.polynomials import NOTHING, ONE, nowhere_negative, power
+from tests.support.laws.polynomials import NOTHING, ONE, nowhere_negative, power
+from tests.support.requests.handles import engine_on
 
 MOST = 3
 KINDS = [(a, y, x) for a, numbers in (("u", (-1, 2)), ("v", (0, 2))) for y in "np" for x in numbers]

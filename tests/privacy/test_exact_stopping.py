@@ -16,12 +16,12 @@ import pytest
 
 from pinq.curator import mechanisms
 from pinq.curator.verbs import penalty, splits_kept
-from pinq.public.parts import Block, Part, PartSet
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.scores import EnoughRows
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import EnoughRows
-from pinq.public.specs import Cuts, Values, bind
-from tests.exact import Call, Interval, Samplers, exponential, flip_law, scripted
-from tests.polynomials import ONE, power
+from tests.support.laws.exact_releases import Call, Interval, Samplers, exponential, flip_law, scripted
+from tests.support.laws.polynomials import ONE, power
 
 SCHEMA = Schema(
     columns={"a": Categorical(values=("u", "v")), "x": Numeric(lower=0, upper=15, integer=True)}, max_rows=1000

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pinq.public.derivatives import Residuals
-from pinq.public.points import Points
-from pinq.public.policy import Policy
-from pinq.public.specs import Values
-from tests.exact import scripted
+from pinq.language.derivatives import Residuals
+from pinq.language.points import Points
+from pinq.language.specs import Values
+from pinq.policy.policy import Policy
+from tests.support.laws.exact_releases import scripted
 
 EPSILON = Fraction(1)
 Ask = Callable[[Any], Any]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The noise and both choices against their exact laws. How sure these tests are: see tests/laws.py."""
+"""The noise and both choices against their exact laws. How sure these tests are: see tests/support/laws/laws.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import pinq.curator.mechanisms
 from pinq.curator.mechanisms import Weighted, choose, choose_each, choose_weighted, laplace, scale_of
 from pinq.public.epsilon import laplace_interval
-from tests.laws import flip_law, law_is, weighted, weighted_law
+from tests.support.laws.laws import flip_law, law_is, weighted, weighted_law
 
 # Discrete Laplace noise
 

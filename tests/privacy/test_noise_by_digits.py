@@ -2,7 +2,7 @@
 """The law of discrete Laplace noise to the last bit: each end of each digit's law, each draw beside it, and how digits make a number.
 
 What a digit makes of a draw rises with the draw, so the draws beside an end decide all others. The chi-square tests are as sure as
-tests/laws.py says.
+tests/support/laws/laws.py says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from pinq.curator import noise
 from pinq.curator.mechanisms import laplace
 from pinq.curator.noise import BASE, LARGEST, LARGEST_SCALE, WORD, Digit, DiscreteLaplace, exponential
-from tests.laws import interval_of, law_is, noise_law
+from tests.support.laws.laws import interval_of, law_is, noise_law
 
 SCALES = [
     Fraction(1, 10**6),

@@ -3,7 +3,7 @@
 
 And numbers and scores: a row moves them by no more than the noise is for, at the largest fields that a request may have.
 
-Worlds of all kinds of columns, specs, families, scores, losses and questions, at their degenerate ends, come from ``tests/worlds.py``.
+Worlds of all kinds of columns, specs, families, scores, losses and questions, at their degenerate ends, come from ``tests/support/tables/generated_tables.py``.
 Each request is asked of no rows, of a single row in some of its parts and outside of them, and of many rows; of codes in memory, of
 codes in a file, and of what Spark's workers run. Everything goes through ledger and curator. 1,200 requests in `make test`, 100,000 in
 `make assurance`.
@@ -32,14 +32,14 @@ from pinq.curator.candidates import selection
 from pinq.curator.monitor import Curator, Rehearsals
 from pinq.engine import ArrayEngine
 from pinq.engine.codes import Codes, MappedCodes, arrow_schema, in_blocks, write_codes
+from pinq.language.derivatives import LOSSES
+from pinq.language.queries import Request
 from pinq.ledger.ledger import Ledger
-from pinq.public.derivatives import LOSSES
 from pinq.public.epsilon import Epsilon
-from pinq.public.queries import Request
 from pinq.public.schema import Schema
-from tests.evidence import ASSURANCE, note
-from tests.workers import codes_of, workers_over
-from tests.worlds import COLUMN_KINDS, KINDS, QUESTIONS, Case, World, cases_of
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.tables.generated_tables import COLUMN_KINDS, KINDS, QUESTIONS, Case, World, cases_of
+from tests.support.tables.spark_workers import codes_of, workers_over
 
 WORLDS, CASES = 4_000 if ASSURANCE else 12, 25
 CHUNKS = 40 if ASSURANCE else 2

@@ -21,14 +21,14 @@ from hypothesis import given, strategies as st
 import pinq.curator.mechanisms
 from pinq.curator.verbs import prepare
 from pinq.errors import QueryError
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.products import ENTRY, SHORTER, UNIT, Entry, Products, _steps
-from pinq.public.queries import SumDerivatives
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.products import ENTRY, SHORTER, UNIT, Entry, Products, _steps
+from pinq.language.queries import SumDerivatives
+from pinq.language.specs import Cross, Cuts, Values, bind
+from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cross, Cuts, Values, bind
-from tests.handles import engine_of, simulated
-from tests.laws import interval_of, law_is, noise_law
+from tests.support.laws.laws import interval_of, law_is, noise_law
+from tests.support.requests.handles import engine_of, simulated
 
 SCHEMA = Schema(
     max_rows=1000,

@@ -17,8 +17,8 @@ import pinq.curator.mechanisms
 from miners.tables import Table, quantiles, std
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Numeric
-from tests.copies import copies_schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
+from tests.support.tables.copied_tables import copies_schema
 
 EPSILON, COPIES = 1.0, 400
 SCHEMA = copies_schema({"x": Numeric(lower=0, upper=7, integer=True)}, COPIES, max_rows=12)

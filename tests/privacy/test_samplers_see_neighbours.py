@@ -19,16 +19,16 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 from pinq.analyst.queryable import Parts, PrivateQueryable
+from pinq.language.derivatives import Logistic, Residuals, Softmax
+from pinq.language.points import Points
+from pinq.language.products import Products
+from pinq.language.scores import MaxClass, Misfit, Score
+from pinq.language.specs import AnyCut, AnyGrouping, Cuts, Groups, Values
+from pinq.policy.policy import Policy
 from pinq.provider.selftest.claims import MADE_UP, claims_of, values_of
-from pinq.public.derivatives import Logistic, Residuals, Softmax
-from pinq.public.points import Points
-from pinq.public.policy import Policy
-from pinq.public.products import Products
 from pinq.public.schema import Schema
-from pinq.public.scores import MaxClass, Misfit, Score
-from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Values
-from tests.catalogue import SCORES, scores_on
-from tests.evidence import ASSURANCE, note
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.requests.catalogue import SCORES, scores_on
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
 

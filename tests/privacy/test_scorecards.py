@@ -16,7 +16,7 @@ import pinq.curator.mechanisms
 from miners import Scorecard
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 EPSILON = Fraction(1, 2)
 RUNS = 64

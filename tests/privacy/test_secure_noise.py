@@ -29,11 +29,11 @@ from miners.secure.mpc.noise import own_share
 from miners.secure.session.party import run_simulation
 from miners.secure.sums import Addition, JointSum, Units, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from pinq.errors import QueryError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Cuts, bind
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, bind
-from tests.parties import session_of
+from tests.support.processes.secure_parties import session_of
 
 LEVEL = 1e-6
 DRAWS = 6_000

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From exact tables to the chosen spec: the law of the choice, and each score on the neighbours where it loses all of its epsilon.
 
-How sure these tests are: see tests/laws.py.
+How sure these tests are: see tests/support/laws/laws.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ import pytest
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.verbs import prepare
 from pinq.curator.work import Counted
-from pinq.provider.testing import epsilon_lower_bound
-from pinq.public.derivatives import Logistic
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.points import Points
-from pinq.public.policy import Policy
-from pinq.public.queries import Vote
-from pinq.public.schema import Schema
-from pinq.public.scores import (
+from pinq.language.derivatives import Logistic
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.points import Points
+from pinq.language.queries import Vote
+from pinq.language.scores import (
     AbsoluteError,
     Balance,
     ClassCount,
@@ -37,8 +34,11 @@ from pinq.public.scores import (
     MutualInformation,
     SquaredError,
 )
-from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
-from tests.laws import ALMOST_NEVER, PARTS, WEAK, flip_law, law_is
+from pinq.language.specs import AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
+from pinq.policy.policy import Policy
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Schema
+from tests.support.laws.laws import ALMOST_NEVER, PARTS, WEAK, flip_law, law_is
 
 
 def schema_of(max_rows: int = 8, x: int = 8) -> Schema:

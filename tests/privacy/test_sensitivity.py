@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from pinq.errors import QueryError
-from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
-from pinq.public.derivatives import Logistic
-from pinq.public.points import Points
-from pinq.public.schema import Schema
-from pinq.public.scores import (
+from pinq.language.derivatives import Logistic
+from pinq.language.points import Points
+from pinq.language.scores import (
     GINI_UNIT,
     AbsoluteError,
     Balance,
@@ -28,8 +26,10 @@ from pinq.public.scores import (
     SquaredError,
     monotone_step_table,
 )
-from pinq.public.specs import Cuts, Shards, Values
-from tests.catalogue import SCORES, scores_on
+from pinq.language.specs import Cuts, Shards, Values
+from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
+from pinq.public.schema import Schema
+from tests.support.requests.catalogue import SCORES, scores_on
 
 ROWS = 8
 SHAPES = [(2, 2), (3, 2), (2, 3)]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pinq.curator.verbs import penalty, splits_kept
-from pinq.public.parts import Block, Part, PartSet
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.scores import PATH_LOSS, EnoughRows
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import PATH_LOSS, EnoughRows
-from pinq.public.specs import Cuts, Values, bind
 
 COPIES, DEPTH = 2000, 4
 SCHEMA = Schema(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Through a handle, that is policy, encoding, engine, charge, noise and answer: a loss on the worst neighbours is what was charged.
 
-How sure these tests are: see tests/laws.py.
+How sure these tests are: see tests/support/laws/laws.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pandas as pd
 import pytest
 
 from pinq.curator.mechanisms import choose_each
+from pinq.language.derivatives import Logistic
+from pinq.language.points import Points
+from pinq.language.scores import Gradient, InfoGain, MaxClass, MutualInformation
+from pinq.language.specs import AnyCross, Cross, Cuts, Groups, Values
+from pinq.policy.policy import Policy
 from pinq.provider.testing import epsilon_lower_bound
-from pinq.public.derivatives import Logistic
-from pinq.public.points import Points
-from pinq.public.policy import Policy
-from pinq.public.scores import Gradient, InfoGain, MaxClass, MutualInformation
-from pinq.public.specs import AnyCross, Cross, Cuts, Groups, Values
-from tests.laws import ALMOST_NEVER, PARTS, WEAK, flip_law, law_is
+from tests.support.laws.laws import ALMOST_NEVER, PARTS, WEAK, flip_law, law_is
 
 pytestmark = pytest.mark.slow
 

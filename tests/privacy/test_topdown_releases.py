@@ -20,7 +20,7 @@ from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderQuestion
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Column, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 STRATEGIES = ("turns", "noisy_counts")
 WEAK = Fraction(7, 10)

@@ -17,7 +17,7 @@ import pinq.curator.mechanisms
 from miners import DiffPC45, DiffPID3, SuLQID3
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Numeric
-from tests.copies import copies_schema, trees_of_copies
+from tests.support.tables.copied_tables import copies_schema, trees_of_copies
 
 EPSILON = Fraction(3, 2)
 COPIES = 600

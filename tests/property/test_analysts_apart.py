@@ -13,14 +13,14 @@ from hypothesis import given, settings, strategies as st
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import BudgetExceeded
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import Request, WireParts
+from pinq.language.specs import Values, bind
 from pinq.ledger.composition import CapRule, Demand
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.queries import Request, WireParts
-from pinq.public.specs import Values, bind
 
 POLICY = Policy(
     dataset="d",

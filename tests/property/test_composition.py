@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pinq.errors import BudgetExceeded, QueryError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import WireParts
+from pinq.language.specs import Cross, Cuts, Groups, Shards, Values, bind
 from pinq.ledger.composition import CapRule, Costs, Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import NANO, Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import WireParts
 from pinq.public.schema import Schema
-from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
-from tests.oracles import cost, disjoint
+from tests.support.oracles.tabulation import cost, disjoint
 
 pytestmark = pytest.mark.slow
 

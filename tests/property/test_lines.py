@@ -21,8 +21,8 @@ import pytest
 
 from pinq.engine import Lines, delimited, open_engine
 from pinq.engine.delimited import DelimitedFiles
-from pinq.public.policy import Dialect, Policy
-from tests.handles import encoded_rows
+from pinq.policy.policy import Dialect, Policy
+from tests.support.requests.handles import encoded_rows
 
 pytestmark = pytest.mark.slow
 

@@ -13,19 +13,19 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
+from pinq.language import scores
+from pinq.language.derivatives import Logistic, Residuals, Softmax
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.points import Points
+from pinq.language.products import Products
+from pinq.language.queries import Answer, Asked, Request, WireParts
+from pinq.language.scores import Balance, ClassCount, EnoughRows, Gradient, Misfit, MutualInformation
+from pinq.language.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
+from pinq.language.wire import Description, HistoryPage
+from pinq.policy.plain_yaml import read_yaml
+from pinq.policy.policy import Policy
 from pinq.provider.policy_file import load_policy
-from pinq.public import scores
-from pinq.public.derivatives import Logistic, Residuals, Softmax
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.plain_yaml import read_yaml
-from pinq.public.points import Points
-from pinq.public.policy import Policy
-from pinq.public.products import Products
-from pinq.public.queries import Answer, Asked, Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import Balance, ClassCount, EnoughRows, Gradient, Misfit, MutualInformation
-from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
-from pinq.public.wire import Description, HistoryPage
 
 # `make explore` crosses the wire with ten thousand schemas and requests.
 CROSSINGS = settings(max_examples=10_000 if os.environ.get("PINQ_EXPLORE") else 75)

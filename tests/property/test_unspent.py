@@ -33,18 +33,18 @@ from pinq.errors import (
     Unavailable,
     unspent,
 )
+from pinq.language.queries import Answer, Request
+from pinq.language.wire import SCHEMA_HEADER, Failure
 from pinq.ledger.events import Terms
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.queries import Answer, Request
-from pinq.public.wire import SCHEMA_HEADER, Failure
 from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
-from tests.checkout import ROOT
-from tests.handles import ledger_of
-from tests.servers import people, publish, token_of
+from tests.support.house.checkout import ROOT
+from tests.support.processes.servers import people, publish, token_of
+from tests.support.requests.handles import ledger_of
 
 KINDS = [getattr(errors, name) for name in errors.__all__]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pinq.public.policy import Policy
-from tests.tiny import policy_in
+from pinq.policy.policy import Policy
+from tests.support.tables.tiny_tables import policy_in
 
 OUTSIDE = {
     "os.exec",

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from pinq.curator.mechanisms import choose, choose_weighted, laplace
+from pinq.language.scores import Gini
+from pinq.language.specs import AnyCut, Shards, Values
 from pinq.public.schema import Schema
-from pinq.public.scores import Gini
-from pinq.public.specs import AnyCut, Shards, Values
-from tests.coins import COINS, OF_NOISE, seed_of
-from tests.handles import simulated
-from tests.laws import flip_law, interval_of, law_is, noise_law, weighted, weighted_law
+from tests.support.laws.fixed_noise import COINS, OF_NOISE, seed_of
+from tests.support.laws.laws import flip_law, interval_of, law_is, noise_law, weighted, weighted_law
+from tests.support.requests.handles import simulated
 
 DRAWS = 20_000
 SCORES = [5, 3, 3, 0, -2]

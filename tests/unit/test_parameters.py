@@ -19,7 +19,7 @@ from miners.parameters import NotLearnedError, Parameterised, cloned
 from miners.tuning.suggestion import _monotone
 from pinq.errors import QueryError
 from pinq.public.plugins import EXTRAS, extra_of, install_line, optional
-from tests.catalogue import MINERS
+from tests.support.requests.catalogue import MINERS
 
 MIXINS = {
     "classifier": sklearn.base.ClassifierMixin,

@@ -13,7 +13,7 @@ import pandas as pd
 
 from benchmarks.harness import datasets
 from pinq import Cuts, Schema, Values
-from pinq.public.specs import bind
+from pinq.language.specs import bind
 
 __all__ = ["BINS", "NAMES", "Dataset", "load", "synthetic"]
 

@@ -21,9 +21,9 @@ from miners import DPDilca
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Policy
 
 __all__ = ["seconds"]
 

@@ -17,7 +17,7 @@ from benchmarks.harness.datasets import load
 from benchmarks.papers.diprime.experiments import DEPTH
 from miners import DiPriMeForestClassifier, DPExtraTrees
 from miners.fitted.tree import Tree
-from pinq.public.specs import Cuts
+from pinq.language.specs import Cuts
 
 __all__ = ["figure1"]
 

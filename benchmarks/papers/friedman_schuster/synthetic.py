@@ -15,8 +15,8 @@ from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
 from miners.tuning.suggestion import made_up_rows, random_rule
+from pinq.language.specs import Cuts, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Values
 
 __all__ = ["FIGURES", "Synthetic"]
 

@@ -22,7 +22,7 @@ from miners.secure.id3.task import Task, hold
 from pinq.provider.local import simulate
 from pinq.public.schema import Categorical, Schema
 from pinq.secure_computation import Holding
-from tests.plain_id3 import Branch, plain_id3, to_tree
+from tests.support.oracles.id3 import Branch, plain_id3, to_tree
 
 __all__ = ["HOLDERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]
 

@@ -20,10 +20,10 @@ from miners.fitted.node import Split
 from miners.growth.candidates import score_of
 from miners.growth.frontier import Problem
 from pinq.errors import QueryError
+from pinq.language.specs import bind
 from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-from pinq.public.specs import bind
 
 __all__ = ["PaperTopDown"]
 

@@ -26,7 +26,7 @@ from benchmarks.papers.topdown.paper import PaperTopDown
 from benchmarks.speed.server import certify, running
 from miners import Federation
 from pinq.provider.grants import grant
-from tests.ports import free_port
+from tests.support.processes.ports import free_port
 
 STRATEGIES: dict[str, dict[str, object]] = {
     "turns": {"strategy": "turns"},

@@ -3,6 +3,6 @@
 
 It knows the public facts of a computation, when a node stops and how it splits, where shared counts
 come from, and how the tree grows, public or secret. Parties, files and networks are not its
-matter. Read ``task.py`` first, then ``rules.py``; ``tests/plain_id3.py`` says in
+matter. Read ``task.py`` first, then ``rules.py``; ``tests/support/oracles/id3.py`` says in
 few lines what all must equal.
 """

@@ -16,8 +16,8 @@ from miners.fitted.route import Frame, encode
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Values, bind
 from pinq.secure_computation import Holding
 
 

@@ -23,10 +23,10 @@ from miners.secure.id3.task import Task, require_records
 from miners.secure.mpc.arithmetic import require_bits, threshold_of
 from miners.secure.sums import Miner, sum_bits
 from pinq.errors import QueryError, SessionError
+from pinq.language.specs import Cuts, Values
 from pinq.public.columns import Declared, FiniteDecimal, problems
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, PrivacyUnit, Schema
-from pinq.public.specs import Cuts, Values
 
 MAX_ROWS = 2**33
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -365,7 +365,7 @@ def load_session(path: str | Path) -> Session:
     """
     import yaml
 
-    from pinq.public.plain_yaml import read_yaml
+    from pinq.policy.plain_yaml import read_yaml
 
     file = Path(path)
     try:

@@ -5,7 +5,7 @@
 choice. Each candidate is scored by one class (``scorer.py``): a plain split, or a family of many
 members. They see exact tables and give exact integer scores; noise comes in ``selection.py`` alone.
 
-To add a family: its value (a class and an entry of ``Candidate`` in ``pinq/public/specs.py``), its
+To add a family: its value (a class and an entry of ``Candidate`` in ``pinq/language/specs.py``), its
 class there, and its line in ``selection.SCORERS``. To add a score: its class and its entry of
-``AnyScore`` in ``pinq/public/scores.py``; nothing here.
+``AnyScore`` in ``pinq/language/scores.py``; nothing here.
 """

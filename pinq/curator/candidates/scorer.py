@@ -31,9 +31,8 @@ from pinq.curator.work import MAX_MEMBERS, MEMBER, SCORING, Counted
 from pinq.engine.counting import run_starts
 from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, Table, TableRequest
 from pinq.errors import QueryError
-from pinq.public.schema import Schema
-from pinq.public.scores import Balance, Score, SumScore
-from pinq.public.specs import (
+from pinq.language.scores import Balance, Score, SumScore
+from pinq.language.specs import (
     MAX_GROUPINGS,
     AnyCross,
     AnyCut,
@@ -45,6 +44,7 @@ from pinq.public.specs import (
     Values,
     bind,
 )
+from pinq.public.schema import Schema
 
 DENSE_COLUMN = 2048  # cells of a part, of two classes at least; of more, nearly all are empty on deep levels
 STRETCH = 2**10  # occupied codes of a part that are first looked at as one

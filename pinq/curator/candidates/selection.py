@@ -33,10 +33,10 @@ from pinq.curator.candidates.scorer import (
 from pinq.curator.mechanisms import Weighted, choose_each, choose_weighted
 from pinq.curator.work import MAX_MEMBERS, SCORING, Counted
 from pinq.errors import QueryError
-from pinq.public.parts import PartSet
+from pinq.language.parts import PartSet
+from pinq.language.scores import Score
+from pinq.language.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
 from pinq.public.schema import Schema
-from pinq.public.scores import Score
-from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
 
 # Members whose weights are e^-100 of the best one's or less are left to exact numbers: 2^24 of them, behind a best one
 # of mass 2^-24, weigh less than 2^-96 of it, far less than what doubles leave open.
@@ -157,7 +157,7 @@ class Selection:
         Privacy:
             Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
             Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and
-            scores follow pinq/public/scores.py. With ``each`` a part gets at most k = ``choices``
+            scores follow pinq/language/scores.py. With ``each`` a part gets at most k = ``choices``
             choices of epsilon / k (sequential composition); k follows from the request.
         """
         lists = [self._listed[which] for which in self.which[counted.start : counted.start + len(counted.parts)]]

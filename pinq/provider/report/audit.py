@@ -40,6 +40,7 @@ from pinq.ledger.events import (
     TokenSet,
 )
 from pinq.ledger.state import Account, LedgerState
+from pinq.policy.policy import Goes, Policy
 from pinq.provider.claim import masked
 from pinq.provider.grants import parse_expiry
 from pinq.provider.local import read_ledger
@@ -47,7 +48,6 @@ from pinq.provider.policy_file import load_policy
 from pinq.provider.report.markup import amount, bar, print_table, when
 from pinq.public.checks import closest, many
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.policy import Goes, Policy
 
 if TYPE_CHECKING:
     from rich.console import Console

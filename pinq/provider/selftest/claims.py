@@ -36,15 +36,15 @@ import pyarrow.parquet as pq
 from pinq.analyst.client import connect
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError, Unavailable
+from pinq.language.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.language.points import POINTS, Points
+from pinq.language.products import VECTORS, Products
+from pinq.language.scores import SCORES, Balance, ClassCount, EnoughRows, Gradient, MaxClass, Misfit, MutualInformation
+from pinq.language.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, Groups, Shards, Spec, Values, bind
+from pinq.policy.policy import Policy
 from pinq.provider.grants import grant
 from pinq.provider.local import open as open_here
-from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
-from pinq.public.points import POINTS, Points
-from pinq.public.policy import Policy
-from pinq.public.products import VECTORS, Products
 from pinq.public.schema import Adjacency, Categorical, Column, PrivacyUnit, Schema, Value
-from pinq.public.scores import SCORES, Balance, ClassCount, EnoughRows, Gradient, MaxClass, Misfit, MutualInformation
-from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, Groups, Shards, Spec, Values, bind
 
 ANALYST, CELL, PERSON = "selftest", "copy of the selftest", "person of the selftest"
 LIMIT = 10**6

@@ -27,6 +27,7 @@ from pinq import __version__
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.database import NoLedger
+from pinq.policy.policy import Policy
 from pinq.provider.check import check
 from pinq.provider.local import open as open_here, read_ledger
 from pinq.provider.policy_file import load_policy
@@ -49,7 +50,6 @@ from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import plugin
-from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Value
 
 CANNOT = (

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pinq.provider.proposal import propose
-from tests.reviewed import reviewed
+from tests.support.tables.reviewed_policies import reviewed
 
 
 def people_in(folder: Path) -> Path:

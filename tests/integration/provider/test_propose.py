@@ -16,13 +16,13 @@ import yaml
 import pinq
 from miners import Federation
 from pinq.errors import PolicyError
+from pinq.policy.policy import Policy
 from pinq.provider import grants as provider
 from pinq.provider.check import check
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose, propose_like
-from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
-from tests.reviewed import reviewed
+from tests.support.tables.reviewed_policies import reviewed
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "größe: 名前 #1", "select", "a'b\nc", "yes"]
 

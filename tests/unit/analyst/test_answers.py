@@ -20,7 +20,7 @@ import pytest
 import pinq
 from pinq import Parts, PrivateQueryable, QueryError, Values
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
-from pinq.public.queries import Answer
+from pinq.language.queries import Answer
 
 
 def test_numbers_act_as_numbers(in_memory: Callable[..., Any]) -> None:

@@ -18,7 +18,7 @@ import pinq
 from pinq import Parts, PrivateQueryable, QueryError, Values
 from pinq.analyst.lessons import LESSONS, LINES
 from pinq.analyst.queryable import Verbs
-from tests.people import SCHEMA
+from tests.support.tables.mixed_schema import SCHEMA
 
 WORDS = [
     "where", "filter", "query", "groupby", "agg", "count", "sum", "mean", "median", "quantile", "min", "max", "std",

@@ -15,7 +15,7 @@ import pytest
 import pinq
 from pinq import BudgetExceeded, PrivateQueryable, Values
 from pinq.analyst.queryable import reusing
-from tests.people import SCHEMA
+from tests.support.tables.mixed_schema import SCHEMA
 
 
 @pytest.fixture

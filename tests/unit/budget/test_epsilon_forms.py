@@ -11,7 +11,7 @@ from miners import DiffPC45
 from pinq.public import epsilon
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(
     columns={"x": Numeric(lower=0, upper=9, integer=True), "y": Categorical(values=("n", "p"))}, max_rows=5000

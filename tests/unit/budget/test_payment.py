@@ -11,7 +11,7 @@ import pytest
 from miners import DiffPC45
 from miners.budget import plan
 from pinq.public.schema import Categorical, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(columns={name: Categorical(values=("a", "b")) for name in ("x", "y")}, max_rows=100)
 

@@ -32,10 +32,10 @@ from pinq import (
     Values,
 )
 from pinq.engine import Moments
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.queries import MAX_NODES, MAX_SPECS, Request, WireParts
-from tests.handles import engine_over, ledger_of
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import MAX_NODES, MAX_SPECS, Request, WireParts
+from pinq.policy.policy import Policy
+from tests.support.requests.handles import engine_over, ledger_of
 
 SURE = 10**4  # at this epsilon noise is zero but for a chance of exp(-100), and the best candidate wins
 
@@ -470,9 +470,9 @@ def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch
             Request.received(
                 json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [item] * (most + 1)}})
             )
-    monkeypatch.setattr("pinq.public.queries.MAX_NODES", 29_999)
+    monkeypatch.setattr("pinq.language.queries.MAX_NODES", 29_999)
     with pytest.raises(QueryError, match=r"names more than 29,999 parts one by one.*Nothing was spent"):
         level.noisy_count(epsilon=1)
-    monkeypatch.setattr("pinq.public.queries.MAX_SPECS", 0)
+    monkeypatch.setattr("pinq.language.queries.MAX_SPECS", 0)
     with pytest.raises(QueryError, match="splits by 1 different specs; at most 0"):
         handle.partition(Values("sex")).noisy_count(epsilon=1)

@@ -9,7 +9,7 @@ import pytest
 
 from pinq import Balance, Cuts, EnoughRows, Parts, QueryError, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(
     columns={"x": Numeric(lower=0, upper=99, integer=True), "sex": Categorical(values=("f", "m"))}, max_rows=5000

@@ -9,9 +9,9 @@ import pytest
 
 from pinq import AnyGrouping, Cuts, Gini, Groups, QueryError
 from pinq.curator.candidates.selection import Selection
-from pinq.public.parts import Block, Part, PartSet
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import PART_BYTES, bind
 from pinq.public.schema import ENTRY_BYTES, Schema
-from pinq.public.specs import PART_BYTES, bind
 
 SCHEMA = Schema(
     max_rows=100,

@@ -11,8 +11,8 @@ import pytest
 
 from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
 from pinq.curator.work import Deadline, WorkMeter
+from pinq.language.queries import Request
 from pinq.ledger.events import EVENT_BYTES, Terms
-from pinq.public.queries import Request
 
 
 def test_work_of_the_last_minute_counts_and_the_refusal_names_price_and_limit() -> None:

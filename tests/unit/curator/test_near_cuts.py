@@ -18,12 +18,12 @@ from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import Weighted
 from pinq.curator.work import Counted
 from pinq.engine.tables import Sparse
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.scores import Balance
+from pinq.language.specs import AnyCut
+from pinq.policy.policy import Policy
 from pinq.public.schema import Schema
-from pinq.public.scores import Balance
-from pinq.public.specs import AnyCut
-from tests.coins import COINS
+from tests.support.laws.fixed_noise import COINS
 
 CELLS, OCCUPIED = 9001, 700
 PARTS = PartSet([Block(Part())])

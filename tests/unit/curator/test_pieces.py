@@ -13,10 +13,10 @@ from pinq.curator.candidates import scorer
 from pinq.curator.candidates.scorer import Frame
 from pinq.curator.work import Counted
 from pinq.engine.tables import Sparse
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.scores import Gini, InfoGain, MaxClass, Score
-from pinq.public.specs import AnyCut, AnyGrouping, Axis
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.scores import Gini, InfoGain, MaxClass, Score
+from pinq.language.specs import AnyCut, AnyGrouping, Axis
+from pinq.policy.policy import Policy
 
 CODES, CLASSES, PARTS = 3001, 3, 4
 

@@ -18,11 +18,11 @@ from pinq.curator.work import Deadline, Stopped
 from pinq.engine import rows
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.rows import CodeTable, Descent
-from pinq.public.policy import Policy
-from pinq.public.queries import Request
+from pinq.language.queries import Request
+from pinq.policy.policy import Policy
 from pinq.public.schema import Schema
-from tests.faults import unspent
-from tests.handles import ledger_of
+from tests.support.requests.fault_checks import unspent
+from tests.support.requests.handles import ledger_of
 
 COLUMNS: dict[str, Any] = {
     "admitted": {"type": "datetime", "lower": "2024-01-01", "upper": "2024-12-31 23:59", "step": 60},
@@ -98,7 +98,7 @@ def test_a_look_up_that_fails_where_a_row_comes_is_refused(
 @pytest.mark.parametrize(
     ("fault", "question"),
     [
-        ("pinq.public.scores.MaxClass.of", "choose"),
+        ("pinq.language.scores.MaxClass.of", "choose"),
         ("pinq.curator.mechanisms._flip", "vote"),
         ("pinq.curator.mechanisms._laplace", "average"),
         ("pinq.curator.verbs.splits_kept", "stop"),

@@ -24,8 +24,8 @@ from pinq import (
     SquaredError,
     Values,
 )
-from pinq.public.policy import Policy
-from tests.handles import engine_of
+from pinq.policy.policy import Policy
+from tests.support.requests.handles import engine_of
 
 SURE = 10**5  # noise that changes no answer
 JOBS = [f"job {number}" for number in range(12)]

@@ -11,7 +11,7 @@ import pytest
 
 from pinq import AnyCut, AnyGrouping, ClassCount, EngineError, InfoGain, Values
 from pinq.curator.work import Deadline, Stopped, TooHeavy
-from pinq.public.queries import Request
+from pinq.language.queries import Request
 
 
 def _request(name: str) -> Request:

@@ -48,14 +48,14 @@ from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import Counts, count_request
 from pinq.engine.rows import Rows
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.queries import Request, WireParts
+from pinq.language.specs import Axis, Candidate, Spec, bind, bipartitions
 from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.queries import Request, WireParts
 from pinq.public.schema import Schema
-from pinq.public.specs import Axis, Candidate, Spec, bind, bipartitions
 
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},

@@ -19,11 +19,11 @@ from miners import DPDilca
 from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
 from miners.distances.dilca import METHODS, NoisyTable, mean_context, predominant_context
 from pinq.errors import QueryError
+from pinq.language.specs import Values, bind
 from pinq.provider.local import made_up
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Values, bind
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(
     columns={

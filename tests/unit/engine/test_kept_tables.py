@@ -12,11 +12,11 @@ import pytest
 
 from pinq.engine import ArrayEngine, arrays
 from pinq.engine.tables import Moments, Sparse, TableRequest, go_on
-from pinq.public.parts import PartSet
-from pinq.public.specs import Axis, Cuts, Groups, Values, bind
-from tests.engines import WHOLE
-from tests.people import SCHEMA
-from tests.workers import codes_of
+from pinq.language.parts import PartSet
+from pinq.language.specs import Axis, Cuts, Groups, Values, bind
+from tests.support.tables.engines import WHOLE
+from tests.support.tables.mixed_schema import SCHEMA
+from tests.support.tables.spark_workers import codes_of
 
 
 @pytest.fixture

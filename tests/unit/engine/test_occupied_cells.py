@@ -10,9 +10,9 @@ from pinq.engine import counting
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import count, count_request
 from pinq.engine.tables import Moments, Sparse, TableRequest
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
-from pinq.public.specs import Axis, Groups, Values, bind
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Axis, Groups, Values, bind
+from pinq.policy.policy import Policy
 
 NUMBERS = {"type": "numeric", "lower": 0, "upper": 3000, "integer": True}
 POLICY = Policy(

@@ -11,8 +11,8 @@ import pytest
 
 from pinq.engine import shards
 from pinq.engine.codes import Codes, RowBlock
-from pinq.public.policy import Policy
-from tests.laws import law_is
+from pinq.policy.policy import Policy
+from tests.support.laws.laws import law_is
 
 
 @pytest.mark.parametrize(("key", "count"), [(0, 2), (7, 100), (2**63 - 1, 1000), (2**64 - 1, 3)])

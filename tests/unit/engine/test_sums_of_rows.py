@@ -16,14 +16,14 @@ from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import Codes, RowBlock, kinds_of
 from pinq.engine.counting import Counts, count, count_request
 from pinq.engine.tables import Moments, Sparse, TableRequest
-from pinq.public import derivatives
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.points import Points
-from pinq.public.products import Products
+from pinq.language import derivatives
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.points import Points
+from pinq.language.products import Products
+from pinq.language.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
-from tests.catalogue import DERIVATIVES, losses_on
-from tests.oracles import tabulate
+from tests.support.oracles.tabulation import tabulate
+from tests.support.requests.catalogue import DERIVATIVES, losses_on
 
 SCHEMA = Schema(
     max_rows=1000,

@@ -17,10 +17,10 @@ from miners.budget.plan import FitWarning
 from miners.federated.federation import FederatedParts, HolderFailed
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
+from pinq.language.scores import Gini
+from pinq.language.specs import Cuts, Values
 from pinq.public.schema import Categorical, Column, Numeric, Schema
-from pinq.public.scores import Gini
-from pinq.public.specs import Cuts, Values
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 COLUMNS: dict[str, Column] = {
     "age": Numeric(lower=0, upper=99, integer=True),

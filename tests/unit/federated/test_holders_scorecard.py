@@ -20,9 +20,9 @@ from pinq.errors import QueryError
 from pinq.provider.local import simulate
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.coins import COINS
-from tests.handles import simulated
-from tests.holders import Noted
+from tests.support.laws.fixed_noise import COINS
+from tests.support.requests.data_holders import Noted
+from tests.support.requests.handles import simulated
 
 STRATEGIES = ("turns", "noisy_counts")
 KINDS: dict[str, Any] = {"y": FederatedScorecard, "z": FederatedScorecard, "amount": FederatedScorecardRegressor}

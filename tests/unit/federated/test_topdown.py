@@ -16,11 +16,11 @@ from miners.federated.federation import HolderTally
 from miners.federated.growing import GrowthTask, splitting_functions
 from miners.growth.candidates import CRITERIA, impurity_reduction
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Groups, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups, Values
-from tests.handles import simulated
-from tests.holders import SCHEMA, STRATEGIES, federation, rows
-from tests.plain_topdown import plain_topdown
+from tests.support.oracles.topdown import plain_topdown
+from tests.support.requests.data_holders import SCHEMA, STRATEGIES, federation, rows
+from tests.support.requests.handles import simulated
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from miners.federated.federation import HolderFailed
 from miners.federated.topdown import deal
 from pinq.errors import BudgetExceeded
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
-from tests.holders import SCHEMA, STRATEGIES, Interrupted, Noted, federation, rows
+from tests.support.requests.data_holders import SCHEMA, STRATEGIES, Interrupted, Noted, federation, rows
+from tests.support.requests.handles import simulated
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import FederatedTopDown
 from pinq.errors import QueryError
-from tests.holders import SCHEMA, federation, rows
+from tests.support.requests.data_holders import SCHEMA, federation, rows
 
 
 @pytest.mark.parametrize("strategy", ["local_rnm", "turns", "noisy_counts"])

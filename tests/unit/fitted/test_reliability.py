@@ -15,7 +15,7 @@ from miners.fitted.model_card import Reliability
 from pinq.errors import QueryError
 from pinq.provider.local import simulate
 from pinq.public.schema import Schema
-from tests.parties import COLUMNS, patients
+from tests.support.processes.secure_parties import COLUMNS, patients
 
 
 @pytest.fixture(scope="module")

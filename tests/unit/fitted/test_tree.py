@@ -17,10 +17,10 @@ from miners.fitted.node import Node
 from miners.fitted.route import Bins
 from miners.fitted.tree import Tree, faint_of
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Categorical, Date, Numeric, Schema
-from pinq.public.specs import Cuts, Values, bind
-from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
+from tests.support.tables.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
 def interval_of(node: Node, level: float = 0.95) -> tuple[float, float]:

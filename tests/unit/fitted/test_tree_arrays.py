@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from miners.fitted.node import Node
 from miners.fitted.tree import CATEGORICAL, LEAF, NUMERIC, Tree, TreeArrays
+from pinq.language.specs import Cuts, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Values
-from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
+from tests.support.tables.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
 def apply_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:

@@ -18,9 +18,9 @@ import pinq
 from miners.budget.plan import Plan
 from miners.tables import Table, crosstab, where
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.public.queries import Answer, Request
+from pinq.language.queries import Answer, Request
 from pinq.public.schema import Categorical, Date, Numeric, Schema
-from tests.handles import ledger_of, simulated
+from tests.support.requests.handles import ledger_of, simulated
 
 pytest.importorskip("sqlglot", reason="SQL needs sqlglot: pip install 'pinq-miners[sql]'")
 

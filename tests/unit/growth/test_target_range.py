@@ -15,9 +15,9 @@ from miners import DiPriMeForestRegressor, DiPriMeTreeRegressor, DPExtraTreesReg
 from miners.budget.plan import FitWarning
 from miners.fitted.tree import Forest, Tree
 from miners.growth.target_range import TargetRange
+from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
-from pinq.public.specs import bind
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 
 def schema_of(upper: int, step: int | None = 1, rows: int = 5000) -> pinq.Schema:

@@ -16,7 +16,7 @@ from miners.linear.components import debiased
 from miners.tables import correlation
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 ROWS, WIDTH = 20_000, 8
 COLUMNS: dict[str, Any] = {f"x{number}": Numeric(lower=-12, upper=14) for number in range(WIDTH)}

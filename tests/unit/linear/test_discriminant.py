@@ -13,7 +13,7 @@ import pytest
 from miners import FitWarning, LinearDiscriminant, QuadraticDiscriminant
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 ROWS, CLASSES = 6_000, ("c0", "c1", "c2")
 COLUMNS: dict[str, Any] = {f"x{number}": Numeric(lower=-20, upper=20, nullable=number == 0) for number in range(4)}

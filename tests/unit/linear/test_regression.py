@@ -14,7 +14,7 @@ from miners import FitWarning, LinearRegression
 from miners.linear.regression import posterior
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 ROWS = 20_000
 SCHEMA = Schema(

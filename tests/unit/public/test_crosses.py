@@ -27,9 +27,9 @@ from pinq import (
     Values,
 )
 from pinq.curator.candidates.scorer import Crossing
+from pinq.language.specs import bind
 from pinq.public.schema import Schema
-from pinq.public.specs import bind
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SIZES = {"a": 3, "b": 2, "c": 5, "d": 4}
 SCHEMA = Schema(

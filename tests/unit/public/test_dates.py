@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from pinq import Calendar, Cuts, Date, DateTime, QueryError, Schema, Values
 from pinq.analyst.answers import NoisyDate, noisy
+from pinq.language.queries import Answer
+from pinq.language.specs import bind
 from pinq.public.dates import microseconds_of, moment_text
-from pinq.public.queries import Answer
-from pinq.public.specs import bind
 
 
 def date(lower: str, upper: str, **fields: Any) -> Date:

@@ -25,7 +25,7 @@ from pinq import (
     Softmax,
     Values,
 )
-from pinq.public.points import RowScores
+from pinq.language.points import RowScores
 
 SCHEMA = Schema(
     max_rows=1000,

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pinq.public.derivatives import ROWS, Packing
+from pinq.language.derivatives import ROWS, Packing
 
 UNIT = 2**16
 LIMIT = 2**24

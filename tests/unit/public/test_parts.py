@@ -10,9 +10,9 @@ import pytest
 
 from pinq.curator.candidates.scorer import subset_sums
 from pinq.errors import QueryError
-from pinq.public.parts import Block, Part, PartSet
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import AnyGrouping, Axis, Cross, Cuts, Groups, Shards, Values, bind
 from pinq.public.schema import Schema
-from pinq.public.specs import AnyGrouping, Axis, Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
     max_rows=100,

@@ -14,13 +14,13 @@ import pytest
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, Points, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
+from pinq.language.queries import UNSAID, Answer, Question, Request
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import LoggedQuestion
 from pinq.public.epsilon import Epsilon
-from pinq.public.queries import UNSAID, Answer, Question, Request
 from pinq.public.schema import Schema
-from tests.asking import requests
-from tests.handles import ledger_of
+from tests.support.requests.every_request import requests
+from tests.support.requests.handles import ledger_of
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "contract" / "golden" / "questions.json").read_text(encoding="utf-8"))
 """Requests of every kind with what the first version of the ledger's format kept of them."""

@@ -16,10 +16,10 @@ import pytest
 from pydantic import ValidationError
 
 from pinq.errors import QueryError
+from pinq.language.specs import Values, bind
+from pinq.policy.policy import Policy
 from pinq.public.checks import closest
-from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, unit_text
-from pinq.public.specs import Values, bind
 
 SEX = Categorical(values=("f", "m"), nullable=True)
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pinq.errors import QueryError
-from pinq.public.schema import Schema
-from pinq.public.scores import (
+from pinq.language.scores import (
     FEW_POSITIONS,
     AbsoluteError,
     Gini,
@@ -20,7 +19,8 @@ from pinq.public.scores import (
     over_last,
     require_score,
 )
-from pinq.public.specs import bind
+from pinq.language.specs import bind
+from pinq.public.schema import Schema
 
 SCHEMA = Schema(
     max_rows=50,

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from pinq.errors import QueryError
+from pinq.language.queries import Request, _request
 from pinq.public.checks import MAX_FIELDS, MAX_OPENINGS
-from pinq.public.queries import Request, _request
 
 COUNT = {"id": "a", "verb": "noisy_count", "epsilon": "1"}
 WRONG: dict[str, Any] = {

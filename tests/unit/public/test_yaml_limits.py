@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pinq.public.plain_yaml import read_yaml
+from pinq.policy.plain_yaml import read_yaml
 
 NINES = "".join(f"- &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 10))
 REFUSED = {

@@ -14,9 +14,9 @@ from miners.fitted.route import UndeclaredValueWarning
 from miners.scorecards.card import Card, Estimate, Term
 from miners.scorecards.view import explained, html, plot, text
 from pinq.errors import QueryError
-from pinq.public.points import POINTS
+from pinq.language.points import POINTS
+from pinq.language.specs import Cross, Cuts, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cross, Cuts, Values
 
 SCHEMA = Schema(
     columns={

@@ -10,8 +10,8 @@ import pytest
 
 from miners.scorecards.card import Card, from_share, log_shares, newton, reliable_shares
 from miners.scorecards.objectives import ManyClasses, TwoClasses
+from pinq.language.specs import Values
 from pinq.public.schema import Categorical, Schema
-from pinq.public.specs import Values
 
 
 def test_a_newton_step_is_the_posterior_mean_and_its_deviation() -> None:

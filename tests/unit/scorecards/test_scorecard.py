@@ -20,7 +20,7 @@ from miners.scorecards.objectives import Objective
 from pinq.analyst.queryable import Verbs
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(
     columns={

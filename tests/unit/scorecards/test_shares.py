@@ -23,9 +23,9 @@ from miners.scorecards.shares import (
     tables_pay,
 )
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Values, bind
 
 
 @given(

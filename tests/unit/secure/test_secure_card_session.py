@@ -18,13 +18,13 @@ from miners.secure.session.party import run_simulation
 from miners.secure.session.session import Session
 from miners.secure.sums import OwnRows, Units, most_units, noisy_sum_bits
 from pinq.errors import QueryError
-from pinq.public.derivatives import Logistic, Residuals, Softmax
-from pinq.public.parts import Block, Part, PartSet
-from pinq.public.points import Points
+from pinq.language.derivatives import Logistic, Residuals, Softmax
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.points import Points
+from pinq.language.specs import bind
 from pinq.public.schema import Schema
-from pinq.public.specs import bind
-from tests.handles import simulated
-from tests.parties import COLUMNS, patients, session_of, with_plain_noise
+from tests.support.processes.secure_parties import COLUMNS, patients, session_of, with_plain_noise
+from tests.support.requests.handles import simulated
 
 # A ward may be missing, also as a target, and an age has more cuts in steps than in tables.
 MORE: dict[str, Any] = COLUMNS | {

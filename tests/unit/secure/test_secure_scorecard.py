@@ -17,11 +17,11 @@ from miners.secure import SecureFederation
 from miners.secure.mpc import noise
 from miners.secure.sums import Units, most_units
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.public.derivatives import Derivatives, Logistic, Residuals, Softmax
-from pinq.public.points import Points
+from pinq.language.derivatives import Derivatives, Logistic, Residuals, Softmax
+from pinq.language.points import Points
+from pinq.language.specs import Cuts, Values
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Values
-from tests.parties import COLUMNS, patients, with_plain_noise
+from tests.support.processes.secure_parties import COLUMNS, patients, with_plain_noise
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)
 TABLES = [patients(300, number) for number in range(3)]

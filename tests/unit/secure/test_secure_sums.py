@@ -10,7 +10,7 @@ import pytest
 
 from miners.secure.mpc.arithmetic import Sharing, prime_of
 from pinq.errors import SessionError
-from tests.parties import Wires
+from tests.support.processes.secure_parties import Wires
 
 
 class Liar(Wires):

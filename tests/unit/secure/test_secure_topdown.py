@@ -23,12 +23,12 @@ from miners.secure.session.party import run_simulation
 from miners.secure.session.session import Session
 from miners.secure.sums import OwnRows, noisy_sum_bits
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.public.parts import PartSet
+from pinq.language.parts import PartSet
+from pinq.language.scores import Gini
+from pinq.language.specs import AnyCut, Cross, Cuts, Values
 from pinq.public.schema import Schema
-from pinq.public.scores import Gini
-from pinq.public.specs import AnyCut, Cross, Cuts, Values
-from tests.handles import simulated
-from tests.parties import COLUMNS, patients, session_of, with_plain_noise
+from tests.support.processes.secure_parties import COLUMNS, patients, session_of, with_plain_noise
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)
 TABLES = [patients(400 + 100 * number, number) for number in range(3)]

@@ -20,8 +20,8 @@ from miners.secure.mpc.rounds import Opened
 from miners.secure.session.party import Outcome, grow, take_part
 from pinq.public.schema import Categorical, Schema
 from pinq.secure_computation import Holding
-from tests.parties import patients, random_task, session_of
-from tests.plain_id3 import Branch, plain_id3, plain_paths, to_tree
+from tests.support.oracles.id3 import Branch, plain_id3, plain_paths, to_tree
+from tests.support.processes.secure_parties import patients, random_task, session_of
 
 TABLES = 50
 

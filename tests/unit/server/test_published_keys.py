@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from pinq.public.policy import SignIn
+from pinq.policy.policy import SignIn
 from pinq.server import sign_in
 from pinq.server.sign_in import KEYS_SECONDS, People, Unknown
 

@@ -15,7 +15,7 @@ from miners import Synthesizer
 from miners.synthesizer.synthesizer import CHECKED, EACH, OFFERED, Purchase, SyntheticTable, _Fitting
 from pinq import Cuts, Misfit, QueryError, Values
 from pinq.public.epsilon import Epsilon
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 ROWS = 4000
 

@@ -10,9 +10,9 @@ import pytest
 from miners.tables import grouped, quantiles, where
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts
 from pinq.public.schema import Date, Numeric, Schema
-from pinq.public.specs import Cuts
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(columns={"x": Numeric(lower=0, upper=1000, integer=True, nullable=True)}, max_rows=500)
 ROWS = pd.DataFrame({"x": [*np.arange(250.0, 350).repeat(4), *[np.nan] * 100]})

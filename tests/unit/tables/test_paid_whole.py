@@ -12,7 +12,7 @@ from miners.tables import grouped, quantiles, summary, top_k, where
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 SCHEMA = Schema(
     columns={

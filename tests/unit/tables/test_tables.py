@@ -32,10 +32,10 @@ from miners.tables.columns import half_width, within_noise
 from miners.tables.counts import agreeing, nearest_nonnegative, subsets, summed
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
+from pinq.language.specs import Cuts, Groups, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups, Values
-from tests.handles import simulated
-from tests.laws import at_least
+from tests.support.laws.laws import at_least
+from tests.support.requests.handles import simulated
 
 ROWS = 4000
 SURE = 20_000

@@ -23,12 +23,12 @@ from miners import (
     Tree,
 )
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts
 from pinq.provider.local import made_up
 from pinq.public.schema import Categorical, Column, Numeric, Schema
-from pinq.public.specs import Cuts
-from tests.coins import COINS
-from tests.handles import simulated
-from tests.people import SCHEMA
+from tests.support.laws.fixed_noise import COINS
+from tests.support.requests.handles import simulated
+from tests.support.tables.mixed_schema import SCHEMA
 
 pytestmark = pytest.mark.slow
 

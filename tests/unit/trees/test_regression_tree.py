@@ -12,8 +12,8 @@ import pytest
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Groups
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups
 
 mpl.use("Agg")
 

@@ -40,7 +40,7 @@ from sklearn.preprocessing import FunctionTransformer
 from miners import DiffPC45, DiffPID3, PublicRows, SuLQID3
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 mpl.use("Agg")
 

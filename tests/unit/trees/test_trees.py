@@ -12,10 +12,10 @@ from sklearn.metrics import roc_auc_score
 from miners import DiffPC45, DiffPID3, DiPriMeTreeClassifier, SuLQID3
 from miners.growth.candidates import CRITERIA, equal_width, multiway_splits
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Groups, Values
 from pinq.provider.local import made_up
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups, Values
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 pytestmark = pytest.mark.slow
 
@@ -329,7 +329,7 @@ def test_equal_width_edges_of_a_coarse_column_count_once(bins: Any, edges: Any) 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
 def test_no_more_nodes_are_split_than_can_be_asked(miner: Any, variant: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("miners.growth.frontier.MAX_PARTS", 64)
-    monkeypatch.setattr("pinq.public.parts.MAX_PARTS", 64)
+    monkeypatch.setattr("pinq.language.parts.MAX_PARTS", 64)
     columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {
         "y": Categorical(values=("n", "p"), nullable=True)
     }

@@ -10,7 +10,7 @@ import pytest
 from miners import recommend
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.handles import simulated
+from tests.support.requests.handles import simulated
 
 CLASS = {"y": Categorical(values=("n", "p"))}
 NUMERIC = {name: Numeric(lower=0, upper=9, integer=True) for name in "abc"}

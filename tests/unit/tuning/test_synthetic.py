@@ -14,8 +14,8 @@ from miners.fitted.route import encode
 from miners.fitted.tree import Tree
 from miners.tuning.suggestion import made_up_rows, random_rule
 from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Groups, Values
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Cuts, Groups, Values
 
 SCHEMA = Schema(
     columns={

@@ -1,0 +1,752 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and answers between the two sides: frozen, self-contained, JSON.
+
+A request names parts by the specs that make them, never by anything of the other side's memory; the
+curator binds every spec to its own schema again, so a forged request is an invalid one.
+
+A request asks its parts one of seven *questions*, each a frozen value with the fields it reads. An
+analyst writes five verbs. ``noisy_sum`` is two questions, told apart by what it adds up: a column,
+or derivatives. ``exp_mech`` is three, told apart by its score: a choice among candidates, a vote
+for a class (``ClassCount``), and how far down a tree its parts are large enough (``EnoughRows``).
+The curator defines the answers (``pinq/curator/verbs.py``).
+
+A new question is a class here and an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and
+the file that prepares it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from html import escape
+from typing import Annotated, ClassVar, Literal, cast, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pinq.errors import QueryError, printable
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.products import VECTORS, AnyVector
+from pinq.language.scores import MAX_DEPTH, AnyScore, ClassCount, EnoughRows, Score
+from pinq.language.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale, two_ends
+from pinq.public.checks import Shown, TupleOf, require_bounded
+from pinq.public.columns import CutPoint
+from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon
+from pinq.public.schema import Schema
+
+MAX_BY = 4096
+MAX_ACT = 200  # characters of an act's name: a line that a person reads
+
+
+class Question(ABC):
+    """One of the seven.
+
+    Attributes:
+        task: What it does, for errors.
+    """
+
+    task: ClassVar[str]
+
+    @abstractmethod
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+
+    def facts(self) -> dict[str, str]:
+        """The facts in the log beside the text that identifies the query."""
+        return {}
+
+    def check(self, schema: Schema) -> None:
+        """Raises ``QueryError`` if what it adds up is not there. The curator checks candidates."""
+        return
+
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        """The shape of a part's answer: one number, unless the query says otherwise."""
+        return ()
+
+    def form(self) -> Hashable:
+        """The kind of the query; queries of one form are answered by the same code."""
+        return type(self).__name__
+
+    def sample(self, numbers: Sequence[int], schema: Schema) -> Question:
+        """The question to some of its parts, with one candidate of each form."""
+        return self
+
+    def examples(self, schema: Schema) -> set[int]:
+        """The parts, by number, that are queried together for candidates of each form."""
+        return set()
+
+
+class ChoiceQuestion(Question):
+    """A question that is answered by choices."""
+
+    @abstractmethod
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
+        """The choices that an answer's numbers stand for."""
+
+
+@dataclass(frozen=True)
+class Count(Question):
+    """How many rows has each part?"""
+
+    task = "`noisy_count` counts rows"
+
+    def columns(self) -> set[str]:
+        """None."""
+        return set()
+
+
+@dataclass(frozen=True)
+class _NumberQuestion(Question):
+    """A question about a numeric column."""
+
+    column: str
+
+    def columns(self) -> set[str]:
+        """The column."""
+        return {self.column}
+
+    def check(self, schema: Schema) -> None:
+        """Raises ``QueryError`` unless the column is numeric."""
+        schema.numeric(self.column)
+
+
+@dataclass(frozen=True)
+class Sum(_NumberQuestion):
+    """What do a column's values add up to in each part?"""
+
+    task = "`noisy_sum` adds up a column"
+
+    def check(self, schema: Schema) -> None:
+        """Raises ``QueryError`` unless the column's numbers have a sum."""
+        schema.addable(self.column)
+
+
+@dataclass(frozen=True)
+class SumDerivatives(Question):
+    """What do public vectors of the rows add up to in each part: derivatives of a loss, products of columns?
+
+    Or in each cell of some specs within it.
+
+    Attributes:
+        column: The loss, or the products.
+        by: The specs; all of their cells share epsilon.
+    """
+
+    task = "`noisy_sum` of derivatives adds up vectors"
+
+    column: AnyVector
+    by: tuple[Spec, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.by == ():
+            raise QueryError("is empty; name a spec, or leave it out for one sum for each part.", parameter="by")
+        if self.by is not None and len(self.by) > MAX_BY:
+            raise QueryError(f"has {len(self.by):,} specs", parameter="by", allowed=f"at most {MAX_BY:,} of them")
+
+    def form(self) -> Hashable:
+        """Whatever the loss looks at."""
+        return type(self).__name__, self.column.kind, self.by is None
+
+    def columns(self) -> set[str]:
+        """The columns of the loss and of all specs."""
+        return self.column.columns().union(*(spec.columns() for spec in self.by or ()))
+
+    def check(self, schema: Schema) -> None:
+        """Raises ``QueryError`` unless the loss fits the schema."""
+        self.column.check(schema)
+
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        """A vector, or one for each part of each spec."""
+        width = (self.column.width(schema),)
+        return width if self.by is None else (sum(bind(spec, schema).size for spec in self.by), *width)
+
+
+@dataclass(frozen=True)
+class Average(_NumberQuestion):
+    """What is the average of a column in each part?
+
+    Attributes:
+        within: A public range to which values are clamped; None for the column's bounds.
+    """
+
+    task = "`noisy_avg` averages a column"
+
+    within: tuple[CutPoint, CutPoint] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "within", two_ends(self.within))
+
+    def check(self, schema: Schema) -> None:
+        """Raises ``QueryError`` unless the column is numeric and has the range."""
+        self.cells(schema)
+
+    def cells(self, schema: Schema) -> tuple[int, int]:
+        """The first and the last cell to which values are clamped."""
+        return schema.numeric(self.column).cells_within(self.within, self.column)
+
+
+@dataclass(frozen=True)
+class Choose(ChoiceQuestion):
+    """Which candidate is best for each part?
+
+    Attributes:
+        score: By which quality.
+        candidates: The distinct lists of candidates.
+        which: Which list each part chooses from; a single entry is for all.
+        textbook: Select as papers do.
+        each: Choose a member of every candidate instead of one candidate.
+    """
+
+    task = "`exp_mech` chooses among candidates"
+
+    score: Score
+    candidates: tuple[tuple[Candidate, ...], ...]
+    which: tuple[int, ...] = (0,)
+    textbook: bool = False
+    each: bool | None = None
+
+    def columns(self) -> set[str]:
+        """The columns of the score and of all candidates."""
+        return self.score.columns().union(*(candidate.columns() for listed in self.candidates for candidate in listed))
+
+    def form(self) -> Hashable:
+        """Score and kinds of candidates, and how it is chosen."""
+        kinds = frozenset(candidate.kind for listed in self.candidates for candidate in listed)
+        longest = max(map(len, self.candidates), default=0).bit_length()
+        return type(self).__name__, self.score.kind, kinds, longest, self.textbook, bool(self.each)
+
+    def sample(self, numbers: Sequence[int], schema: Schema) -> Choose:
+        """The lists of these parts, of each one candidate of each form."""
+        # Of lists a, b and c, used as 0 1 2 1, the last two parts use c and b, as 0 and 1.
+        which = self.which if len(self.which) == 1 else [self.which[number] for number in numbers]
+        used = {number: place for place, number in enumerate(dict.fromkeys(which))}
+        forms = [{_form(candidate, schema): candidate for candidate in self.candidates[number]} for number in used]
+        lists = tuple(tuple(candidates.values()) for candidates in forms)
+        return replace(self, candidates=lists, which=tuple(used[number] for number in which))
+
+    def examples(self, schema: Schema) -> set[int]:
+        """Parts that together choose from candidates of each form."""
+        examples, seen = set[int](), set[Hashable]()
+        for number, listed in enumerate(self.candidates):
+            forms = {_form(candidate, schema) for candidate in listed}
+            if not forms <= seen:
+                seen |= forms
+                examples.add(self.which.index(number))
+        return examples
+
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
+        """The chosen specs; None where a part had nothing to choose from."""
+        return [None if number < 0 else chosen[int(number)] for number in values]
+
+
+def _form(candidate: Candidate, schema: Schema) -> Hashable:
+    """Candidates of one form are scored by the same code, whatever their columns."""
+    if candidate.as_spec is not None:
+        return candidate.kind, bind(candidate.as_spec, schema).form
+    return candidate.kind, *sorted(scale(schema.columns[name].codes) for name in candidate.columns())
+
+
+@dataclass(frozen=True)
+class Vote(ChoiceQuestion):
+    """Which value of a column do most rows of each part have?"""
+
+    task = "ClassCount chooses among the values of its own column"
+
+    score: ClassCount
+    textbook: bool = False
+
+    def form(self) -> Hashable:
+        """The form of the choice."""
+        return type(self).__name__, self.textbook
+
+    def columns(self) -> set[str]:
+        """The column."""
+        return self.score.columns()
+
+    def facts(self) -> dict[str, str]:
+        """Through which column the answer's numbers are read."""
+        return {"classes": self.score.target}
+
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
+        """The chosen values."""
+        labels = schema.categorical(self.score.target).labels
+        return [labels[int(code)] for code in values]
+
+
+@dataclass(frozen=True)
+class Stop(ChoiceQuestion):
+    """How many splits above each leaf of grown trees have rows enough?"""
+
+    task = "EnoughRows tests the leaves of trees"
+
+    score: EnoughRows
+
+    def columns(self) -> set[str]:
+        """None, because it counts rows."""
+        return self.score.columns()
+
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
+        """Numbers of splits."""
+        return [int(kept) for kept in values]
+
+
+_BY_VERB: dict[str, type[Question]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
+_BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys(VECTORS.values(), SumDerivatives)
+_BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
+QUESTIONS: tuple[type[Question], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
+"""The one catalogue of questions."""
+UNSAID = {
+    "column": None,
+    "by": None,
+    "within": None,
+    "score": None,
+    "candidates": (),
+    "which": (0,),
+    "textbook": False,
+    "each": None,
+}
+"""The fields by which requests differ, each with the value that says nothing."""
+
+MAX_CANDIDATES = 100_000
+MAX_NODES = 2**16  # a tree with 2^15 leaves: each is a line of its charge; a million parts are asked through blocks
+MAX_SPECS = 2**16
+
+Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
+
+WireSpec = Annotated[Spec, Field(discriminator="kind")]
+WireCandidate = Annotated[Candidate, Field(discriminator="kind")]
+WireDerivatives = Annotated[AnyVector, Field(discriminator="kind")]
+WireScore = Annotated[AnyScore, Field(discriminator="kind")]
+
+
+class _Frozen(BaseModel):
+    # Strict: the number 1 is neither true nor 1.0 nor "1", so that a request means one thing to
+    # everybody who reads it.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class WireParts(_Frozen):
+    """A collection of parts: each spec once, each split part once.
+
+    Attributes:
+        specs: The distinct specs.
+        nodes: ``(parent, spec, index)``; parents first; parent 0 is the whole table, i is ``nodes[i
+            - 1]``.
+        asked: ``(node, spec)`` for each block; spec -1 for the node itself, else all parts of that
+            spec below it.
+        shape: How the answers are arranged.
+    """
+
+    specs: Annotated[TupleOf[WireSpec], Field(max_length=MAX_SPECS)] = ()
+    nodes: Annotated[TupleOf[tuple[int, int, int]], Field(max_length=MAX_NODES)] = ()
+    asked: Annotated[TupleOf[tuple[int, int]], Field(max_length=MAX_NODES)] = ((0, -1),)
+    shape: Annotated[TupleOf[int], Field(max_length=MAX_AXES)] = (1,)
+
+    @classmethod
+    def of(cls, parts: PartSet) -> WireParts:
+        """Writes a collection down. Raises ``QueryError`` if it names too much."""
+        ancestors = parts.ancestors
+        if max(len(ancestors), len(parts.blocks)) > MAX_NODES:
+            raise QueryError(
+                f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or "
+                f"ask fewer parts."
+            )
+        splits = [part.partition for part in ancestors.values()] + [block.partition for block in parts.blocks]
+        specs = {split.key: split.spec for split in splits if split is not None}
+        if len(specs) > MAX_SPECS:
+            raise QueryError(
+                f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request."
+            )
+        # Women who are nurses: specs sex and job; nodes (0, 0, 0) and (1, 1, 1), the first value of
+        # sex below the whole table, the second job below that; asked (2, -1), node 2 itself.
+        spec_number = {key: number for number, key in enumerate(specs)}
+        node_number = {b"": 0} | {key: number for number, key in enumerate(ancestors, start=1)}
+        nodes = tuple(
+            (node_number[part.parent.key], spec_number[part.partition.key], part.index)  # type: ignore[union-attr]
+            for part in ancestors.values()
+        )
+        asked = tuple(
+            (
+                node_number[block.part.key],
+                -1 if block.partition is None else spec_number[block.partition.key],
+            )
+            for block in parts.blocks
+        )
+        return cls.model_construct(specs=tuple(specs.values()), nodes=nodes, asked=asked, shape=parts.shape)
+
+    def bind(self, schema: Schema) -> PartSet:
+        """The collection on this side's schema; checks everything, disjointness included."""
+        partitions = [bind(spec, schema) for spec in self.specs]
+        parts = [Part()]
+        for parent, spec, index in self.nodes:
+            if not (0 <= parent < len(parts) and 0 <= spec < len(partitions) and 0 <= index < partitions[spec].size):
+                raise QueryError("the request's parts are malformed.")
+            # A parent is among those already read, so that no chain of parents closes.
+            part = Part(parts[parent], partitions[spec], index)
+            if part.depth > MAX_DEPTH:
+                raise QueryError(f"the parts are nested more than {MAX_DEPTH} deep.")
+            parts.append(part)
+        if any(not (0 <= node < len(parts) and -1 <= spec < len(partitions)) for node, spec in self.asked):
+            raise QueryError("the request's parts are malformed.")
+        collection = PartSet(
+            [Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape
+        )
+        if math.prod(self.shape) != len(collection) or any(length < 0 for length in self.shape):
+            raise QueryError("the request's shape does not fit its parts.")
+        collection.check_disjoint()
+        return collection
+
+
+def _require_name(name: str) -> str:
+    if not name.isprintable():
+        raise QueryError("the name of an act has characters that do not print.")
+    return name
+
+
+class Act(_Frozen):
+    """The act of a query, as the analyst's program names it: a fit, a table, an SQL statement.
+
+    The log keeps it and says that it was told. No answer, charge or refusal follows from it.
+
+    Attributes:
+        name: One line for people.
+        run: Tells one act from others of its name.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_ACT), AfterValidator(_require_name)]
+    run: str = Field(pattern="^[0-9a-f]{8}$", examples=["5d0f8c0e"])
+
+    @classmethod
+    def begun(cls, name: str) -> Act:
+        """Makes a new act of any text: on one line, cut where it is long."""
+        if not isinstance(name, str) or not name.strip():
+            raise QueryError(f"is {name!r}", parameter="act", allowed="a text, for example 'report of March'")
+        return cls(name=_cut(printable(" ".join(name.split()))), run=new_id()[:8])
+
+    def within(self, outer: Act) -> Act:
+        """The same act, named as a part of another."""
+        return Act(name=_cut(f"{outer.name}: {self.name}"), run=self.run)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= MAX_ACT else f"{name[: MAX_ACT - 1]}…"
+
+
+class Request(_Frozen):
+    """One question to all parts of a collection.
+
+    Attributes:
+        id: Chosen by the asker; the same id is the same question and gets the same answer.
+        epsilon: The cost, a decimal number as text, in the policy's terms.
+        column: For ``noisy_sum`` and ``noisy_avg``; a loss whose derivatives are added up for
+            ``noisy_sum``.
+        by: For ``noisy_sum`` of derivatives: the specs whose cells they are added up in, sharing
+            epsilon.
+        within: For ``noisy_avg``: a narrower range to which values are clamped.
+        score: For ``exp_mech``.
+        candidates: For ``exp_mech``: the distinct lists of candidates.
+        which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
+        textbook: For ``exp_mech``: select as papers do, not as well as we can.
+        each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing
+            epsilon evenly.
+        reuse: Whether the stored answer to the identical question will do, at no cost.
+        act: What it belongs to, as the asker's program says.
+    """
+
+    id: str = Field(pattern=r"^[!-~]{1,64}$", examples=["5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e"])
+    verb: Verb
+    epsilon: str = Field(max_length=64, examples=["0.1"])
+    parts: WireParts = WireParts()
+    column: str | WireDerivatives | None = None
+    by: Annotated[TupleOf[WireSpec], Field(min_length=1, max_length=MAX_BY)] | None = None
+    within: tuple[CutPoint, CutPoint] | None = None
+    score: WireScore | None = None
+    candidates: Annotated[
+        TupleOf[Annotated[TupleOf[WireCandidate], Field(max_length=MAX_CANDIDATES)]],
+        Field(max_length=MAX_CANDIDATES),
+    ] = ()
+    which: Annotated[TupleOf[int], Field(max_length=MAX_PARTS)] = (0,)
+    textbook: bool = False
+    each: bool | None = None
+    reuse: bool | None = None
+    act: Act | None = None
+
+    @cached_property
+    def question(self) -> Question:
+        """The query.
+
+        Raises ``QueryError`` if a field is given that the question does not read, or one is missing
+        that it needs.
+        """
+        kind = _BY_VERB.get(self.verb) or _BY_SCORE.get(type(self.score), Choose)
+        if kind is Sum:
+            kind = _BY_SUMMAND.get(type(self.column), Sum)
+        reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        for name, nothing in UNSAID.items():
+            given = getattr(self, name)
+            if name not in reads and given != nothing:
+                raise QueryError(f"{kind.task}; it takes no `{name}`.")
+            if name in reads & {"column", "score"} and given is None:
+                raise QueryError(f"{kind.task}; it needs a `{name}`.")
+        return kind(**{name: getattr(self, name) for name in reads})
+
+    def columns(self) -> set[str]:
+        """Every column that the request names: what a grant's terms are compared with."""
+        return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))
+
+    def identity(self, schema: str) -> str:
+        """Identifies the question under the schema with a digest, whatever the request's id.
+
+        A charge keeps it: a request that is asked again is compared by it. The schema belongs to
+        the question, for a charge for one meaning of "part 1" must not pay for another. The id,
+        ``reuse`` and the act do not belong to it, and one loss has one text here, however it was written.
+        """
+        same = self.model_copy(update={"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None, "act": None})
+        return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
+
+    def to_json(self) -> str:
+        """Canonical text. Raises ``QueryError`` if it names something that no schema can hold."""
+        try:
+            return _request.dump_json(self, exclude_none=True, warnings="none").decode()
+        except ValueError:
+            raise QueryError(
+                "the request holds what cannot be sent: no plain value, or text with half a character "
+                "(a lone surrogate)."
+            ) from None
+
+    @classmethod
+    def received(cls, text: str | bytes) -> Request:
+        """Reads what somebody sent: every value in it is of a plain class, and a checked one.
+
+        Raises ``QueryError`` if it is no request.
+        """
+        require_bounded(text)
+        try:
+            request = _request.validate_json(text)
+        except ValidationError as error:
+            raise _malformed(error) from None
+        _ = request.question
+        return request
+
+
+class Answer(_Frozen):
+    """The released numbers, and their description.
+
+    Attributes:
+        epsilon: What each part was charged, decimal text; the whole collection costs no more.
+        values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in
+            ``chosen``, -1 for none: with ``each`` as many for every part as the longest list of
+            candidates has; with ``EnoughRows`` numbers of splits.
+        chosen: For ``exp_mech``: the distinct specs that were chosen.
+        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
+        grid: Distance of neighbouring possible answers.
+        rows: For ``noisy_avg``: the noisy number of rows of each part, by which its scale and grid
+            are to be divided.
+    """
+
+    id: str
+    verb: Verb
+    epsilon: str
+    values: tuple[int, ...] | tuple[float, ...]
+    chosen: tuple[WireSpec, ...] = ()
+    scale: float | None = None
+    grid: float | None = None
+    rows: tuple[float, ...] | None = None
+
+    def to_json(self) -> str:
+        """Text as it is persisted and sent."""
+        return _answer.dump_json(self, exclude_none=True).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Answer:
+        """Reads an answer."""
+        return _answer.validate_json(text)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An analyst's budget, exact.
+
+    Attributes:
+        epsilon: The limit that was granted.
+        spent: The cost of everything answered so far.
+        remaining: The epsilon that can still be spent. It is 0 if the cap over all analysts is
+            reached or the grant has ended.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.budget
+        Budget(epsilon=10, spent=0, remaining=10)
+    """
+
+    epsilon: Fraction
+    spent: Fraction
+    remaining: Fraction
+
+    def __repr__(self) -> str:
+        epsilon, spent, remaining = (
+            str(Epsilon(int(loss * NANO))) for loss in (self.epsilon, self.spent, self.remaining)
+        )
+        return f"Budget(epsilon={epsilon}, spent={spent}, remaining={remaining})"
+
+    def _repr_html_(self) -> str:
+        share = float(self.spent / self.epsilon) if self.epsilon else 1.0
+        filled = f"<div style='width:{100 * share:.1f}%;background:#4878a8;height:.9em'></div>"
+        bar = f"<div style='width:20em;border:1px solid #888'>{filled}</div>"
+        return f"<p>{escape(repr(self))}</p>{bar}"
+
+
+@dataclass(frozen=True)
+class Preview(Shown):
+    """The cost of a request now, and the expected error of its answer.
+
+    It is free, because it follows from public facts and the ledger.
+
+    Attributes:
+        cost: The amount by which ``spent`` would grow.
+        remaining: The budget after the request; negative if the request would be refused.
+        error: The expected accuracy, for people.
+        scale: Scale of the noise in the answer's units; None if there are several.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.preview("noisy_count", epsilon=0.1)
+        Preview: costs epsilon 0.1 (9.9 would remain); each count is within ±30 of the truth in
+        95 % of cases
+    """
+
+    cost: Fraction
+    remaining: Fraction
+    error: str
+    scale: float | None = None
+
+    def __repr__(self) -> str:
+        verdict = (
+            f"{Epsilon(int(self.remaining * NANO))} would remain"
+            if self.remaining >= 0
+            else f"refused: {Epsilon(int(-self.remaining * NANO))} more than remains"
+        )
+        return f"Preview: costs epsilon {Epsilon(int(self.cost * NANO))} ({verdict}); {self.error}"
+
+
+class Asked(_Frozen):
+    """One charge or refusal, as its analyst may see it.
+
+    Attributes:
+        at: When, UTC.
+        about: The question, by public facts.
+        epsilon: What each part was asked at; None for a refusal.
+        spent: The analyst's total afterwards.
+        outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.
+        answer: What came back.
+        classes: The column whose values the answer counts through, for ``ClassCount``.
+        act: What it belongs to, as the asker's program said.
+    """
+
+    model_config = ConfigDict(extra="ignore")  # a newer server may say more
+
+    at: str
+    about: str
+    epsilon: str | None = None
+    spent: str
+    outcome: str
+    answer: Answer | None = None
+    classes: str | None = None
+    act: Act | None = None
+
+
+def new_id() -> str:
+    """A fresh request id."""
+    return uuid.uuid4().hex
+
+
+def candidate(item: object) -> Candidate:
+    """Reads a candidate: a spec, a family, or a tuple of specs for their joint parts."""
+    if isinstance(item, tuple) and item:
+        return item[0] if len(item) == 1 else Cross(item)
+    if type(item) not in get_args(Candidate):
+        names = ", ".join(kind.__name__ for kind in get_args(Candidate))
+        raise QueryError(f"{item!r} is not a candidate; use {names} or a tuple of specs.")
+    return cast(Candidate, item)
+
+
+def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
+    """Reads ``candidates`` as one list for all parts or a list for each.
+
+    Returns:
+        The distinct lists, and which of them each part uses; none where nothing is listed.
+    """
+    if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
+        raise QueryError(
+            "must be a list of specs and families, or one such list for each part.", parameter="candidates"
+        )
+    items = list(candidates)
+    own = bool(items) and all(isinstance(item, list) for item in items)
+    if own and len(items) != parts:
+        raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts.")
+    lists = [tuple(candidate(inner) for inner in listed) for listed in (items if own else [items])]
+    if not any(lists):
+        return (), (0,)
+    # Lists a, b, a of three parts are kept as a and b, used as 0, 1, 0.
+    numbers: dict[tuple[str, ...], int] = {}
+    which = [numbers.setdefault(tuple(one.identity for one in listed), len(numbers)) for listed in lists]
+    return tuple(dict(zip(which, lists, strict=True)).values()), tuple(which)
+
+
+def _malformed(error: ValidationError) -> QueryError:
+    """Says what is wrong with a request, at the first fields. It quotes the request alone."""
+    problems = error.errors(include_url=False, include_input=False)
+    if problems[0]["loc"] == ("epsilon",):
+        return QueryError(
+            f'must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.', parameter="epsilon"
+        )
+    for problem in problems:
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
+            return cause
+    listed = "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in problems[:3]
+    )
+    return QueryError(f"the request is malformed: {listed[:500]}.")
+
+
+_request = TypeAdapter(Request)
+_answer = TypeAdapter(Answer)
+
+
+class Certificate(_Frozen):
+    """The ids of a model's answers in a ledger. It claims nothing by itself: an audit computes the model again.
+
+    Privacy:
+        Claim: a certificate is free. Why: it has ids that the analyst drew, and public parts.
+
+    Attributes:
+        part: The part of the table that the model was fitted on.
+        requests: The ids under which the answers were charged, in the order in which they came.
+    """
+
+    format: Literal["pinq-certificate"] = "pinq-certificate"
+    version: Literal[2] = 2
+    part: WireParts
+    requests: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Returns the certificate as text, for a file."""
+        return self.model_dump_json(indent=1, exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Certificate:
+        """Reads a certificate. Raises ``QueryError`` if the text is none."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"])) or "the text"
+            raise QueryError(f"this is not a certificate: {where} is not as it should be.") from None

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol of server and client beside requests and answers: version, headers, errors.
+
+One table maps errors to HTTP statuses, and all errors have one JSON shape, from which the client
+raises the same error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pinq import errors
+from pinq.errors import (
+    BudgetExceeded,
+    EngineError,
+    InternalError,
+    LedgerError,
+    NotAllowed,
+    NotAuthorised,
+    PinqError,
+    QueryError,
+    TooManyRequests,
+    Unavailable,
+)
+from pinq.language.queries import Asked, Budget, Preview
+from pinq.public.epsilon import NANO, Epsilon, Exact
+from pinq.public.schema import Date, Schema
+
+PROTOCOL = "1"
+PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
+DATED, NAMED = 2, 3  # revisions of what can be said by that protocol: columns of dates, acts
+REVISION = NAMED  # both sides name theirs, and who names none speaks the first
+REVISION_HEADER = "Pinq-Revision"
+CHANGED = "the data provider changed the policy since this handle was opened; connect again."
+SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
+
+STATUSES: dict[type[PinqError], int] = {
+    QueryError: 400,
+    NotAuthorised: 401,
+    BudgetExceeded: 402,
+    NotAllowed: 403,
+    TooManyRequests: 429,
+    EngineError: 500,
+    InternalError: 500,
+    LedgerError: 503,
+    Unavailable: 503,
+}
+
+_CODES: dict[str, type[PinqError]] = {kind.code: kind for kind in (getattr(errors, name) for name in errors.__all__)}
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a newer server may say more
+
+
+class Failure(_Wire):
+    """Every error, on the wire.
+
+    Attributes:
+        code: Stable; names the class.
+        message: What was wrong, what is allowed, what to do.
+        asked, remaining, scope: With ``budget``.
+        retry_after: With ``too-many-requests``: seconds.
+        parameter, problem, allowed: With ``query``, where a parameter is wrong: the message's parts.
+    """
+
+    code: str = Field(examples=["budget"])
+    message: str
+    asked: str | None = None
+    remaining: str | None = None
+    scope: str | None = None
+    retry_after: float | None = None
+    parameter: str | None = None
+    problem: str | None = None
+    allowed: str | None = None
+
+    @classmethod
+    def of(cls, error: PinqError) -> Failure:
+        """The wire form of an error."""
+        facts = {name: _text(fact) if isinstance(fact, Fraction) else fact for name, fact in error.facts.items()}
+        return cls.model_validate({"code": error.code, "message": str(error), **facts})
+
+    def error(self) -> PinqError:
+        """The error again: same class, text and attributes."""
+        error = self._error(_CODES.get(self.code, PinqError))
+        if self.message.endswith(errors.UNSPENT):
+            error.charged = Fraction(0)
+        return error
+
+    def _error(self, kind: type[PinqError]) -> PinqError:
+        if kind is BudgetExceeded:
+            return BudgetExceeded(
+                self.message,
+                asked=Fraction(self.asked or 0),
+                remaining=Fraction(self.remaining or 0),
+                scope=self.scope or "",
+            )
+        if kind is TooManyRequests:
+            return TooManyRequests(self.message, self.retry_after or 1.0)
+        if kind is QueryError:
+            return QueryError(self.problem or self.message, parameter=self.parameter, allowed=self.allowed or "")
+        error = kind.__new__(kind)
+        error.args = (self.message,)
+        return error
+
+
+class Description(_Wire):
+    """The facts about a dataset for the owner of a token.
+
+    Attributes:
+        dataset: Its name.
+        analyst: Whose token it is.
+        columns: The public schema, with its digest.
+        terms: The terms of the grant beside its budget, in words.
+    """
+
+    dataset: str
+    analyst: str
+    columns: Schema = Field(alias="schema")
+    digest: str
+    terms: str
+
+
+class WireBudget(_Wire):
+    """A budget in decimal text."""
+
+    epsilon: str
+    spent: str
+    remaining: str
+
+    @classmethod
+    def of(cls, budget: Budget) -> WireBudget:
+        """From the exact numbers."""
+        return cls(epsilon=_text(budget.epsilon), spent=_text(budget.spent), remaining=_text(budget.remaining))
+
+    def budget(self) -> Budget:
+        """The exact numbers."""
+        return Budget(Exact(self.epsilon), Exact(self.spent), Exact(self.remaining))
+
+
+class WirePreview(_Wire):
+    """The cost of a request; losses are decimal text."""
+
+    cost: str
+    remaining: str
+    error: str
+    scale: float | None = None
+
+    @classmethod
+    def of(cls, preview: Preview) -> WirePreview:
+        """From the exact numbers."""
+        return cls(
+            cost=_text(preview.cost), remaining=_text(preview.remaining), error=preview.error, scale=preview.scale
+        )
+
+    def preview(self) -> Preview:
+        """The exact numbers."""
+        return Preview(Exact(self.cost), Exact(self.remaining), self.error, self.scale)
+
+
+class HistoryPage(_Wire):
+    """A page of an analyst's own lines of the log.
+
+    Attributes:
+        lines: Oldest first.
+        more: Whether there are others after them: ask again with ``start``, the number of lines so
+            far. A line keeps its number for ever, and a page costs the same wherever it is.
+    """
+
+    lines: tuple[Asked, ...]
+    more: bool = False
+
+
+class Health(_Wire):
+    """The server answers."""
+
+    status: Literal["ok"] = "ok"
+    protocols: tuple[str, ...] = (PROTOCOL,)
+    version: str
+
+
+def revision_of(headers: Mapping[str, str]) -> int:
+    """The revision that the other side names; the first where it names none that can be read."""
+    spoken = headers.get(REVISION_HEADER, "1")
+    return int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else 1
+
+
+def require_readable(schema: Schema, revision: int) -> None:
+    """Raises ``QueryError`` if a client of an older revision could not read what a schema says."""
+    dated = [name for name, column in schema.columns.items() if isinstance(column, Date)]
+    if revision < DATED and dated:
+        raise QueryError(
+            f"this dataset has columns of dates ({', '.join(dated[:3])}), which this version of pinq cannot read. "
+            "Upgrade pinq on the client's side."
+        )
+
+
+def status_of(error: PinqError) -> int:
+    """The HTTP status of an error."""
+    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
+
+
+def _text(loss: Fraction) -> str:
+    return str(Epsilon(math.ceil(loss * NANO)))

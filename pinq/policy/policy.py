@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Policy`` is what the provider declares: the public schema, and where data and ledger are.
+
+It is YAML on disk, which ``pinq/provider/policy_file.py`` reads. A part of it, ``Dialect``, says how
+delimited text or a sheet of a workbook is written: declared, never guessed from the rows.
+
+A value that ``pinq init`` guessed or read off the data is named in ``unreviewed`` (of the policy or
+of a column) until the provider deletes the name: a domain that follows the rows would leak them
+(privacy.md 1.7c).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from contextlib import suppress
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+
+from pinq.errors import PolicyError
+from pinq.policy.plain_yaml import plain_number, write_yaml
+from pinq.public.checks import first_of
+from pinq.public.columns import Declared, FiniteDecimal, of_form
+from pinq.public.epsilon import Epsilon, is_exact
+from pinq.public.schema import Column, Public, Schema
+
+# Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
+Encoding = Literal[
+    "utf-8",
+    "ascii",
+    "latin-1",
+    "iso-8859-2",
+    "iso-8859-5",
+    "iso-8859-7",
+    "iso-8859-9",
+    "iso-8859-15",
+    "windows-1250",
+    "windows-1251",
+    "windows-1252",
+    "windows-1253",
+    "windows-1254",
+    "windows-1257",
+    "koi8-r",
+    "mac-roman",
+]
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+_BETWEEN = "(?:[-./ ]|, ?)?"
+_FORM = re.compile(
+    rf"%d{_BETWEEN}%[mb]{_BETWEEN}%Y|%[mb]{_BETWEEN}%d{_BETWEEN}%Y|%Y{_BETWEEN}%[mb]{_BETWEEN}%d", flags=re.ASCII
+)
+
+
+class Dialect(Declared):
+    """The format of fields, numbers and characters, and the proportion of lines that may be unreadable."""
+
+    delimiter: str | None = Field(
+        default=None,
+        description="between fields: a tab, or one sign of ASCII that is no letter, digit or quote; "
+        "by default a comma, for .tsv a tab",
+    )
+    quote: Literal['"', "'", ""] = Field(
+        default='"', description="around a field that holds a delimiter, doubled inside it; empty for none"
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="before the decimals of a number")
+    thousands: Literal[".", ",", "'", "’", " ", "\u00a0", "\u202f"] | None = Field(
+        default=None, description="between groups of three digits; none by default"
+    )
+    dates: tuple[str, ...] = Field(
+        default=(),
+        max_length=8,
+        description="forms of dates beside 2024-11-16, of %d, %m, %b (Nov) and %Y, such as %d.%m.%Y; a time may follow",
+    )
+    encoding: Encoding = Field(default="utf-8", description="how characters are written as bytes")
+    sheet: str | None = Field(
+        default=None, min_length=1, max_length=31, description="of a workbook that has several, the one that is read"
+    )
+    skip: int = Field(default=0, ge=0, le=1000, description="lines, or rows of a sheet, above the header")
+    header: Literal[True] | Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)] = Field(
+        default=True,
+        description="true: the first line names the columns; or their names, where the first line is a row",
+    )
+    max_unreadable: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="share of lines that may be unreadable; beyond it the dataset does not open",
+    )
+
+    @field_validator("encoding", mode="before")
+    @classmethod
+    def _known(cls, encoding: object) -> object:
+        """Converts Python's other names of an encoding, such as cp1252, to the listed one."""
+        with suppress(LookupError, TypeError):
+            named = codecs.lookup(encoding).name  # type: ignore[arg-type]
+            return next((name for name in get_args(Encoding) if codecs.lookup(name).name == named), encoding)
+        return encoding
+
+    @field_validator("delimiter")
+    @classmethod
+    def _sign(cls, delimiter: str | None) -> str | None:
+        if delimiter is not None and not re.fullmatch(r"[\t !#-&(-/:-@\[-`{-~]", delimiter):
+            raise ValueError(
+                f"{delimiter[:20]!r} is no tab and not one sign of ASCII that is no letter, digit or quote"
+            )
+        return delimiter
+
+    @field_validator("dates", mode="before")
+    @classmethod
+    def _forms(cls, dates: object) -> object:
+        """Reads one form, or a list; a day and a month in two orders are two readings of one text."""
+        forms = (dates,) if isinstance(dates, str) else dates
+        if isinstance(forms, (list, tuple)):
+            for form in forms:
+                if not (isinstance(form, str) and _FORM.fullmatch(form)):
+                    raise ValueError(
+                        f"{str(form)[:40]!r} is no form of a date; write it with %d, %m or %b, and %Y, such as "
+                        "%d.%m.%Y or %m/%d/%Y (a time may follow each; a year of two digits has no century)"
+                    )
+            plain = [form.replace("%m", "%d") for form in forms]
+            if len(set(plain)) < len(plain):
+                raise ValueError("two of the forms read one text as two dates; keep one of them")
+        return forms
+
+    @field_validator("header", mode="before")
+    @classmethod
+    def _names(cls, header: object) -> object:
+        if header is False:
+            raise ValueError("where the first line is a row, name the columns, such as [name, age]")
+        return header
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Dialect:
+        if self.thousands == self.decimal:
+            raise ValueError(f"`thousands` and `decimal` are both {self.decimal!r}; they must differ")
+        return self
+
+    def delimiter_of(self, name: str) -> str:
+        """The sign between fields in a file of this name."""
+        return self.delimiter or _SEPARATORS.get(_suffix(name), ",")
+
+
+def is_text(name: str) -> bool:
+    """Whether all that a file of this name holds is read as text, by a dialect."""
+    return _suffix(name) in _SEPARATORS or is_workbook(name)
+
+
+def is_workbook(name: str) -> bool:
+    """Whether a file of this name is a workbook of Excel or OpenDocument."""
+    return name.lower().endswith(_WORKBOOKS)
+
+
+def _suffix(name: str) -> str:
+    return PurePath(name.lower().removesuffix(".gz")).suffix
+
+
+class DatabaseTable(Declared):
+    """A table or view of a DuckDB database file."""
+
+    database: str
+    table: str
+    schema_name: str = Field(default="main", alias="schema")
+
+
+class SparkTable(Declared):
+    """A table that a Spark session knows: ``health.visits``, or ``parquet.`/lake/visits```."""
+
+    spark: str
+
+
+class AdbcRows(Declared):
+    """Rows that a database gives through a driver of ADBC: a table's or a query's."""
+
+    driver: Annotated[
+        str,
+        of_form("adbc_driver_[a-z0-9_]{1,64}", "a package with an ADBC driver, such as adbc_driver_postgresql"),
+    ] = Field(description="a Python package with an ADBC driver")
+    uri_env: Annotated[
+        str,
+        of_form("[A-Za-z_][A-Za-z0-9_]{0,63}", "the name of an environment variable, which holds the URI"),
+    ] = Field(description="the environment variable that holds the database's URI, password and all")
+    table: Annotated[str, of_form(r"[^\s;]{1,256}", "a table's name, without blanks and semicolons")] | None = Field(
+        default=None, description="a table, as SQL names it"
+    )
+    query: str | None = Field(default=None, min_length=1, max_length=65_536, description="or a query")
+
+    @model_validator(mode="after")
+    def _either(self) -> AdbcRows:
+        if (self.table is None) == (self.query is None):
+            raise ValueError("write `table` or `query`, one of them")
+        return self
+
+
+class AdbcTable(Declared):
+    """A table of a database server, which an ADBC driver streams once at each opening."""
+
+    adbc: AdbcRows
+
+
+class GroupGrant(Declared):
+    """The grant of a member of a group at the first sign-in."""
+
+    epsilon: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(description="each member's budget")
+    days: int | None = Field(default=None, ge=1, le=36_500, description="until it expires; by default never")
+
+
+class SignIn(Declared):
+    """The house's own identity provider, by OpenID Connect: who may sign in instead of showing a token."""
+
+    issuer: Annotated[
+        str,
+        of_form(
+            r"(https://|http://(localhost|127\.0\.0\.1)[:/])[^\s?#]{1,500}",
+            "the URL of an identity provider: https://, or http:// on this machine",
+        ),
+    ] = Field(description="the provider's URL")
+    client: Annotated[str, of_form("[!-~]{1,200}", "1 to 200 characters without blanks")] = Field(
+        description="as which the provider knows this server's analysts"
+    )
+    claim: Annotated[str, of_form("[!-~]{1,100}", "1 to 100 characters without blanks")] = Field(
+        default="sub", description="what a person is called: sub, email, ...; never one that people can edit"
+    )
+    groups: dict[str, GroupGrant] = Field(default_factory=dict, description="whose members need no grant of their own")
+
+
+SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
+"""Files, patterns and folders whose rows are one table together."""
+
+
+class Goes(Enum):
+    """Where a key of a policy goes that analysts do not see; each field has one mark. ``Public`` has the others."""
+
+    LOGGED = "into the log"
+    PRIVATE = "nowhere"
+
+
+class Policy(Public):
+    """The policy of one dataset: its public facts, its source, and the limits of its queries.
+
+    Examples:
+        >>> import pinq
+        >>> policy = pinq.load_policy("policies/adult.yaml")
+        >>> policy.dataset, float(policy.cap), policy.schema_.max_rows
+        ('adult', 10.0, 50000)
+    """
+
+    version: Annotated[Literal[1], Goes.PRIVATE] = 1
+    dataset: Annotated[
+        str,
+        of_form(
+            "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+            "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
+        ),
+        Goes.PRIVATE,
+    ] = Field(description="name under which analysts know it")
+    source: Annotated[str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | None, Goes.PRIVATE] = Field(
+        default=None,
+        description="a Parquet or CSV file or a workbook, a pattern or a folder of them, relative to the policy, or a "
+        "list of these; or a table of DuckDB, of Spark, or of a database with an ADBC driver",
+    )
+    csv: Annotated[Dialect | None, Goes.LOGGED] = Field(
+        default=None, description="how delimited text or a sheet is written; what is not declared is as usual"
+    )
+    ledger: Annotated[str | None, Goes.PRIVATE] = Field(
+        default=None, description="a file, relative to the policy, or a URL of PostgreSQL; beside the source by default"
+    )
+    cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6), Goes.LOGGED] = Field(
+        description="epsilon over all analysts together, for they may collude"
+    )
+    cap_rule: Annotated[Literal["sum", "union"], Goes.LOGGED] = Field(
+        default="sum",
+        description="whether the cap counts the sum of what each analyst spent, or what they ask alike once",
+    )
+    padding: Annotated[
+        Annotated[str, of_form(r"[1-9]\d{0,4}(ms|s)", "a time such as 50ms or 1s")] | None, Goes.LOGGED
+    ] = Field(
+        default=None, description="over the network, answers and errors leave at multiples of this time, such as 50ms"
+    )
+    memory_limit: Annotated[
+        Annotated[str, of_form(r"\d+(\.\d+)? ?(MB|GB|MiB|GiB)", "a size such as 512MB or 2GB")] | None, Goes.PRIVATE
+    ] = Field(default=None, description="memory that the engine may use before it spills to disk")
+    max_work: Annotated[int | None, Goes.LOGGED] = Field(
+        default=None,
+        ge=1,
+        le=10**9,
+        description="work that one request may need, in units of about a millisecond of one core; 600,000 by default",
+    )
+    sign_in: Annotated[SignIn | None, Goes.LOGGED] = Field(
+        default=None, description="the identity provider by which analysts may sign in to a server"
+    )
+    secure: Annotated[Literal["noise", "exact"], Goes.LOGGED] = Field(
+        default="noise",
+        description="what computations among several parties may open of the rows: "
+        "noisy results only, or exact ones too",
+    )
+    unreviewed: Annotated[tuple[str, ...], Goes.PRIVATE] = Field(
+        default=(), description="fields that were guessed or read off the data and wait for the provider's word"
+    )
+    reviewed: Annotated[dict[str, str], Goes.LOGGED] = Field(
+        default_factory=dict, description="why each reviewed value holds: where it is publicly known from; logged"
+    )
+    # The pairs of each column's lookup table; set by who reads the file.
+    lookups: Annotated[dict[str, dict[str, str]], Goes.PRIVATE] = Field(default_factory=dict, exclude=True, repr=False)
+    # Where relative paths start; set by who reads the file.
+    folder: Annotated[Path, Goes.PRIVATE] = Field(default=Path("."), exclude=True, repr=False)
+
+    if TYPE_CHECKING:  # keys and values as a file has them
+
+        def __init__(self, **declared: Any) -> None: ...
+
+    @field_validator("cap")
+    @classmethod
+    def _in_nano(cls, cap: Decimal) -> Decimal:
+        if not is_exact(cap):
+            raise ValueError("the smallest step of a loss is 0.000000001; write at most nine decimals")
+        return cap
+
+    @field_validator("columns")
+    @classmethod
+    def _of_one_type(cls, columns: dict[str, Column]) -> dict[str, Column]:
+        for name, column in columns.items():
+            column.require_one_type(name)
+        return columns
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Policy:
+        self.schema_.column(next(iter(self.columns)))
+        unit = "" if self.bounded_unit is None else self.bounded_unit.column
+        if unit in self.columns:
+            raise ValueError(f"the privacy unit {unit!r} names people; it cannot be a column that analysts see")
+        plain = {name: own for name, own in self.columns.items() if own.formula is None and own.lookup is None}
+        if renamed := [name for name, column in plain.items() if unit and column.sources == (unit,)]:
+            raise ValueError(
+                f"`from` of {renamed[0]!r} is the privacy unit, which names people; it cannot be a column that "
+                "analysts see"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_text_has_a_dialect(self) -> Policy:
+        text = self.named_paths and not any(path.lower().endswith(".parquet") for path in self.named_paths)
+        if self.csv is not None and not text:
+            raise ValueError(
+                "`csv` says how a source of delimited text is written, such as data.csv; this source is none"
+            )
+        return self
+
+    @property
+    def named_paths(self) -> tuple[str, ...]:
+        """The files, patterns and folders that ``source`` names, as they are written there."""
+        match self.source:
+            case str() as path:
+                return (path,)
+            case tuple() as paths:
+                return paths
+        return ()
+
+    @property
+    def database(self) -> DatabaseTable | None:
+        """The source, if it is a table of a database file; else None."""
+        return self.source if isinstance(self.source, DatabaseTable) else None
+
+    @property
+    def spark(self) -> SparkTable | None:
+        """The source, if it is a Spark table; else None."""
+        return self.source if isinstance(self.source, SparkTable) else None
+
+    @property
+    def adbc(self) -> AdbcRows | None:
+        """The source, if an ADBC driver streams its rows; else None."""
+        return self.source.adbc if isinstance(self.source, AdbcTable) else None
+
+    @property
+    def served_by(self) -> str | None:
+        """The name of a table without a local file, which gives it one ledger; else None."""
+        if self.spark is not None:
+            return f"spark {self.spark.spark.lower()}"
+        if self.adbc is not None:
+            return f"adbc {self.adbc.driver} {self.adbc.uri_env} {self.adbc.table or self.adbc.query}"
+        return None
+
+    def __repr__(self) -> str:
+        return f"Policy of {self.dataset!r}, cap {self.cap}. {self.schema_!r}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>Policy of {self.dataset}, cap {self.cap}</p>{self.schema_._repr_html_()}"
+
+    @property
+    def schema_(self) -> Schema:
+        """The part that analysts may see."""
+        return Schema(**{name: getattr(self, name) for name in Public.model_fields})
+
+    @classmethod
+    def going(cls, where: Goes) -> set[str]:
+        """The keys with this mark."""
+        return {name for name, field in cls.model_fields.items() if where in field.metadata}
+
+    @property
+    def logged(self) -> dict[str, JsonValue]:
+        """The keys that the ledger records beside the cap and its rule: all that differ from defaults."""
+        public = self.schema_.model_dump(mode="json", exclude_defaults=True)
+        beside = self.going(Goes.LOGGED) - {"cap", "cap_rule"}
+        return public | self.model_dump(mode="json", exclude_defaults=True, include=beside)
+
+    @property
+    def cap_nano(self) -> int:
+        """The cap in nano-epsilons."""
+        return Epsilon.of(self.cap, name="cap").nano
+
+    @property
+    def padding_seconds(self) -> float:
+        """The time bucket in seconds, 0 for none."""
+        written = self.padding or "0s"
+        return int(written.rstrip("ms")) / (1000 if written.endswith("ms") else 1)
+
+    def unreviewed_fields(self) -> list[str]:
+        """The fields that the provider has not reviewed yet, for example ``columns.age.upper``."""
+        own = list(self.unreviewed)
+        return own + [f"columns.{name}.{field}" for name, column in self.columns.items() for field in column.unreviewed]
+
+    def require_reviewed(self) -> None:
+        """Raises ``PolicyError`` if a field is unreviewed."""
+        waiting = self.unreviewed_fields()
+        if waiting:
+            raise PolicyError(
+                f"The policy of {self.dataset!r} has values that were guessed or read off the data and that "
+                f"nobody reviewed: {first_of(waiting, 8)}. "
+                "Put what is publicly known about each in its place (or confirm it) and delete its name from "
+                "`unreviewed`."
+            )
+
+    def to_yaml(self) -> str:
+        """The policy as ``load_policy`` reads it."""
+        columns = {
+            name: {"type": column.type} | _plain(column.model_dump(mode="json", exclude_defaults=True))
+            for name, column in self.columns.items()
+        }
+        rest = _plain(
+            self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})
+        )
+        return write_yaml({"dataset": self.dataset} | rest | {"columns": columns}, None)
+
+
+def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Writes decimals as YAML numbers where that is exact."""
+    return {key: plain_number(value) if key in _NUMBERS else value for key, value in fields.items()}
+
+
+_NUMBERS = ("lower", "upper", "step", "cap", "cuts")

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that charges a ledger and is killed at its commit. Nothing that takes long to import stands here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import datetime
+from typing import Any
+
+from pinq.ledger import log, state
+from pinq.ledger.composition import Demand
+from pinq.ledger.database import SQLite
+from pinq.ledger.ledger import Ledger
+from pinq.ledger.postgresql import PostgreSQL
+from pinq.public.epsilon import Epsilon
+
+
+def killed_at_commit(
+    url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str
+) -> int | None:
+    """Charges in a process of its own, whose clock says ``at``; returns its status.
+
+    Args:
+        url: The ledger.
+        at: What the time is there.
+        analyst, request, demand, nano: The charge.
+        when: ``before the commit`` or ``after the commit``.
+    """
+    from tests.support.processes.forked_processes import FORKS
+
+    process = FORKS.Process(target=_charge_and_die, args=(url, at, analyst, request, demand, nano, when))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _charge_and_die(url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str) -> None:
+    vars(state)["now"] = vars(log)["now"] = lambda: at
+    ledger = Ledger(url, "d")
+    kind: Any = PostgreSQL if "postgresql" in url else SQLite
+    right = kind.commit
+
+    def deadly(self: Any) -> None:
+        self.run("SELECT 1")  # the database has it all, and forgets it unless it is committed
+        if when == "after the commit":
+            right(self)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    kind.commit = deadly
+    ledger.charge(analyst, request, demand, Epsilon(nano))
