@@ -48,7 +48,7 @@ class Field:
     """The place of a number in a word.
 
     Attributes:
-        number: Which of a row's numbers.
+        number: The position of the number among a row's numbers.
         bits: Its number of bits.
         signed: Whether it may be below 0.
     """
@@ -71,7 +71,7 @@ class Packing:
     Sums are exact: a number has bits for what it may add up to, and its range is public.
 
     Attributes:
-        rows: How many words may be added up before they are taken apart.
+        rows: The number of words that may be added up before they are taken apart.
         fields: For each word what it holds, from its lowest bits on.
     """
 
@@ -170,12 +170,12 @@ class RowMeasure(ABC):
     """The numbers that are added up for each row, looked up in its cells of joint tables.
 
     Attributes:
-        inputs: What it reads: a row's place along each of these axes.
-        cells: How it reads them: as a row's cell in the joint table of each of these, the last axis
-            running fastest; along an axis of which a row is in no part, its place is ``axis.size``.
+        inputs: The axes that it reads: a row's place along each of them.
+        cells: The axes of each joint table in which a row's cell is looked up, the last axis running
+            fastest; the place of a row that is in no part of an axis is ``axis.size``.
         width: The number of numbers that are added up.
         steps: The number of look-ups and additions for a row.
-        packing: How these numbers, each at most 2^24 in size, stand in a row's words.
+        packing: The layout of these numbers, each at most 2^24 in size, in a row's words.
     """
 
     inputs: tuple[Axis, ...]
@@ -405,7 +405,7 @@ class RowFunction(Expression, Generic[V]):
     """A public vector of a row, which can be summed.
 
     Attributes:
-        unit: How many of a vector's whole units make a natural one: a row, or a grid cell.
+        unit: The number of a vector's whole units in a natural one: a row, or a grid cell.
     """
 
     unit: int

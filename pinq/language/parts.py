@@ -129,7 +129,7 @@ class PartSet:
 
     Args:
         blocks: The parts, in order. Blocks keep a query about a million cells as small as its text.
-        shape: How answers are shaped; flat by default.
+        shape: The shape of answers; flat by default.
     """
 
     def __init__(self, blocks: Sequence[Block], shape: tuple[int, ...] | None = None) -> None:

@@ -89,8 +89,8 @@ class _Term:
 
     Attributes:
         axes: The axes.
-        table: What a row's cell in their joint table adds, shape (scores, cells), the last axis
-            running fastest; 0 where it is in no part.
+        table: The points of each cell of the axes' joint table, shape (scores, cells), the last axis
+            running fastest; 0 for a row that is in no part.
     """
 
     axes: tuple[Axis, ...]
@@ -144,8 +144,8 @@ class RowScores:
     Attributes:
         terms: The numbers that are added up: one for each of the distinct specs of all scores, until they are
             joined (``over``).
-        base: Where each score starts, shape (scores, 1).
-        specs: How many distinct specs there are.
+        base: The first value of each score, shape (scores, 1).
+        specs: The number of distinct specs.
     """
 
     terms: tuple[_Term, ...]

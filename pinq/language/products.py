@@ -63,7 +63,7 @@ class _Factor:
     """The entries that one column makes.
 
     Attributes:
-        axis: Where a row's code is looked up.
+        axis: The axis along which a row's code is looked up.
         table: The entries of each place along the axis, whole, float64, shape (entries, places).
         left_out: Places of rows that make no vector at all.
         fixed: The largest size of its entries, for a column that counts with it; else 0.

@@ -47,7 +47,7 @@ class Question(ABC):
     """One of the seven.
 
     Attributes:
-        task: What it does, for errors.
+        task: The task in words, for errors.
     """
 
     task: ClassVar[str]
@@ -61,7 +61,7 @@ class Question(ABC):
         return {}
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` if what it adds up is not there. The curator checks candidates."""
+        """Raises ``QueryError`` if it adds up something that the schema lacks. The curator checks candidates."""
         return
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
@@ -195,9 +195,9 @@ class Choose(ChoiceQuestion):
     """Which candidate is best for each part?
 
     Attributes:
-        score: By which quality.
+        score: The quality function.
         candidates: The distinct lists of candidates.
-        which: Which list each part chooses from; a single entry is for all.
+        which: The number of the list from which each part chooses; a single entry is for all.
         textbook: Select as papers do.
         each: Choose a member of every candidate instead of one candidate.
     """
@@ -215,7 +215,7 @@ class Choose(ChoiceQuestion):
         return self.score.columns().union(*(candidate.columns() for listed in self.candidates for candidate in listed))
 
     def form(self) -> Hashable:
-        """Score and kinds of candidates, and how it is chosen."""
+        """The score, the kinds of candidates and the way of choosing."""
         kinds = frozenset(candidate.kind for listed in self.candidates for candidate in listed)
         longest = max(map(len, self.candidates), default=0).bit_length()
         return type(self).__name__, self.score.kind, kinds, longest, self.textbook, bool(self.each)
@@ -269,7 +269,7 @@ class Vote(ChoiceQuestion):
         return self.score.columns()
 
     def facts(self) -> dict[str, str]:
-        """Through which column the answer's numbers are read."""
+        """The column through which the answer's numbers are read."""
         return {"classes": self.score.target}
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
@@ -339,7 +339,7 @@ class WireParts(_Frozen):
             - 1]``.
         asked: ``(node, spec)`` for each block; spec -1 for the node itself, else all parts of that
             spec below it.
-        shape: How the answers are arranged.
+        shape: The shape of the answers.
     """
 
     specs: Annotated[TupleOf[WireSpec], Field(max_length=MAX_SPECS)] = ()
@@ -411,7 +411,7 @@ def _require_name(name: str) -> str:
 class Act(_Frozen):
     """The act of a query, as the analyst's program names it: a fit, a table, an SQL statement.
 
-    The log keeps it and says that it was told. No answer, charge or refusal follows from it.
+    The log keeps it as a statement of the analyst's program. No answer, charge or refusal follows from it.
 
     Attributes:
         name: One line for people.
@@ -441,7 +441,7 @@ class Request(_Frozen):
     """One question to all parts of a collection.
 
     Attributes:
-        id: Chosen by the asker; the same id is the same question and gets the same answer.
+        id: An id chosen by the analyst; one id is one question and gets one answer.
         epsilon: The cost, a decimal number as text, in the policy's terms.
         column: For ``noisy_sum`` and ``noisy_avg``; a loss whose derivatives are added up for
             ``noisy_sum``.
@@ -450,12 +450,12 @@ class Request(_Frozen):
         within: For ``noisy_avg``: a narrower range to which values are clamped.
         score: For ``exp_mech``.
         candidates: For ``exp_mech``: the distinct lists of candidates.
-        which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
+        which: For ``exp_mech``: the number of the list from which each part chooses; a single entry is for all.
         textbook: For ``exp_mech``: select as papers do, not as well as we can.
         each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing
             epsilon evenly.
         reuse: Whether the stored answer to the identical question will do, at no cost.
-        act: What it belongs to, as the asker's program says.
+        act: The act to which it belongs, as the analyst's program states it.
     """
 
     id: str = Field(pattern=r"^[!-~]{1,64}$", examples=["5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e"])
@@ -496,7 +496,7 @@ class Request(_Frozen):
         return kind(**{name: getattr(self, name) for name in reads})
 
     def columns(self) -> set[str]:
-        """Every column that the request names: what a grant's terms are compared with."""
+        """Every column that the request names. A grant's terms are compared with them."""
         return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))
 
     def identity(self, schema: str) -> str:
@@ -521,7 +521,7 @@ class Request(_Frozen):
 
     @classmethod
     def received(cls, text: str | bytes) -> Request:
-        """Reads what somebody sent: every value in it is of a plain class, and a checked one.
+        """Reads a received request: every value in it is of a plain class and checked.
 
         Raises ``QueryError`` if it is no request.
         """
@@ -538,7 +538,7 @@ class Answer(_Frozen):
     """The released numbers, and their description.
 
     Attributes:
-        epsilon: What each part was charged, decimal text; the whole collection costs no more.
+        epsilon: The charge of each part, decimal text; the whole collection costs no more.
         values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in
             ``chosen``, -1 for none: with ``each`` as many for every part as the longest list of
             candidates has; with ``EnoughRows`` numbers of splits.
@@ -640,14 +640,14 @@ class Asked(_Frozen):
     """One charge or refusal, as its analyst may see it.
 
     Attributes:
-        at: When, UTC.
+        at: The time, UTC.
         about: The question, by public facts.
-        epsilon: What each part was asked at; None for a refusal.
+        epsilon: The epsilon of each part; None for a refusal.
         spent: The analyst's total afterwards.
         outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.
-        answer: What came back.
+        answer: The answer; None where there is none.
         classes: The column whose values the answer counts through, for ``ClassCount``.
-        act: What it belongs to, as the asker's program said.
+        act: The act to which it belongs, as the analyst's program stated it.
     """
 
     model_config = ConfigDict(extra="ignore")  # a newer server may say more
@@ -701,7 +701,7 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
 
 
 def _malformed(error: ValidationError) -> QueryError:
-    """Says what is wrong with a request, at the first fields. It quotes the request alone."""
+    """Describes the faults of a request, at the first fields. It quotes the request alone."""
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
         return QueryError(

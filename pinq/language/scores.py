@@ -46,7 +46,7 @@ class Score(Expression):
     """A quality function of candidates.
 
     Attributes:
-        measure: What a table holds beside its cells: counts of ``classes``, ``rows``,
+        measure: The content of a table beside its cells: counts of ``classes``, ``rows``,
             ``moments`` of the target, or sums of ``vectors`` of the rows.
         monotone: Whether a row moves all candidates' scores in one direction.
     """
@@ -68,7 +68,7 @@ class Score(Expression):
         """Scores of tables (..., cells, measure).
 
         A score of classes is a sum over cells to which an empty cell adds nothing: a table may leave
-        empty cells out, as ``AnyCross`` does where most are. What is asked of it is checked for that
+        empty cells out, as ``AnyCross`` does where most are. ``prepare`` checks this
         (tests/contract/test_every_score.py; a score that breaks it goes with no ``AnyCross``).
         """
 

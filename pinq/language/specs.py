@@ -41,8 +41,7 @@ from pinq.public.schema import Numeric, Schema
 class Expression(Shown, ABC):
     """A spec, a family of candidates, or a score: a frozen dataclass with a ``kind``.
 
-    Whoever handles an expression asks it, and never looks at its class; so a new class cannot be
-    forgotten anywhere.
+    Code asks an expression and never looks at its class, so no branch can forget a new class.
     """
 
     # On the wire the number 1 is neither true nor 1.0 nor "1", and a field that the class does not
@@ -53,7 +52,7 @@ class Expression(Shown, ABC):
 
     @abstractmethod
     def columns(self) -> set[str]:
-        """The columns that it names: what a grant's terms are compared with."""
+        """The columns that it names. A grant's terms are compared with them."""
 
     @abstractmethod
     def check(self, schema: Schema) -> None:
@@ -86,11 +85,11 @@ class Expression(Shown, ABC):
 
 
 Label = Value | float | tuple[Value | None, ...] | None
-"""What a part along an axis is called."""
+"""The name of a part along an axis."""
 
 
 def scale(number: int) -> tuple[int, int]:
-    """Numbers of parts or codes of one scale are alike to code: none, one, two, or those of as many bytes."""
+    """The size class of a number of parts or codes: sizes of one class run through the same code."""
     return min(number, 3), -(-(number - 1).bit_length() // 8)
 
 
@@ -101,7 +100,7 @@ class Axis:
     Attributes:
         column: The encoded column; None for a shard.
         size: Number of parts.
-        labels: What each part is called; empty where there are too many to list.
+        labels: The name of each part; empty where there are too many to list.
         thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a
             missing code is the last threshold.
         lookup: For groups: the part of each code, -1 for none; shape (codes,).
@@ -177,7 +176,7 @@ class Axis:
         return spans[:, :-1]
 
     def describe(self, part: int) -> str:
-        """Says what a part is, for people: ``sex = Female``, ``age < 30``."""
+        """Describes a part for people: ``sex = Female``, ``age < 30``."""
         label, name = self.labels[part], self.column if self.column is not None else "shard"
         if label is None:
             return f"{name} missing"
@@ -220,8 +219,8 @@ def joint_cells(
     """The cell of each row in a joint table, from its cell in the table without the last axes.
 
     Args:
-        cell: Where it is without them, shape (rows,).
-        along: Of each of the last axes, the number of its places and the place of each row.
+        cell: The cell of each row without them, shape (rows,).
+        along: For each of the last axes, the number of its places and the place of each row.
         kind: A type that holds the number of each cell.
     """
     # Node 3 and places 1 of 2 and 2 of 4: (3 * 2 + 1) * 4 + 2 = 30.
@@ -237,7 +236,7 @@ class Partition:
     """A spec bound to a schema.
 
     Attributes:
-        spec: What was bound.
+        spec: The spec.
         axes: A part of the partition is one part along each axis.
         key: Identifies the map from rows to numbered parts, 16 bytes.
     """
@@ -274,14 +273,14 @@ class Partition:
         return list(zip(self.axes, map(int, np.unravel_index(index, self.shape)), strict=True))
 
     def labels(self, index: int) -> tuple[Label, ...]:
-        """Returns what part ``index`` is called along each axis.
+        """Returns the name of part ``index`` along each axis.
 
         It is a value, an interval's text, a group, or a shard's number.
         """
         return tuple(axis.labels[part] for axis, part in self.positions(index))
 
     def describe(self, index: int) -> str:
-        """Says what part ``index`` is, for people."""
+        """Describes part ``index`` for people."""
         return ", ".join(axis.describe(part) for axis, part in self.positions(index))
 
     def find(self, label: object) -> int:
@@ -337,7 +336,7 @@ class Factor(Splitting):
 
     @abstractmethod
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """Binds to a schema: the axis, and what identifies it (kind, column, domain, parts)."""
+        """Binds to a schema: the axis and its identity (kind, column, domain, parts)."""
 
 
 @dataclass(frozen=True)
@@ -656,7 +655,7 @@ MAX_AXES = 32
 
 
 class OfSpecs(Expression):
-    """The common part of what is made of several specs."""
+    """The common part of values that are made of several specs."""
 
     specs: tuple[Splitting, ...]
 

@@ -62,8 +62,8 @@ class Failure(_Wire):
     """Every error, on the wire.
 
     Attributes:
-        code: Stable; names the class.
-        message: What was wrong, what is allowed, what to do.
+        code: The stable name of the class.
+        message: The fault, the allowed values, and the next step.
         asked, remaining, scope: With ``budget``.
         retry_after: With ``too-many-requests``: seconds.
         parameter, problem, allowed: With ``query``, where a parameter is wrong: the message's parts.
@@ -114,7 +114,7 @@ class Description(_Wire):
 
     Attributes:
         dataset: Its name.
-        analyst: Whose token it is.
+        analyst: The owner of the token.
         columns: The public schema, with its digest.
         terms: The terms of the grant beside its budget, in words.
     """

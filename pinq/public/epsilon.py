@@ -43,7 +43,7 @@ class Epsilon:
     never becomes a float on the way to a mechanism. A difference of two may be negative.
 
     Attributes:
-        nano: How many nano-epsilons.
+        nano: The number of nano-epsilons.
     """
 
     nano: int
@@ -55,7 +55,7 @@ class Epsilon:
         Args:
             loss: A number greater than 0, at most ``MAX_EPSILON``; a float is read by its shortest
                 decimal form.
-            name: What the error calls it.
+            name: The name of the argument in errors.
 
         Raises:
             QueryError: Not a number, NaN, infinite, less than a nano-epsilon, or too large.

@@ -86,7 +86,7 @@ def optional(module: str, extra: str, need: str) -> ModuleType:
     Args:
         module: Its name, ``matplotlib.pyplot``.
         extra: The extra that brings it where this is needed.
-        need: What needs what, the beginning of the error: "drawing a tree needs matplotlib".
+        need: The need in words, the beginning of the error: "drawing a tree needs matplotlib".
 
     Raises:
         ModuleNotFoundError: It is not installed; the error says which line installs it.
