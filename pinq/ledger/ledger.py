@@ -216,19 +216,27 @@ class Ledger(Log):
         terms: Terms = FREE,
         token: str = "",
         by: Signature | None = None,
+        again: bool = True,
     ) -> Account:
-        """Grants a budget to a new analyst. Raises ``LedgerError`` if there is a grant already.
+        """Grants a budget to a new analyst.
 
         Args:
-            analyst: Who.
+            analyst: The analyst's name.
             limit: The most that may be spent.
             expires: None for never.
             terms: What it allows.
             token: Digest of the bearer token (``tokens.digest``), empty for none.
             by: Whose act it is.
+            again: Whether a name may be granted again whose grant was revoked.
+
+        Raises:
+            LedgerError: There is a grant already; without ``again`` also where the log names the analyst
+                for any other reason.
         """
 
         def granting(log: Log) -> None:
+            if not again and analyst in log.state.accounts:
+                raise LedgerError(f"the log names {analyst!r} already, so only the data provider can grant it.")
             earlier = log.state.grant_of(analyst)
             if earlier is not None and not earlier.revoked:
                 raise LedgerError(

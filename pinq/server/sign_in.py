@@ -2,8 +2,10 @@
 """The identity of a person, by an ID token of the organisation's identity provider (OpenID Connect).
 
 A token is valid if the identity provider signed it with a published key, for this server's client,
-and it has not expired. The policy's claim names the person. A grant of this name, or of a group in
-the token, opens the dataset. Tokens of grants work as without sign-in.
+and it has not expired. Each claim that is read has the kind that the standards give it, and a token
+for several clients names this one as the client that it was made for. The policy's claim names the
+person. A grant of this name, or of a group in the token, opens the dataset. Tokens of grants work as
+without sign-in.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ import math
 import ssl
 import threading
 from datetime import timedelta
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import httpx
 
 from pinq.analyst.tokens import person_digest
-from pinq.errors import PinqError
+from pinq.errors import PinqError, QueryError
 from pinq.ledger.events import Signature, now
 from pinq.policy.policy import SignIn
 from pinq.provider.local import require_name
@@ -32,6 +34,10 @@ KEYS_SECONDS = 3600.0  # how long keys count that the provider may have withdraw
 RETRY_SECONDS = 60.0  # how often they are read at most: for a token that they did not sign, or while nobody answers
 TIMEOUT = 5.0  # seconds for the provider's answer
 LEEWAY = 30  # seconds by which clocks may differ
+LONGEST = (
+    31 * 86_400
+)  # seconds for which an ID token may still count; identity providers make them for minutes to 30 days
+TEXTS, TIMES = ("iss", "sub", "azp", "jti"), ("exp", "iat", "nbf")  # claims by the kind of their values
 
 
 class Unknown(Exception):
@@ -62,8 +68,9 @@ class People:
     def opened_by(self, token: str, dataset: Dataset | None) -> str:
         """Returns the digest under which a token's person may have a grant of a dataset.
 
-        A member of a group of the policy who has none gets one, once: an ended one stays ended. Where there is
-        no such dataset the token is looked at all the same, so that no time tells which there are.
+        A group of the policy grants only a name that the ledger has never named: a grant that ended, of
+        whatever kind, stays ended until the data provider grants the name again. Where there is no such
+        dataset the token is looked at all the same, so that no time tells which there are.
 
         Raises:
             Unknown: The token does not count.
@@ -79,11 +86,11 @@ class People:
             grant, by = granted[joined], Signature(f"sign-in at {self._issuer}", f"group {joined}"[:200])
             expires = None if grant.days is None else now() + timedelta(days=grant.days)
             try:
-                require_name(name)
                 limit = Epsilon.exactly(grant.epsilon)
-                dataset.ledger.grant(name, limit, expires, token=member, by=by)
-            except PinqError as error:  # another grant has the name, or it is none
-                raise Unknown(f"{name!r} cannot be granted what {joined!r} has: {error}") from None
+                dataset.ledger.grant(name, limit, expires, token=member, by=by, again=False)
+            except PinqError as error:
+                if not dataset.ledger.knows(member):  # else another request of this person was granted just now
+                    raise Unknown(f"{name!r} cannot be granted what {joined!r} has: {error}") from None
         return member
 
     def _person(self, token: str) -> tuple[str, list[object]]:
@@ -97,6 +104,7 @@ class People:
                 azp={"value": self._client},  # for whom it was made, where several may read it
                 exp={"essential": True},
             ).validate(claims)
+            self._require_kinds(claims)
         except Unknown:
             raise
         except Exception as error:  # of many classes; any of them is a token that does not count
@@ -105,7 +113,26 @@ class People:
         verified = self._claim != "email" or claims.get("email_verified") is True
         if not isinstance(name, str) or not name or not verified:
             raise Unknown(f"an ID token has no {self._claim}, or none that is verified")
+        try:
+            require_name(name)
+        except QueryError as error:
+            raise Unknown(f"an ID token's {self._claim} {error}") from None
         return name, groups if isinstance(groups, list) else []
+
+    def _require_kinds(self, claims: dict[str, Any]) -> None:
+        """Raises ``Unknown`` for a claim of another kind, an absurd time, or a token for several clients."""
+        for text in TEXTS:
+            if not isinstance(claims.get(text, ""), str):
+                raise Unknown(f"an ID token's {text} is no text")
+        latest = time() + LONGEST
+        for moment in TIMES:
+            # A bool is an int for Python, and every comparison with NaN is false.
+            if type(claims.get(moment, 0)) not in (int, float) or not 0 <= claims.get(moment, 0) <= latest:
+                raise Unknown(f"an ID token's {moment} is no time within {LONGEST // 86_400} days")
+        audience = claims["aud"]
+        others = set(audience) - {self._client} if isinstance(audience, list) else ()
+        if others and claims.get("azp") != self._client:
+            raise Unknown("an ID token for several clients was not made for this one (azp)")
 
     def _claims(self, token: str) -> dict[str, Any]:
         """The claims of a token that the identity provider signed."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import httpx
@@ -31,7 +32,7 @@ class House:
         return {"keys": [self.key.as_dict(private=False)]}
 
     def token(self) -> str:
-        claims = {"iss": ISSUER, "aud": "pinq", "sub": "ana", "exp": 2**40}
+        claims = {"iss": ISSUER, "aud": "pinq", "sub": "ana", "exp": time.time() + 86_400}
         return str(jwt.encode({"alg": "RS256"}, claims, self.key))
 
 
