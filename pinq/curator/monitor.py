@@ -216,8 +216,7 @@ class Curator:
         if given is None:
             if earlier is not None:  # paid for, perhaps under an earlier id, and never answered
                 request = request.model_copy(update={"id": earlier.request})
-            answer = self._answer(request, work, turn)
-            payload = answer.to_json()
+            answer, payload = self._answer(request, work, turn)
             given = self.ledger.answer(analyst, request.id, payload)
             if given == payload:
                 return answer
@@ -239,10 +238,22 @@ class Curator:
         self._engine.close()
         self.ledger.close()
 
-    def _answer(self, request: Request, work: _Work, turn: Deadline) -> Answer:
+    def _answer(self, request: Request, work: _Work, turn: Deadline) -> tuple[Answer, str]:
+        """The answer of a charged request, and its text: all that is made of rows is made under one guard."""
         query = work.query
         try:
             released = query.release(query.count(self._engine, turn), work.per_row)
+            answer = Answer(
+                id=request.id,
+                verb=request.verb,
+                epsilon=str(work.epsilon),
+                values=tuple(released.values),
+                chosen=released.chosen,
+                scale=work.noise.scale,
+                grid=work.noise.grid,
+                rows=released.rows,
+            )
+            return answer, answer.to_json()
         except Stopped:
             _log.warning("request %s (%s) was stopped after its charge", request.id, query.about)
             raise EngineError() from None
@@ -250,16 +261,6 @@ class Curator:
             # One text whatever happened; the provider's own log has the cause.
             _log.exception("request %s (%s) failed after its charge", request.id, query.about)
             raise EngineError() from None
-        return Answer(
-            id=request.id,
-            verb=request.verb,
-            epsilon=str(work.epsilon),
-            values=tuple(released.values),
-            chosen=released.chosen,
-            scale=work.noise.scale,
-            grid=work.noise.grid,
-            rows=released.rows,
-        )
 
     def _validate(self, request: Request, turn: Deadline) -> _Work:
         epsilon = Epsilon.of(request.epsilon)

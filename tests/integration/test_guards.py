@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +16,19 @@ import pytest
 import pinq
 from pinq import AnyGrouping, Balance, Categorical, Cuts, Gini, Groups, Policy, QueryError, Values
 from pinq.curator.monitor import Curator
+from pinq.curator.verbs import PREPARE
+from pinq.curator.work import PreparedQuery, Released
 from pinq.engine import open_engine
 from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
 from pinq.language.parts import Block, Part, PartSet
-from pinq.language.queries import Request, WireParts
+from pinq.language.queries import Count, Request, WireParts
 from pinq.language.specs import bind
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider.check import check
 from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.epsilon import Epsilon
+from pinq.public.schema import Schema
 from tests.support.requests.handles import engine_over
 
 ONE = Epsilon.of(1)
@@ -279,3 +285,22 @@ def test_an_unreadable_source_is_explained_to_the_provider_only(place: Path) -> 
     assert "Parquet" not in str(error.value)
     with pytest.raises(PolicyError, match=r"cannot be read: .*arquet"):
         check(policy(place))
+
+
+@pytest.mark.parametrize(
+    "made", [["no number"], [10**400, math.nan, None], [1, 2.5, object()]], ids=["text", "mixed", "object"]
+)
+def test_an_answer_that_cannot_be_written_is_the_one_error_after_a_charge(
+    place: Path, monkeypatch: pytest.MonkeyPatch, made: list[Any]
+) -> None:
+    """Numbers become an answer under the guard too: whatever they are, they choose no error."""
+
+    def count(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
+        return replace(PREPARED(question, parts, schema), release=lambda slices, epsilon: Released(made))
+
+    handle, PREPARED = granted(place), PREPARE[Count]
+    monkeypatch.setitem(PREPARE, Count, count)
+    with pytest.raises(EngineError) as error:
+        handle.noisy_count(epsilon=0.5)
+    assert str(error.value) == str(EngineError())
+    assert handle.budget.spent == Fraction(1, 2)
