@@ -28,7 +28,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/pytho
 # A part of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
 # In a fresh clone each of them would compile all modules.
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
-	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners pinq_workbench benchmarks examples tests
+	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners pinq_secure pinq_workbench benchmarks examples tests
 	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Of each minor version from 3.11 on the newest, on the path or where pyenv keeps them.
@@ -103,7 +103,7 @@ assurance: $(READY) ## kills, races, malformed requests, mutated files and flipp
 	$(BIN)/pinq selftest --report build/selftest.html
 
 lint: $(VENV)/.dev ## style and import directions
-	$(BIN)/ruff check pinq miners pinq_workbench tests examples benchmarks
+	$(BIN)/ruff check pinq miners pinq_secure pinq_workbench tests examples benchmarks
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev ## static types
@@ -162,7 +162,7 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 # What pages link to, copied with the repository's own layout, so that a link means the same there.
-SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted miners/secure/mpc clients/r
+SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted pinq_secure/mpc clients/r
 SITE_FOLDER := build
 
 docs: $(VENV)/.docs site ## all pages as a site with search and the API reference, built without network (in build/site; opens from the disk)

@@ -29,8 +29,8 @@ from benchmarks.harness.pictures import over_epsilon
 from benchmarks.harness.tables import markdown, replace_section
 from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.holders_miner import StrategyName
-from miners.secure import SecureFederation
 from pinq.public.schema import Schema
+from pinq_secure import SecureFederation
 
 __all__ = ["STUDY", "FourHolders", "write"]
 
@@ -43,7 +43,7 @@ SETTINGS: dict[str, StrategyName | None] = {
 }
 ABOUT = (
     "{split}, {rows:,} rows declared in all, defaults; means ± standard deviation of the runs. *Secure sums*: "
-    "`miners.secure.SecureFederation` with the noise of one curator (nobody pools noise)."
+    "`pinq_secure.SecureFederation` with the noise of one curator (nobody pools noise)."
 )
 
 

@@ -23,8 +23,8 @@ from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.measure import Experiment
 from benchmarks.harness.tables import markdown, replace_section
 from benchmarks.papers.secure.processes import free_ports, run_processes
-from miners.secure.id3.task import hold
-from miners.secure.session.session import Member, Session
+from pinq_secure.id3.task import hold
+from pinq_secure.session.session import Member, Session
 
 __all__ = ["STUDY", "Parties", "write"]
 

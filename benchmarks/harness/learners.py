@@ -16,9 +16,9 @@ from sklearn.tree import DecisionTreeClassifier
 from miners import Federation
 from miners.fitted.route import encode
 from miners.growth.fitted_nodes import worth_keeping
-from miners.secure import SecureFederation
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.schema import Schema
+from pinq_secure import SecureFederation
 
 __all__ = ["CRITERIA", "Learner", "Rows", "exact_tree", "features", "private"]
 

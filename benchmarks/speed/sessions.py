@@ -32,13 +32,13 @@ from scipy import stats
 
 from benchmarks.harness.tables import markdown, replace_section
 from benchmarks.papers.secure.processes import free_ports
-from miners.secure.mpc.arithmetic import Sharing
-from miners.secure.mpc.noise import Below, own_noise
-from miners.secure.mpc.rounds import TICK, Company, Rounds
-from miners.secure.session.network import Network
-from miners.secure.session.session import Member, Session, load_session
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
+from pinq_secure.mpc.arithmetic import Sharing
+from pinq_secure.mpc.noise import Below, own_noise
+from pinq_secure.mpc.rounds import TICK, Company, Rounds
+from pinq_secure.session.network import Network
+from pinq_secure.session.session import Member, Session, load_session
 from tests.support.house.checkout import ROOT
 from tests.support.processes.secure_parties import NAMES, certify, session_of
 

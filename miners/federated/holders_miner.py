@@ -42,7 +42,7 @@ UNABLE: dict[Ability, str] = {
         "answer each for itself, "
         "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, or `scorecard` for a "
         "scorecard, to try it "
-        "miners.secure.SecureFederation.simulated; 'turns' is for handles."
+        "pinq_secure.SecureFederation.simulated; 'turns' is for handles."
     ),
 }
 
@@ -175,7 +175,7 @@ class HoldersMiner(Miner[W], Generic[W]):
 
         Args:
             handle: The owners' handles as a ``Federation``; the parties of a secure computation as
-                a ``miners.secure.SecureFederation``; or one handle.
+                a ``pinq_secure.SecureFederation``; or one handle.
             target: The column to predict.
             reuse: Use the stored answers of an identical earlier fit, at no cost; for several data
                 owners the same as ``resume=True``.

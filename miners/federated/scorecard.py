@@ -294,7 +294,7 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
             step, in turns. All owners add up the gradients of its cells, each with separate noise.
             The other strategies query counts and sums only, and take attributes in the order of
             noisy class tables: ``"noisy_counts"`` with handles; ``"secure"``, with one noise for
-            all, with a ``miners.secure.SecureFederation``, whose parties add up under secret
+            all, with a ``pinq_secure.SecureFederation``, whose parties add up under secret
             sharing.
         steps: The number of steps, each of which improves one attribute, 0 to 200; None for a number that follows from
             public facts.
@@ -318,7 +318,7 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
         own policy's terms, for any behaviour of the coordinator and the other owners.
         Why: the queries to an owner add up to ``epsilon`` (``miners.federated.scorecard``), and its
         ledger charges and enforces this. A person is at one owner only, so costs do not add up over
-        owners. A secure computation opens noisy sums only (``miners.secure.sums``).
+        owners. A secure computation opens noisy sums only (``pinq_secure.sums``).
         Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
         tests/contract/test_every_miner.py.
 
@@ -375,7 +375,7 @@ class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
         up to ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of
         all owners. The residual and the row's count are two bins that together cost this bound
         (privacy.md 8.4). In a secure computation the units follow from the bound, so a row moves as
-        many units as ``miners.secure.sums`` says.
+        many units as ``pinq_secure.sums`` says.
         Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
         tests/unit/secure/test_secure_scorecard.py, tests/contract/test_every_miner.py.
 

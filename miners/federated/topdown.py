@@ -502,7 +502,7 @@ class FederatedTopDown(HoldersTreeMiner):
             of a level, in turns, and all owners count the leaves. The other strategies grow
             best-first, as in the paper: ``"noisy_counts"`` queries histograms of all splitting
             functions from all owners; ``"secure"`` does so with one noise for all, with a
-            ``miners.secure.SecureFederation``, whose parties add up under secret sharing.
+            ``pinq_secure.SecureFederation``, whose parties add up under secret sharing.
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (correctly classified rows).
         max_nodes: The largest number of nodes that are split.
         leaf_fraction: The smallest fraction of ``epsilon`` for the leaves' classes, above 0 and

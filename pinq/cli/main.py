@@ -15,7 +15,7 @@ import typer
 from pinq import __version__
 from pinq.cli import ask, audit, grants, prepare, server
 from pinq.cli.base import guarded
-from pinq.cli.secure import secure
+from pinq.public.plugins import plugin
 from pinq.server.log import log_details
 
 ABOUT = """\
@@ -81,7 +81,9 @@ def _start(
 
 for room in (prepare, grants, ask, audit, server):
     app.add_typer(room.commands)
-app.add_typer(secure, rich_help_panel="Among several parties")
+app.add_typer(
+    plugin("pinq.commands", "secure", "The package `pinq_secure` is missing."), rich_help_panel="Among several parties"
+)
 
 
 if __name__ == "__main__":

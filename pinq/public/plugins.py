@@ -4,17 +4,14 @@
 The provider's side and the miners may not import each other. Each reaches the other by entry
 points:
 
-- ``computation`` in the group ``pinq.secure``: a ``SecureComputation`` of
-  ``pinq.secure_computation``, for the command ``pinq secure``
+- ``secure`` in the group ``pinq.commands``: the commands ``pinq secure ...``
 - ``simulate`` in the group ``pinq.provider``: ``pinq.simulate``, for miners that try settings on
-  made-up rows
+  dummy rows
 - ``miners`` in the group ``pinq.provider``: the package of that name, for audits that make a stored
   model again, and for commands that offer its tables and fronts
 - ``miners`` in the group ``pinq.selftest``: a name and a ``miners.canaries.Fit`` for each miner that
   the provider's ``pinq selftest`` fits
 - ``open`` in the group ``pinq.workbench``: what the command ``pinq workbench`` runs
-- ``odometer`` in the group ``pinq.provider``: a class like ``pinq.ledger.odometer.Odometer``, for
-  parties that price their sums
 
 The base install is what an analyst needs; each extra of ``pyproject.toml`` brings the modules
 listed here, and an error names the line that installs it.

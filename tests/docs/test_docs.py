@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import miners.tables
 import pinq
-from miners.secure import Member, Session, load_session
 from pinq import errors
 from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
@@ -30,7 +29,9 @@ from pinq.provider.local import open_ledger
 from pinq.public.columns import Lookup
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
-from pinq.secure_computation import secure_computation
+from pinq_secure import Member, Session, load_session
+from pinq_secure.id3.task import hold
+from pinq_secure.session.party import run_simulation
 from tests.support.house.checkout import ROOT
 from tests.support.processes.scripts import run_script
 
@@ -246,8 +247,7 @@ def test_the_page_on_secure_computation_learns_a_scorecard(project: Path) -> Non
     assert shown in printed
     assert "Scorecard for `income` (<=50K, >50K)" in printed
     session = load_session("card.yaml")
-    computation = secure_computation()
-    learned = computation.simulate(session, [computation.hold(session, rows[start::3]) for start in range(3)])
+    (learned, *_) = run_simulation(session, [hold(session.task, rows[start::3]) for start in range(3)])
     assert learned.scorecard is not None
     Path("card.json").write_text(json.dumps({"scorecard": json.loads(learned.scorecard.to_json())}), encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import miners
-import miners.secure
 import miners.tables
 import pinq
+import pinq_secure
 from tests.support.house.checkout import ROOT
 
 pytestmark = pytest.mark.slow
 
 FITTED_BY_OTHERS = {"FitWarning", "Forest", "Tree", "UndeclaredValueWarning"}
-MODULES = (pinq, miners, miners.tables, miners.secure)
+MODULES = (pinq, miners, miners.tables, pinq_secure)
 # A server, a damaged ledger or other parties are needed to meet these.
 ELSEWHERE = {
     *("EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "TooManyRequests", "Unavailable"),

@@ -22,9 +22,9 @@ PAYING = ("--analyst", "consortium")
 # The command, but its ledger's step kills it in a certain round: before the step, or after it.
 KILLED = """
 import os, signal
-from pinq.provider.secure import _Booking
+from pinq_secure.booking import LedgerBooking
 
-step = _Booking.{step}
+step = LedgerBooking.{step}
 
 def killed(self, *arguments):
     if {when!r} == "after":
@@ -34,7 +34,7 @@ def killed(self, *arguments):
     if {when!r} == "before":
         step(self, *arguments)
 
-_Booking.{step} = killed
+LedgerBooking.{step} = killed
 from pinq.cli.main import main
 main()
 """
@@ -46,14 +46,14 @@ KILLS = [
     ("finish", "before", None, 4),
 ]
 OTHER_VERSION = """
-import miners.secure.session.network as party
+import pinq_secure.session.network as party
 party.ARITHMETIC = 99
 from pinq.cli.main import main
 main()
 """
 OPENS_MORE = """
 import numpy as np
-import miners.secure.session.party as party
+import pinq_secure.session.party as party
 grow = party.grow
 
 async def more(arithmetic, *arguments):
@@ -66,7 +66,7 @@ from pinq.cli.main import main
 main()
 """
 ONE_STEP_MORE = """
-from miners.secure.id3.public_tree import ExactRules
+from pinq_secure.id3.public_tree import ExactRules
 scores = ExactRules.scores
 
 async def more(self, arithmetic, tables, attributes):
@@ -77,7 +77,7 @@ from pinq.cli.main import main
 main()
 """
 ASKS_OTHERWISE = """
-from miners.secure.sums import SecureFederation
+from pinq_secure.sums import SecureFederation
 ask = SecureFederation.ask
 SecureFederation.ask = lambda self, questions: ask(self, [*questions, *questions])
 from pinq.cli.main import main

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from miners import FederatedScorecard, FederatedScorecardRegressor, Tree
-from miners.secure.id3.task import hold
 from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
 from pinq.provider.report.audit import audit
-from pinq.provider.secure import join
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.secure_computation import Holding
+from pinq_secure.holding import Holding
+from pinq_secure.id3.task import hold
+from pinq_secure.provider import join
 from tests.support.oracles.id3 import plain_id3, to_tree
 from tests.support.processes.secure_parties import NAMES, Consortium
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("pinq", "miners", "pinq_workbench")
+PACKAGES = ("pinq", "miners", "pinq_secure", "pinq_workbench")
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
@@ -22,12 +22,12 @@ def rooms() -> set[str]:
 def test_every_room_is_on_the_page() -> None:
     """A folder that is added, moved or removed changes it."""
     folders = {str(file.parent.relative_to(ROOT)) for name in PACKAGES for file in (ROOT / name).rglob("*.py")}
-    assert rooms() == folders - {"pinq"} | {"pinq/errors.py", "pinq/secure_computation.py"}
+    assert rooms() == folders - {"pinq"} | {"pinq/errors.py"}
 
 
 def test_every_path_that_the_page_names_exists() -> None:
     """Also those outside of the table."""
-    for path in re.findall(r"`((?:pinq|miners|pinq_workbench|tests|docs)/[\w/.]+)`", PAGE):
+    for path in re.findall(r"`((?:pinq|miners|pinq_secure|pinq_workbench|tests|docs)/[\w/.]+)`", PAGE):
         assert (ROOT / path).exists(), path
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import miners
-import miners.secure
 import miners.tables
 import pinq
+import pinq_secure
 from tests.support.house.checkout import ROOT
 
 MODULES = sorted(
@@ -42,7 +42,7 @@ def test_import_directions() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("package", [pinq, miners, miners.secure, miners.tables], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [pinq, miners, pinq_secure, miners.tables], ids=lambda package: package.__name__)
 def test_a_notebook_shows_every_public_class(package: Any) -> None:
     """An object that a person makes or gets has a view of its own; an error prints."""
     kinds = [kind for kind in (getattr(package, name) for name in package.__all__) if inspect.isclass(kind)]

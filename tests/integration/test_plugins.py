@@ -12,21 +12,15 @@ from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint
 from types import ModuleType
 
-import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import miners
 import pinq
 import pinq.public.plugins
 from miners import DiffPC45, PublicRows
-from miners.secure import SecureFederation
-from pinq.cli.main import app
 from pinq.errors import QueryError
-from pinq.public.epsilon import ZERO
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
-from pinq.secure_computation import secure_computation
 from tests.support.house.checkout import ROOT
 from tests.support.processes.secure_parties import COLUMNS, patients
 
@@ -102,43 +96,23 @@ def test_type_checkers_imports_count_at_the_wall() -> None:
 def test_what_is_registered_is_found() -> None:
     """By this installation: both sides' entry points, each of the kind that its user expects."""
     assert plugin("pinq.provider", "simulate", "") is pinq.simulate
-    odometer = plugin("pinq.provider", "odometer", "")()
-    assert odometer.spent == ZERO
-    assert secure_computation().certificate("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----") == b"\0\0\0"
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (
-            ["secure", "show", "session.yaml"],
-            "Computing among several parties needs an implementation: pip install 'pinq-miners[secure]'. No installed package registers",
-        ),
-        (["secure", "try", "session.yaml", "a.csv"], "pip install 'pinq-miners[secure]'"),
-    ],
-)
-def test_the_command_says_what_is_missing(registered: list[EntryPoint], command: list[str], message: str) -> None:
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 1
-    assert message in done.stderr
+    assert plugin("pinq.commands", "secure", "").info.name == "secure"
 
 
 def test_miners_say_what_is_missing(registered: list[EntryPoint]) -> None:
-    """Both hooks of the provider's side, before any row is looked at."""
+    """The hook of the provider's side, before any row is looked at."""
     rows = patients(30, 0)
     with pytest.raises(QueryError, match=r"needs the provider's side: pip install 'pinq-miners\[provider\]'"):
         PublicRows(DiffPC45(), SCHEMA, "ill").fit(rows, rows["ill"])
-    with pytest.raises(QueryError, match=r"Pricing sums .* needs the provider's side"):
-        SecureFederation.simulated([pd.DataFrame(rows)] * 3, schema=SCHEMA)
 
 
 def test_two_that_register_the_same_are_named(registered: list[EntryPoint]) -> None:
-    registered += [EntryPoint("computation", value, "pinq.secure") for value in ("one:A", "other:B")]
+    registered += [EntryPoint("secure", value, "pinq.commands") for value in ("one:A", "other:B")]
     with pytest.raises(
         QueryError,
-        match=r"several installed packages register `computation` in the group `pinq\.secure`: one:A, other:B",
+        match=r"several installed packages register `secure` in the group `pinq\.commands`: one:A, other:B",
     ):
-        secure_computation()
+        plugin("pinq.commands", "secure", "")
 
 
 def test_an_analyst_does_not_wait_for_pandas() -> None:

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.secure.processes import Unpaid, free_ports
-from miners.secure.id3.task import hold
-from miners.secure.session.network import HEADER, HELLO, WAIT, Hello, Network
-from miners.secure.session.party import _Run, run_party, run_simulation
-from miners.secure.session.session import Session
 from pinq.errors import SessionError
-from pinq.secure_computation import Booking, Holding, Identity, Joining
+from pinq_secure.holding import Holding
+from pinq_secure.id3.task import hold
+from pinq_secure.session.joining import Booking, Identity, Joining
+from pinq_secure.session.network import HEADER, HELLO, WAIT, Hello, Network
+from pinq_secure.session.party import _Run, run_party, run_simulation
+from pinq_secure.session.session import Session
 from tests.support.processes.secure_parties import NAMES, Consortium, certify, patients, session_of
 
 pytestmark = pytest.mark.slow

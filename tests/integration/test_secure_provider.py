@@ -15,19 +15,21 @@ import yaml
 from typer.testing import CliRunner
 
 import pinq
-from miners.secure import SecureID3, Session, load_session
-from miners.secure.id3.task import hold
-from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
 from pinq.language.queries import Request
 from pinq.ledger.events import Terms
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.secure import _Booking, join, require_fit
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-from pinq.secure_computation import Holding, Identity
+from pinq_secure import SecureID3, Session, load_session
+from pinq_secure.booking import LedgerBooking
+from pinq_secure.holding import Holding
+from pinq_secure.id3.task import hold
+from pinq_secure.provider import join, require_fit
+from pinq_secure.session.joining import Identity
+from pinq_secure.session.session import Member
 from tests.support.processes.secure_parties import COLUMNS, NAMES, Consortium, patients
 from tests.support.processes.servers import publish, token_of
 
@@ -129,7 +131,7 @@ def test_no_cheap_question_stands_for_a_round(tmp_path: Path) -> None:
     with pinq.open(noisy.policies[0], analyst="eve") as handle:
         handle._session.ask(Request(id=id_, verb="noisy_count", epsilon="1e-9"))
     with closing(open_ledger(policy)) as ledger:
-        booking = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+        booking = LedgerBooking(ledger, noisy.session, 0, "eve", policy.schema_)
         booking.require_affordable()
         assert booking.kept() == []
         booking.pay(0, "place", 10**8, 4)
@@ -148,8 +150,8 @@ def test_a_charged_round_has_one_noise(tmp_path: Path) -> None:
     token_of(noisy.policies[0], "eve", 2)
     with closing(open_ledger(policy)) as ledger:
 
-        def booking() -> _Booking:
-            return _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+        def booking() -> LedgerBooking:
+            return LedgerBooking(ledger, noisy.session, 0, "eve", policy.schema_)
 
         key = booking().noise_key(0)
         booking().pay(0, "place", 10**8, 4)
@@ -167,9 +169,9 @@ def test_a_charge_is_for_one_question(tmp_path: Path) -> None:
     token_of(noisy.policies[0], "eve", 2)
     with closing(open_ledger(policy)) as ledger:
         for _ in range(2):
-            _Booking(ledger, noisy.session, 0, "eve", policy.schema_).pay(0, "place", 10**8, 4)
+            LedgerBooking(ledger, noisy.session, 0, "eve", policy.schema_).pay(0, "place", 10**8, 4)
         with pytest.raises(SessionError, match="round 1 was another question when it was charged"):
-            _Booking(ledger, noisy.session, 0, "eve", policy.schema_).pay(0, "elsewhere", 10**8, 4)
+            LedgerBooking(ledger, noisy.session, 0, "eve", policy.schema_).pay(0, "elsewhere", 10**8, 4)
         assert ledger.accounts()["eve"].spent == Epsilon(10**8)
 
 
@@ -181,8 +183,8 @@ def test_a_session_goes_on_with_the_rows_it_began_with(tmp_path: Path) -> None:
     rows, others = (hold(noisy.session.task, patients(30, seed)) for seed in (1, 2))
     with closing(open_ledger(policy)) as ledger:
 
-        def booking(holding: Holding) -> _Booking:
-            made = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+        def booking(holding: Holding) -> LedgerBooking:
+            made = LedgerBooking(ledger, noisy.session, 0, "eve", policy.schema_)
             made.require_same_rows(holding)
             return made
 
@@ -201,7 +203,7 @@ def test_a_round_waits_for_the_grants_pace(tmp_path: Path) -> None:
     policy = load_policy(noisy.policies[0])
     token_of(noisy.policies[0], "eve", 2, terms=Terms(queries_per_minute=1))
     with closing(open_ledger(policy)) as ledger:
-        booking = _Booking(ledger, noisy.session, 0, "eve", policy.schema_)
+        booking = LedgerBooking(ledger, noisy.session, 0, "eve", policy.schema_)
         assert booking.pace() == 0
         booking.pay(0, "place", 10**8, 4)
         assert 0 < booking.pace() <= 60

@@ -20,19 +20,19 @@ from scipy import stats
 
 from miners.budget.plan import count_variance
 from miners.federated.scorecard import HoldersCardMiner
-from miners.secure import SecureFederation
-from miners.secure.id3.public_tree import Later, LossSplit, NoisyRules, later
-from miners.secure.id3.task import Task, hold
-from miners.secure.mpc import rounds
-from miners.secure.mpc.arithmetic import ALONE, Arithmetic, run_to_end
-from miners.secure.mpc.noise import own_share
-from miners.secure.session.party import run_simulation
-from miners.secure.sums import Addition, JointSum, Units, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from pinq.errors import QueryError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Cuts, bind
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
+from pinq_secure import SecureFederation
+from pinq_secure.id3.public_tree import Later, LossSplit, NoisyRules, later
+from pinq_secure.id3.task import Task, hold
+from pinq_secure.mpc import rounds
+from pinq_secure.mpc.arithmetic import ALONE, Arithmetic, run_to_end
+from pinq_secure.mpc.noise import own_share
+from pinq_secure.session.party import run_simulation
+from pinq_secure.sums import Addition, JointSum, Units, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from tests.support.processes.secure_parties import session_of
 
 LEVEL = 1e-6

@@ -16,12 +16,12 @@ from benchmarks.harness.datasets import load
 from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import Federation
 from miners.fitted.tree import Tree
-from miners.secure import SecureID3
-from miners.secure.id3.public_tree import LossSplit
-from miners.secure.id3.task import Task, hold
 from pinq.provider.local import simulate
 from pinq.public.schema import Categorical, Schema
-from pinq.secure_computation import Holding
+from pinq_secure import SecureID3
+from pinq_secure.holding import Holding
+from pinq_secure.id3.public_tree import LossSplit
+from pinq_secure.id3.task import Task, hold
 from tests.support.oracles.id3 import Branch, plain_id3, to_tree
 
 __all__ = ["HOLDERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]

@@ -16,10 +16,11 @@ from unittest import mock
 
 import numpy as np
 
-from miners.secure.id3.task import Records
-from miners.secure.session.party import Outcome, run_party
-from miners.secure.session.session import Session
-from pinq.secure_computation import Holding, Joining, Traffic
+from pinq_secure.holding import Holding
+from pinq_secure.id3.task import Records
+from pinq_secure.session.joining import Joining, Traffic
+from pinq_secure.session.party import Outcome, run_party
+from pinq_secure.session.session import Session
 
 __all__ = ["Timed", "Unpaid", "free_ports", "run_processes"]
 

@@ -15,11 +15,11 @@ import pandas as pd
 
 from benchmarks.harness.datasets import load
 from benchmarks.papers.secure.processes import free_ports, run_processes
-from miners.secure.id3.task import hold
-from miners.secure.session.session import Member, Session
 from miners.tuning.suggestion import made_up_rows, random_rule
 from pinq.public.schema import Categorical, Schema
-from pinq.secure_computation import Holding
+from pinq_secure.holding import Holding
+from pinq_secure.id3.task import hold
+from pinq_secure.session.session import Member, Session
 
 __all__ = ["FORMS", "KRKPA7", "PARTIES", "forms", "run", "run_grown", "table"]
 

@@ -16,7 +16,7 @@ from benchmarks.harness.measure import Experiment
 from benchmarks.harness.tables import markdown, replace_section
 from benchmarks.papers.secure.experiments import EPSILONS, Accuracy, Growth, ProtocolTimes
 from benchmarks.papers.secure.protocols import FORMS, KRKPA7, PARTIES, table as table_of
-from miners.secure.mpc.arithmetic import field_bits, gini_bits
+from pinq_secure.mpc.arithmetic import field_bits, gini_bits
 
 __all__ = ["write"]
 

@@ -16,9 +16,9 @@ from benchmarks.harness.learners import Learner, Rows, private
 from benchmarks.harness.measure import Experiment
 from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import DiffPC45, Federation
-from miners.secure import SecureFederation
 from pinq.provider.local import simulate
 from pinq.public.schema import Schema
+from pinq_secure import SecureFederation
 
 __all__ = ["ALPHAS", "EXACT", "HOLDERS", "Figure", "figures"]
 

@@ -28,7 +28,7 @@ ASK_THE_SYSTEM = (
     "pinq.curator.mechanisms",
     "pinq.curator.noise",
     "pinq.ledger.ledger",
-    "miners.secure.sums",
+    "pinq_secure.sums",
 )
 """Modules whose ``secrets`` decide numbers that tests compare: noise, choices, who is dealt into which shard, parties' noise."""
 

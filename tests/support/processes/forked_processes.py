@@ -23,7 +23,6 @@ from typing import cast
 
 # All that a command imports when it is asked. What is missing here makes each process slower, and changes nothing else.
 IMPORTED = [
-    "miners.secure.provider",
     "pinq.cli.main",
     "pinq.engine",
     "pinq.provider.grants",
@@ -32,6 +31,7 @@ IMPORTED = [
     "pinq.provider.report.markup",
     "pinq.server.app",
     "pinq.server.run",
+    "pinq_secure.provider",
     "pydantic.v1",
     "rich",
     "typer._adapters",

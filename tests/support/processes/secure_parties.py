@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
 from benchmarks.papers.secure.processes import free_ports
-from miners.secure.id3.task import Task
-from miners.secure.mpc.arithmetic import Link
-from miners.secure.session.session import Member, Session
-from miners.secure.sums import JointSum, OwnRows, SecureFederation
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
-from pinq.secure_computation import Holding
+from pinq_secure.holding import Holding
+from pinq_secure.id3.task import Task
+from pinq_secure.mpc.arithmetic import Link
+from pinq_secure.session.session import Member, Session
+from pinq_secure.sums import JointSum, OwnRows, SecureFederation
 from tests.support.processes.forked_processes import PinqProcess
 from tests.support.processes.servers import publish
 

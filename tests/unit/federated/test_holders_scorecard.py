@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.federation import HolderFailed
 from miners.scorecards.shares import Shares, with_turns
-from miners.secure import SecureFederation
 from pinq.errors import QueryError
 from pinq.provider.local import simulate
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
+from pinq_secure import SecureFederation
 from tests.support.laws.fixed_noise import COINS
 from tests.support.requests.data_holders import Noted
 from tests.support.requests.handles import simulated

@@ -9,9 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from miners.secure.id3.public_tree import ExactRules
-from miners.secure.id3.task import Task
-from miners.secure.mpc.arithmetic import (
+from pinq.errors import QueryError
+from pinq.public.schema import Categorical, Schema
+from pinq_secure.id3.public_tree import ExactRules
+from pinq_secure.id3.task import Task
+from pinq_secure.mpc.arithmetic import (
     ALONE,
     Arithmetic,
     gini_bits,
@@ -20,9 +22,7 @@ from miners.secure.mpc.arithmetic import (
     signed_bits,
     stop_bits,
 )
-from miners.secure.mpc.noise import noise_bound
-from pinq.errors import QueryError
-from pinq.public.schema import Categorical, Schema
+from pinq_secure.mpc.noise import noise_bound
 
 
 def fraction(cells: tuple[tuple[int, ...], ...], alpha: int) -> tuple[int, int]:

@@ -12,17 +12,17 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from miners import FederatedScorecard, FederatedScorecardRegressor
 from miners.federated.federation import Sums
-from miners.secure import SecureFederation
-from miners.secure.id3.task import hold
-from miners.secure.session.party import run_simulation
-from miners.secure.session.session import Session
-from miners.secure.sums import OwnRows, Units, most_units, noisy_sum_bits
 from pinq.errors import QueryError
 from pinq.language.derivatives import Logistic, Residuals, Softmax
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.points import Points
 from pinq.language.specs import bind
 from pinq.public.schema import Schema
+from pinq_secure import SecureFederation
+from pinq_secure.id3.task import hold
+from pinq_secure.session.party import run_simulation
+from pinq_secure.session.session import Session
+from pinq_secure.sums import OwnRows, Units, most_units, noisy_sum_bits
 from tests.support.processes.secure_parties import COLUMNS, patients, session_of, with_plain_noise
 from tests.support.requests.handles import simulated
 

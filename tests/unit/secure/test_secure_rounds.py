@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 
 from miners.budget.plan import FitWarning
-from miners.secure.id3.task import hold
-from miners.secure.mpc import rounds
-from miners.secure.mpc.arithmetic import ALONE
-from miners.secure.mpc.noise import Below, own_noise
-from miners.secure.session.party import take_part
-from miners.secure.session.session import Session
 from pinq.errors import SessionError
+from pinq_secure.id3.task import hold
+from pinq_secure.mpc import rounds
+from pinq_secure.mpc.arithmetic import ALONE
+from pinq_secure.mpc.noise import Below, own_noise
+from pinq_secure.session.party import take_part
+from pinq_secure.session.session import Session
 
 KEY = bytes(range(32))
 

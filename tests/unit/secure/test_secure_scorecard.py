@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from miners import FederatedScorecard, FederatedScorecardRegressor
-from miners.secure import SecureFederation
-from miners.secure.mpc import noise
-from miners.secure.sums import Units, most_units
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.derivatives import Derivatives, Logistic, Residuals, Softmax
 from pinq.language.points import Points
 from pinq.language.specs import Cuts, Values
 from pinq.public.schema import Schema
+from pinq_secure import SecureFederation
+from pinq_secure.mpc import noise
+from pinq_secure.sums import Units, most_units
 from tests.support.processes.secure_parties import COLUMNS, patients, with_plain_noise
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)

@@ -8,8 +8,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from miners.secure.mpc.arithmetic import Sharing, prime_of
 from pinq.errors import SessionError
+from pinq_secure.mpc.arithmetic import Sharing, prime_of
 from tests.support.processes.secure_parties import Wires
 
 

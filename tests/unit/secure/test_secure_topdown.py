@@ -12,21 +12,21 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-import miners.secure.sums
+import pinq_secure.sums
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import CountSource
 from miners.federated.growing import splitting_functions
 from miners.federated.holders_miner import NEEDS, STRATEGIES
-from miners.secure import SecureFederation
-from miners.secure.id3.task import hold
-from miners.secure.session.party import run_simulation
-from miners.secure.session.session import Session
-from miners.secure.sums import OwnRows, noisy_sum_bits
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.parts import PartSet
 from pinq.language.scores import Gini
 from pinq.language.specs import AnyCut, Cross, Cuts, Values
 from pinq.public.schema import Schema
+from pinq_secure import SecureFederation
+from pinq_secure.id3.task import hold
+from pinq_secure.session.party import run_simulation
+from pinq_secure.session.session import Session
+from pinq_secure.sums import OwnRows, noisy_sum_bits
 from tests.support.processes.secure_parties import COLUMNS, patients, session_of, with_plain_noise
 from tests.support.requests.handles import simulated
 
@@ -39,7 +39,7 @@ def drafted(rows: list[int], **fields: Any) -> Session:
 
 
 def test_the_docstrings_example_holds() -> None:
-    assert doctest.testmod(miners.secure.sums).failed == 0
+    assert doctest.testmod(pinq_secure.sums).failed == 0
 
 
 # What it costs

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.datasets import load, why_missing
-from miners.secure.id3.public_tree import ExactRules, LossSplit, NoisyRules
-from miners.secure.id3.secret_tree import MAX_PATHS
-from miners.secure.id3.task import Task, hold
-from miners.secure.mpc.arithmetic import ALONE, Arithmetic, Sharing, run_to_end
-from miners.secure.mpc.rounds import Opened
-from miners.secure.session.party import Outcome, grow, take_part
 from pinq.public.schema import Categorical, Schema
-from pinq.secure_computation import Holding
+from pinq_secure.holding import Holding
+from pinq_secure.id3.public_tree import ExactRules, LossSplit, NoisyRules
+from pinq_secure.id3.secret_tree import MAX_PATHS
+from pinq_secure.id3.task import Task, hold
+from pinq_secure.mpc.arithmetic import ALONE, Arithmetic, Sharing, run_to_end
+from pinq_secure.mpc.rounds import Opened
+from pinq_secure.session.party import Outcome, grow, take_part
 from tests.support.oracles.id3 import Branch, plain_id3, plain_paths, to_tree
 from tests.support.processes.secure_parties import patients, random_task, session_of
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 
-from miners.secure.id3.public_tree import ExactRules, Progress
-from miners.secure.id3.task import Records, Task, members_of_classes, one_hot
-from miners.secure.mpc.arithmetic import Arithmetic, Shares, signed_bits
 from pinq.errors import QueryError
+from pinq_secure.id3.public_tree import ExactRules, Progress
+from pinq_secure.id3.task import Records, Task, members_of_classes, one_hot
+from pinq_secure.mpc.arithmetic import Arithmetic, Shares, signed_bits
 
 MAX_PATHS = 2**14
 

@@ -3,8 +3,9 @@
 
 Each part uses those before it: ``mpc`` computes with secrets, ``id3`` grows trees from them,
 ``sums`` opens noisy sums for miners that need counts, ``session`` has the agreement of the parties
-and their messages. ``secure_id3`` is the estimator and ``provider`` what ``pinq secure`` uses; read
-``mpc/arithmetic.py`` first. Names are imported when they are first used: a party's process needs
+and their messages. ``secure_id3`` is the estimator; ``provider`` joins a session with a policy's rows,
+``booking`` pays from its ledger, ``commands`` are ``pinq secure``. Read ``mpc/arithmetic.py`` first.
+The package stands above ``pinq`` and ``miners``. Names are imported when they are first used: a party's process needs
 neither scikit-learn nor pandas.
 """
 
@@ -14,9 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from miners.secure.secure_id3 import SecureID3, SecurePlan
-    from miners.secure.session.session import Member, Session, load_session
-    from miners.secure.sums import SecureFederation, noisy_sum, noisy_sum_bits, simulate_noisy_sum
+    from pinq_secure.secure_id3 import SecureID3, SecurePlan
+    from pinq_secure.session.session import Member, Session, load_session
+    from pinq_secure.sums import SecureFederation, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 
 __all__ = [
     "Member",
@@ -40,8 +41,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
-        raise AttributeError(f"module 'miners.secure' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value: object = getattr(import_module(f"miners.secure.{_HOME[name]}"), name)
+        raise AttributeError(f"module 'pinq_secure' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value: object = getattr(import_module(f"pinq_secure.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

@@ -33,8 +33,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, Field, StrictInt, ValidationError
 
-from miners.secure.mpc.noise import Below, stream
 from pinq.errors import SessionError
+from pinq_secure.mpc.noise import Below, stream
 
 TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015
 NANO = 10**9

@@ -21,7 +21,7 @@ Privacy:
     party that would pass its limit refuses before anything is shared. Which question comes next
     follows from what was opened. Noise is of the size that the question says, so parties that asked
     different ones must not add up: fits decide by floating-point numbers, which another machine may
-    round otherwise. So a round compares the question first (``miners.secure.mpc.rounds``).
+    round otherwise. So a round compares the question first (``pinq_secure.mpc.rounds``).
     Noise DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in one cell.
     Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform on
     0 .. step - 1 and drawn without a look at any row. For whatever U a row whose vector moves S_i by
@@ -30,7 +30,7 @@ Privacy:
     width units, which is whole, so its floor. The field holds sums and noise, for its bits follow from
     the smallest losses and the most units.
     Assumes: parties draw their noise as they should, and the time that this takes is not seen
-    (``miners.secure.mpc.rounds``). People with rows at several parties lose it once at each.
+    (``pinq_secure.mpc.rounds``). People with rows at several parties lose it once at each.
     Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py,
     tests/unit/secure/test_secure_card_session.py, tests/e2e/test_secure_session.py; and of the units
     tests/unit/secure/test_secure_scorecard.py, exhaustively on small tables.
@@ -62,21 +62,21 @@ from miners.federated.federation import (
     progress_of,
 )
 from miners.fitted.route import Frame, encode
-from miners.secure.id3.task import Task, require_tables
-from miners.secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of
-from miners.secure.mpc.noise import Below, noise_bound, own_noise
-from miners.secure.mpc.rounds import Opened, Rounds
 from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.derivatives import Derivatives
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import Budget, Preview
 from pinq.language.specs import Axis, Partition, bind
+from pinq.ledger.composition import Costs, Demand
 from pinq.public.checks import Shown, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
-from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
-from pinq.secure_computation import Holding
+from pinq_secure.holding import Holding
+from pinq_secure.id3.task import Task, require_tables
+from pinq_secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of
+from pinq_secure.mpc.noise import Below, noise_bound, own_noise
+from pinq_secure.mpc.rounds import Opened, Rounds
 
 if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs
     from miners.federated.scorecard import HoldersCardMiner
@@ -85,7 +85,6 @@ if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no oth
 ALL = "all parties"
 FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
 KEY = 32  # bytes, more than a part or a partition is known by
-NO_ODOMETER = f"Pricing sums as a ledger would needs the provider's side: {install_line('provider')}."
 Miner = Union["FederatedTopDown", "HoldersCardMiner"]
 """A miner whose fit asks for counts and sums alone."""
 M = TypeVar("M", bound=Miner)
@@ -396,7 +395,7 @@ class SecureFederation(Shown, CountSource):
         self.dropped: list[Dropped] = []
         self.rounds, self.requests = 0, {ALL: 0}
         self._limit = Epsilon.of(epsilon)
-        self._odometer = plugin("pinq.provider", "odometer", NO_ODOMETER)()  # adds up as a ledger does
+        self._costs = Costs()  # adds up as a ledger does
         self._rows, self._add_up = rows, add_up
         self._parties = parties
         # Parties that may pool their noise leave the sum less of it, so each draws more.
@@ -472,8 +471,8 @@ class SecureFederation(Shown, CountSource):
         for addition in additions:
             # All are charged before a row is looked at, so a question that cannot be paid leaves no
             # trace.
-            price = self._odometer.price(addition.parts, addition.epsilon)
-            remaining = self._limit - self._odometer.spent
+            price = self._costs.price(Demand.of(addition.parts), addition.epsilon)
+            remaining = self._limit - self._costs.spent
             if price > remaining:
                 raise BudgetExceeded(
                     f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
@@ -481,7 +480,7 @@ class SecureFederation(Shown, CountSource):
                     remaining=remaining.exact,
                     scope="analyst",
                 )
-            self._odometer.charge(addition.parts, addition.epsilon)
+            self._costs.charge(Demand.of(addition.parts), addition.epsilon)
         asked = JointSum(additions, self.budget.spent - before)
         sums = asked.cut(self._add_up(asked, self._rows))
         self.rounds += 1
@@ -505,14 +504,14 @@ class SecureFederation(Shown, CountSource):
     def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
         """Prices a query of counts of the whole table."""
         require_sums(verb)
-        price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
-        remaining = self._limit - self._odometer.spent - price
+        price = self._costs.price(Demand.of(PartSet([Block(Part())])), Epsilon.of(epsilon))
+        remaining = self._limit - self._costs.spent - price
         return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
 
     @property
     def budget(self) -> Budget:
         """The budget and spending of each party, the same for all."""
-        spent = self._odometer.spent
+        spent = self._costs.spent
         return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
     def variance(self, holder: str, epsilon: EpsilonLike) -> float:
@@ -630,7 +629,7 @@ def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
 
     Examples:
         >>> from fractions import Fraction
-        >>> from miners.secure import noisy_sum_bits
+        >>> from pinq_secure import noisy_sum_bits
         >>> noisy_sum_bits(1000, 3, Fraction(1)) < 64
         True
     """
@@ -655,7 +654,7 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
         Adjacency: one row of one party comes or goes and changes one cell by 1. Claim: epsilon-DP
         against outsiders and against any ``colluding`` parties.
         Why: cells are disjoint parts, and each gets at least DLap(1/epsilon) that these parties do
-        not know (miners/secure/mpc/noise.py). Only the noisy sums are opened. With ``colluding=0``
+        not know (pinq_secure/mpc/noise.py). Only the noisy sums are opened. With ``colluding=0``
         the noise is exactly one DLap(1/epsilon); with c of m parties its variance is m / (m - c)
         times that. Held by: tests/privacy/test_secure_noise.py.
     """
@@ -681,7 +680,7 @@ def simulate_noisy_sum(
     Examples:
         >>> from fractions import Fraction
         >>> import numpy as np
-        >>> from miners.secure import simulate_noisy_sum
+        >>> from pinq_secure import simulate_noisy_sum
         >>> counts = [np.array([5, 7]), np.array([1, 2]), np.array([4, 0])]
         >>> simulate_noisy_sum(counts, Fraction(1000), rows=100).tolist()  # next to no noise
         [10, 9]

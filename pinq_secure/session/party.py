@@ -16,17 +16,18 @@ from typing import cast
 import numpy as np
 
 from miners.fitted.tree import Tree
-from miners.secure.id3.public_tree import ExactRules, Progress, Rule, grow_public
-from miners.secure.id3.secret_tree import classify_all, classify_by_path, classify_by_tree, grow_paths, grow_secret
-from miners.secure.id3.task import LocalTables, Records, Task
-from miners.secure.mpc.arithmetic import ALONE, Arithmetic, Link, Sharing, run_to_end
-from miners.secure.mpc.rounds import TICK, Company, Opened, Rounds
-from miners.secure.session.network import Network
-from miners.secure.session.session import Session
-from miners.secure.sums import Miner, fit_jointly
 from pinq.errors import PinqError, QueryError, SessionError
 from pinq.public.epsilon import Epsilon
-from pinq.secure_computation import Booking, Holding, Joining, Traffic
+from pinq_secure.holding import Holding
+from pinq_secure.id3.public_tree import ExactRules, Progress, Rule, grow_public
+from pinq_secure.id3.secret_tree import classify_all, classify_by_path, classify_by_tree, grow_paths, grow_secret
+from pinq_secure.id3.task import LocalTables, Records, Task
+from pinq_secure.mpc.arithmetic import ALONE, Arithmetic, Link, Sharing, run_to_end
+from pinq_secure.mpc.rounds import TICK, Company, Opened, Rounds
+from pinq_secure.session.joining import Booking, Joining, Traffic
+from pinq_secure.session.network import Network
+from pinq_secure.session.session import Session
+from pinq_secure.sums import Miner, fit_jointly
 
 
 @dataclass(frozen=True)

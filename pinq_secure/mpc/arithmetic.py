@@ -56,10 +56,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from miners.secure.mpc.noise import Below, own_noise
-from miners.secure.mpc.rounds import Opened, Rounds
 from pinq.errors import QueryError, SessionError
 from pinq.public.plugins import optional
+from pinq_secure.mpc.noise import Below, own_noise
+from pinq_secure.mpc.rounds import Opened, Rounds
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
 KEY = 16  # bytes of a key of common randomness

@@ -16,7 +16,9 @@ from pinq.errors import QueryError, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pinq.secure_computation import Holding, SecureComputation, SecureResult, SecureSession
+    from pinq_secure.holding import Holding
+    from pinq_secure.session.party import Outcome
+    from pinq_secure.session.session import Session
 
 
 ABOUT = """\
@@ -149,13 +151,15 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
     All parties compare the hash, for example by telephone.
     """
     from pinq.public.checks import many
-    from pinq.secure_computation import secure_computation
+    from pinq_secure.mpc.arithmetic import field_bits, threshold_of
+    from pinq_secure.session.estimate import estimate, plan_text
+    from pinq_secure.session.session import load_session
 
-    computation = secure_computation()
-    loaded = computation.load_session(session)
-    size = computation.field_size(loaded)
+    loaded = load_session(session)
+    parties = len(loaded.parties)
+    threshold = threshold_of(parties)
     if as_json:
-        about = {"hash": loaded.digest, "bits": size.bits, "estimate": computation.estimate(loaded)}
+        about = {"hash": loaded.digest, "bits": loaded.bits, "estimate": estimate(loaded)}
         print_json(json.loads(loaded.text) | about)
         return
     lines = [
@@ -169,17 +173,17 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
             f"  {number}  {member.name}  {member.host}:{member.port}, at most {member.rows:,} rows"
             for number, member in enumerate(loaded.parties)
         ),
-        f"Up to {size.threshold} of them together learn nothing else; "
-        f"{size.threshold + 1} who pool their shares could. "
-        f"Numbers of {size.bits} bits in a field of {size.field_bits}.",
-        computation.estimate(loaded),
+        f"Up to {threshold} of them together learn nothing else; "
+        f"{threshold + 1} who pool their shares could. "
+        f"Numbers of {loaded.bits} bits in a field of {field_bits(loaded.bits, parties)}.",
+        estimate(loaded),
     ]
     if loaded.noise != "none":
         lines += [
             f"Epsilon {loaded.epsilon}, also to at most {loaded.colluding_parties} of them with the noise they drew.",
             "It is paid a round at a time. A person with rows at several parties loses it once at each.",
         ]
-    plan = computation.plan(loaded)
+    plan = plan_text(loaded)
     if plan:
         lines += ["", *plan.splitlines()]
     typer.echo("\n".join(printable(line) for line in lines))
@@ -205,8 +209,9 @@ def join(
     The exit status is 0 with the result, or 1 with a reason and what it has cost. A session that
     broke off continues if all parties run the same command again.
     """
-    from pinq.provider.secure import join as take_part
-    from pinq.secure_computation import Identity, secure_computation
+    from pinq_secure.provider import join as take_part
+    from pinq_secure.session.joining import Identity
+    from pinq_secure.session.session import load_session
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
@@ -215,7 +220,7 @@ def join(
             f"the result could not be written to {output}; name a file in a folder that exists. "
             "Nothing left this party."
         )
-    loaded = secure_computation().load_session(session)
+    loaded = load_session(session)
     result = take_part(
         loaded,
         party,
@@ -244,14 +249,14 @@ def try_(session: SessionFile, tables: Tables) -> None:
 
     The steps are the same; there is no network, no protection and no charge.
     """
-    from pinq.secure_computation import secure_computation
+    from pinq_secure.session.party import run_simulation
+    from pinq_secure.session.session import load_session
 
-    computation = secure_computation()
-    loaded = computation.load_session(session)
+    loaded = load_session(session)
     if len(tables) != len(loaded.parties):
         raise typer.BadParameter(f"{len(tables)} tables were given for {len(loaded.parties)} parties")
     frames = [_table(file) for file in tables]
-    _print_learned(computation.simulate(loaded, _held(computation, loaded, frames)))
+    _print_learned(run_simulation(loaded, _held(loaded, frames))[0])
 
 
 def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, str | int]:
@@ -266,23 +271,22 @@ def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, s
 
 def _drafted(fields: dict[str, object], members: list[Member], columns: object) -> dict[str, object]:
     """Returns a session file's content. Raises ``QueryError`` if the fields cannot be a session."""
-    from pinq.secure_computation import secure_computation
+    from pinq_secure.session.session import Session
 
     # Certificates may not be there yet, so the check is made as if all were on one machine.
     nearby = [member | {"host": "localhost"} for member in members]
-    opened = secure_computation().draft_session(fields | {"parties": nearby, "columns": columns}).opened
+    opened = Session.drafted(fields | {"parties": nearby, "columns": columns}).opened
     local = all(member["host"] in ("localhost", "127.0.0.1") for member in members)
     parties = [member if local else member | {"certificate": f"{member['name']}.crt"} for member in members]
     return fields | {"parties": parties, "reveals": list(opened), "columns": columns}
 
 
-def _held(
-    computation: SecureComputation[SecureSession], session: SecureSession, frames: list[pd.DataFrame]
-) -> list[Holding]:
+def _held(session: Session, frames: list[pd.DataFrame]) -> list[Holding]:
     """Encodes each party's table. Raises ``QueryError`` if one has too many rows."""
     from pinq.public.checks import many
+    from pinq_secure.id3.task import hold
 
-    holdings = [computation.hold(session, frame) for frame in frames]
+    holdings = [hold(session.task, frame) for frame in frames]
     for member, frame, holding in zip(session.parties, frames, holdings, strict=True):
         missing = len(frame) - holding.rows
         left_out = f", {missing:,} left out for values that are missing or not declared" if missing else ""
@@ -290,7 +294,7 @@ def _held(
     return holdings
 
 
-def _print_learned(learned: SecureResult) -> None:
+def _print_learned(learned: Outcome) -> None:
     for opened in learned.opened:
         typer.echo(printable(f"opened: {opened.what} {' '.join(map(str, opened.values))}"), err=True)
     model = learned.tree if learned.scorecard is None else learned.scorecard
@@ -311,7 +315,7 @@ def _member(text: str, rows: int) -> Member:
     return {"name": name, "host": host, "port": int(port), "rows": rows}
 
 
-def _agreed(session: SecureSession) -> str:
+def _agreed(session: Session) -> str:
     """Returns the session's hash, after a person at a terminal said yes."""
     if not can_ask():
         fail(

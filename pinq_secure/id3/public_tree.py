@@ -17,10 +17,10 @@ import numpy as np
 
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
-from miners.secure.id3.task import Path, Source, Task
-from miners.secure.mpc.arithmetic import Arithmetic, Shares, gini_bits, signed_bits, stop_bits
-from miners.secure.mpc.noise import noise_bound
 from pinq.errors import InternalError
+from pinq_secure.id3.task import Path, Source, Task
+from pinq_secure.mpc.arithmetic import Arithmetic, Shares, gini_bits, signed_bits, stop_bits
+from pinq_secure.mpc.noise import noise_bound
 
 Later = Callable[[], Awaitable[Shares]]
 """Shares that are made, and sent, when they are first needed."""
@@ -161,7 +161,7 @@ class NoisyRules:
         caller divides epsilon). Claim: epsilon-DP for what all parties see, also for what any
         ``colluding`` of them see together with the noise that they drew themselves.
         Why: each noise is at least DLap(1/e) given the shares of noise that colluding parties know
-        (miners/secure/mpc/noise.py). A stop test is a function of one count with DLap(1/e). Class
+        (pinq_secure/mpc/noise.py). A stop test is a function of one count with DLap(1/e). Class
         counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the position of
         the noisy maximum alone costs e: given the other noises, a candidate wins when its noise
         reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most exp(e) (ties by a

@@ -17,14 +17,14 @@ from miners.budget.plan import Plan
 from miners.estimator import TREE_LIMITS, TreeClassifier, planned
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
-from miners.secure.id3.task import hold, require_tables
-from miners.secure.mpc.arithmetic import field_bits
-from miners.secure.session.party import run_simulation
-from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
 from pinq.public.checks import Shown, whole_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
+from pinq_secure.id3.task import hold, require_tables
+from pinq_secure.mpc.arithmetic import field_bits
+from pinq_secure.session.party import run_simulation
+from pinq_secure.session.session import MAX_ROWS, Member, Session
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class SecurePlan(Shown):
 
     Examples:
         >>> import pinq
-        >>> from miners.secure import SecureID3
+        >>> from pinq_secure import SecureID3
         >>> schema = pinq.load_policy("policies/adult.yaml").schema_
         >>> plan = SecureID3(attributes=["relationship", "sex"]).plan(schema, "income", rows=1000)
         >>> plan.protocol, plan.epsilon
@@ -95,12 +95,12 @@ class SecureID3(TreeClassifier):
         opened_: Everything that was opened to the first party, in order.
 
     Privacy:
-        See ``miners.secure.mpc.arithmetic`` for the values that parties see, and
-        ``miners.secure.id3.public_tree`` for the opened values and their noise.
+        See ``pinq_secure.mpc.arithmetic`` for the values that parties see, and
+        ``pinq_secure.id3.public_tree`` for the opened values and their noise.
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners.secure import SecureID3
+        >>> from pinq_secure import SecureID3
         >>> rows = pd.read_parquet("data/adult.parquet")
         >>> schema = pinq.load_policy("policies/adult.yaml").schema_
         >>> tables = [rows[start:300:3] for start in range(3)]

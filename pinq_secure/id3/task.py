@@ -14,11 +14,11 @@ import numpy as np
 
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import CutsByColumn, multiway_splits
-from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Schema
-from pinq.secure_computation import Holding
+from pinq_secure.holding import Holding
+from pinq_secure.mpc.arithmetic import Arithmetic, Shares
 
 
 def require_tables(tables: object) -> None:

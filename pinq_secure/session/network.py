@@ -32,10 +32,10 @@ from importlib.metadata import version
 
 from pydantic import BaseModel, Field
 
-from miners.secure.mpc.arithmetic import Link
-from miners.secure.session.session import Session
 from pinq.errors import SessionError
-from pinq.secure_computation import Identity
+from pinq_secure.mpc.arithmetic import Link
+from pinq_secure.session.joining import Identity
+from pinq_secure.session.session import Session
 
 ARITHMETIC = 4  # changes with what parties send each other in a computation
 STOP, WAIT, HELLO = -1, -2, -3  # labels of what is no message of an exchange

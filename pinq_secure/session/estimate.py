@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``COMPUTATION`` gives the provider's command ``pinq secure`` the protocols of this folder.
-
-It is registered as the entry point ``computation`` of the group ``pinq.provider.secure``.
-
-``estimate`` says before a session what it is going to send and how long it takes, by public facts.
+"""``estimate`` foretells the bytes and the time of a session, by public facts.
 
 Two numbers of b bits are compared by opening b + 3 numbers and multiplying b, and each of these goes
 to every other party. Time is that of a processor that handles what is
@@ -13,18 +9,11 @@ sent; a network's own comes to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from miners.budget.plan import Plan
-from miners.fitted.route import Frame
-from miners.secure.id3.public_tree import ExactRules
-from miners.secure.id3.task import hold
-from miners.secure.mpc.arithmetic import field_bits, signed_bits, threshold_of
-from miners.secure.session.party import Outcome, run_party, run_simulation
-from miners.secure.session.session import Session, first_certificate, load_session
-from pinq.secure_computation import Booking, FieldSize, Holding, Joining, SecureComputation, Traffic
+from pinq_secure.id3.public_tree import ExactRules
+from pinq_secure.mpc.arithmetic import field_bits, signed_bits
+from pinq_secure.session.session import Session
 
 
 def estimate(session: Session) -> str:
@@ -79,41 +68,7 @@ def _bytes(sent: float) -> str:
     return f"{sent / 1e6:.1f} MB" if sent >= 1e5 else f"{sent / 1000:.0f} kB"
 
 
-class Computation:
-    """Runs sessions of ``miners.secure``; see ``SecureComputation``."""
-
-    load_session = staticmethod(load_session)
-    draft_session = staticmethod(Session.drafted)
-    certificate = staticmethod(first_certificate)
-    estimate = staticmethod(estimate)
-
-    def field_size(self, session: Session) -> FieldSize:
-        bits, parties = session.bits, len(session.parties)
-        return FieldSize(bits, field_bits(bits, parties), threshold_of(parties))
-
-    def plan(self, session: Session) -> str:
-        miner, holders = session.miner(), len(session.parties)
-        return "" if miner is None else repr(miner.plan(session.schema_, session.target, holders=holders))
-
-    def hold(self, session: Session, table: Frame) -> Holding:
-        return hold(session.task, table)
-
-    def lookup_codes(self, session: Session, table: Frame) -> np.ndarray:
-        return session.task.lookup_codes(table)
-
-    def run(
-        self,
-        session: Session,
-        joining: Joining,
-        holding: Holding,
-        *,
-        lookups: np.ndarray | None,
-        booking: Booking,
-    ) -> tuple[Outcome, Traffic]:
-        return run_party(session, joining, holding, booking, lookups)
-
-    def simulate(self, session: Session, holdings: Sequence[Holding]) -> Outcome:
-        return run_simulation(session, holdings)[0]
-
-
-COMPUTATION: SecureComputation[Session] = Computation()
+def plan_text(session: Session) -> str:
+    """Returns the queries with their fractions of epsilon, as text; empty where there is no plan."""
+    miner, holders = session.miner(), len(session.parties)
+    return "" if miner is None else repr(miner.plan(session.schema_, session.target, holders=holders))

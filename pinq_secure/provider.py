@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``join`` takes a provider's rows into a computation among several parties.
+
+::
+
+    fit ── affordable? ── encode ── agree ── charge, share, open, keep: a round at a time ── result
+    policy  ledger        engine    hash     ledger  shares only
+
+``session`` has the protocols, and ``booking`` the payments.
+
+Privacy:
+    With noise, what a session opens is epsilon-DP for the rows of every party together, in the
+    session's adjacency and privacy unit, which must be the policy's. The implementation claims that
+    (pinq_secure/id3/public_tree.py). Each round is charged to the grant of ``analyst`` before anything of it
+    leaves, by the rule that charges queries, and what it opened is its answer in the ledger. A run that
+    broke off begins again from those answers. Without noise the exact result leaks, which no epsilon
+    describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge.
+    Refusals follow from session, policy and ledger, never from rows that the policy admits: a table
+    of more than its ``max_rows``, for which no claim is made and no field is sized, never takes
+    part. One refusal follows from rows, and is this party's own to hear: a session that began with
+    others does not go on with these, for a round that broke off would have a second noise.
+    Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from pinq.analyst.tokens import require_private
+from pinq.engine import Listed, TableRequest, open_engine
+from pinq.errors import PinqError, PolicyError, QueryError, SessionError
+from pinq.language.parts import Block, Part, PartSet
+from pinq.language.specs import Axis, Values, bind
+from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
+from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
+from pinq.public.schema import Value
+from pinq_secure.booking import LedgerBooking
+from pinq_secure.holding import Holding
+from pinq_secure.session.joining import Identity, Joining, Traffic
+from pinq_secure.session.party import run_party
+from pinq_secure.session.session import Session, first_certificate, load_session
+
+NOTHING_LEFT = "Nothing left this party."
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of this party.
+
+    Attributes:
+        run: The name of this run of the session in the ledger of each party.
+        tree: The public tree as JSON (``miners.Tree.from_json``); None where it stays secret.
+        scorecard: The fitted scorecard as JSON (``miners.FederatedScorecard.from_json``, of a numeric
+            target ``FederatedScorecardRegressor``); None of trees.
+        depths: SID3T: the lengths of paths.
+        classes: The classes of the rows that this party looked up.
+        traffic: What it sent, and how long the protocol took.
+    """
+
+    run: str
+    tree: str | None
+    scorecard: str | None
+    depths: tuple[int, ...] | None
+    classes: tuple[Value, ...]
+    traffic: Traffic
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns plain values, for JSON."""
+        return {
+            "run": self.run,
+            "tree": None if self.tree is None else json.loads(self.tree),
+            "scorecard": None if self.scorecard is None else json.loads(self.scorecard),
+            "depths": self.depths,
+            "classes": list(self.classes),
+            "bytes_sent": self.traffic.bytes_sent,
+            "seconds": round(self.traffic.seconds, 3),
+        }
+
+
+def join(
+    session: str | os.PathLike[str] | Session,
+    party: str,
+    policy: str | os.PathLike[str] | Policy,
+    *,
+    agree: str,
+    analyst: str | None = None,
+    identity: Identity | None = None,
+    lookups: Any = None,
+    data: Any = None,
+    wait: float = 600,
+    listen: str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Takes part in a session with a policy's rows.
+
+    Args:
+        session: A session file, or a loaded session.
+        party: Which of its parties this is: its number or name.
+        policy: The reviewed policy of the rows.
+        agree: The session's hash (16 hexadecimal digits or more), as this party has checked it.
+        analyst: With noise: whose grant is charged.
+        identity: This party's certificate and key; needed where the session names certificates.
+        lookups: SID3T and SID3S: a table of rows to classify.
+        data: An Arrow table or pandas frame in place of the policy's source.
+        wait: Seconds until all parties must have joined.
+        listen: The address to listen on; by default all, or without certificates the session's.
+        progress: Called with a line of text for each step.
+
+    Raises:
+        SessionError: The hash is another one, or the parties could not agree or finish.
+        PolicyError: The policy does not fit the session, or does not permit it.
+        BudgetExceeded, NotAuthorised, NotAllowed: The ledger refused; nothing left this party.
+    """
+    agreed = load_session(Path(session)) if isinstance(session, (str, os.PathLike)) else session
+    loaded, number = load_policy(policy), agreed.number(party)
+    if len(agree) < 16 or not agreed.digest.startswith(agree.lower()):
+        raise SessionError(
+            f"the session's hash is {agreed.digest}, and not {agree!r}. "
+            "Compare with the other parties which file is meant; give at least 16 digits."
+        )
+    require_fit(agreed, number, loaded)
+    _require_identity(agreed, number, identity)
+    joining = Joining(number, identity, wait, listen, progress)
+    codes = None if lookups is None else agreed.task.lookup_codes(lookups)
+    allowed = agreed.parties[number].lookups
+    if codes is not None and len(codes) > allowed:
+        raise QueryError(f"{len(codes)} rows are to be looked up; the session allows this party {allowed}.")
+    with closing(open_ledger(loaded)) as ledger:
+        booking = LedgerBooking(ledger, agreed, number, analyst, loaded.schema_)
+        booking.require_affordable()
+        holding = _encoded_rows(agreed, loaded, ledger, data)
+        booking.require_same_rows(holding)
+        try:
+            learned, traffic = run_party(agreed, joining, holding, booking, codes)
+        except PinqError as error:
+            error.charged = booking.charged.exact
+            raise
+    tree, scorecard = (None if model is None else model.to_json() for model in (learned.tree, learned.scorecard))
+    # Rows are looked up in trees alone, whose target is categorical.
+    values = agreed.schema_.categorical(agreed.target).values if len(learned.looked_up) else ()
+    looked_up = tuple(values[number] for number in learned.looked_up)
+    return Result(booking.run, tree, scorecard, learned.depths, looked_up, traffic)
+
+
+def require_fit(session: Session, party: int, policy: Policy) -> None:
+    """Raises ``PolicyError`` unless the policy fits the session and permits what will be opened."""
+    policy.require_reviewed()
+    schema, member = session.schema_, session.parties[party]
+    problems = []
+    for name, column in schema.columns.items():
+        own = policy.columns.get(name)
+        if own is None:
+            problems.append(f"the policy has no column `{name}`")
+        elif own.digest != column.digest:
+            problems.append(f"`{name}` has another domain in the policy")
+    if (policy.adjacency, policy.privacy_unit) != (schema.adjacency, schema.privacy_unit):
+        problems.append("adjacency or privacy unit differ, so an epsilon of one is not an epsilon of the other")
+    if policy.max_rows > member.rows:
+        admitted = f"the policy admits {policy.max_rows:,} rows"
+        problems.append(f"{admitted}, the session only {member.rows:,} of {member.name}")
+    if session.noise == "none" and policy.secure != "exact":
+        problems.append(
+            "the session opens exact results, which leak; the policy does not permit that (`secure: exact`). "
+            "Or use `noise: discrete-laplace`"
+        )
+    if problems:
+        listed = "; ".join(problems)
+        raise PolicyError(f"The policy of {policy.dataset!r} and the session do not fit: {listed}. {NOTHING_LEFT}")
+
+
+def _require_identity(session: Session, party: int, identity: Identity | None) -> None:
+    """Raises ``SessionError`` where the others would turn this party away."""
+    member = session.parties[party]
+    if identity is None:
+        if member.certificate_der is not None:
+            raise SessionError("the session names certificates: give this party's certificate and key.")
+        return
+    if member.certificate_der is None:
+        raise SessionError("the session names no certificates, so TLS cannot be used; join without --cert and --key.")
+    try:
+        with open(identity.key, encoding="ascii") as key:
+            require_private(key, Path(identity.key), "the key")
+        shown = first_certificate(Path(identity.certificate).read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise SessionError(f"the certificate {identity.certificate} or its key cannot be read: {error}.") from None
+    if shown != member.certificate_der:
+        raise SessionError(
+            f"the certificate {identity.certificate} is not the one that the session names for {member.name}, "
+            "so the others would turn it away. "
+            "Name your party and its certificate, or agree on a session with the new one."
+        )
+
+
+def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -> Holding:
+    """Reads this party's distinct rows with a known target, and how often each occurs, in one pass.
+
+    Raises ``PolicyError`` if there are more than the policy admits.
+    """
+    axes: list[Axis] = [bind(split, policy.schema_).axes[0] for split in session.splits]
+    axes.append(Values(session.target).axis(policy.schema_)[0])  # numeric ones may have more cells than a partition
+    engine, _ = open_engine(policy, data=data, salt=ledger.salt)
+    with closing(engine):
+        tables = engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
+    listed = cast(Listed, tables[0])  # what a list request gets
+    codes = listed.codes.astype(np.int64)
+    # The code after those of values stands for a missing one.
+    known = codes[-1] < session.schema_.column(session.target).cells
+    holding = Holding(codes[:, known], listed.counts[known].astype(np.int64))
+    if holding.rows > policy.max_rows:
+        raise PolicyError(
+            f"The table of {policy.dataset!r} has more rows than its policy's `max_rows`. "
+            f"Correct one of them (see `pinq check`). {NOTHING_LEFT}"
+        )
+    return holding

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values with which a party joins a session, and the ledger from which it pays, as a protocol.
+
+``pinq_secure.booking`` has the ledger of a policy; tests have simpler ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Files with a party's certificate chain and private key, PEM."""
+
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Joining:
+    """The parameters with which a party joins a session.
+
+    Attributes:
+        party: Its number.
+        identity: Its certificate and key; None where the session names no certificates.
+        wait: Seconds until all parties must have joined.
+        listen: The address to listen on, or None for the default.
+        progress: Called with a line of text for each step.
+    """
+
+    party: int
+    identity: Identity | None
+    wait: float
+    listen: str | None
+    progress: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The bytes that a party sent during the protocol, and its time, including the sharing of inputs.
+
+    Attributes:
+        bytes_sent: To all other parties.
+        seconds: By the clock.
+        processor_seconds: The processor seconds of this party's process.
+    """
+
+    bytes_sent: int
+    seconds: float
+    processor_seconds: float
+
+
+class Booking(Protocol):
+    """This party's ledger, as one run of a session pays from it.
+
+    A run with noise is known by its session, so that a run that broke off goes on where it was.
+    """
+
+    def kept(self) -> list[str]:
+        """Returns what the rounds of earlier attempts opened, from the first on; see ``keep``."""
+
+    def noise_key(self, rounds: int) -> bytes:
+        """Returns what this party's noise follows from, the same until the run is finished.
+
+        Args:
+            rounds: How many were opened before, and are kept at some party.
+        """
+
+    def pace(self) -> float:
+        """Returns for how many seconds no further round may be charged."""
+
+    def begin(self, run: str) -> None:
+        """Hears that all parties agree on this run; logs it where nothing of it will be charged."""
+
+    def pay(self, number: int, place: str, nano: int, cells: int) -> None:
+        """Charges a round, numbered from 0, unless it was charged before.
+
+        Args:
+            number: The number of the round.
+            place: A digest of what it asks, and of what came before; the charge is for this alone.
+            nano: Its cost, nano-epsilons.
+            cells: How many values it opens.
+        """
+
+    def keep(self, number: int, opened: str) -> None:
+        """Keeps what a charged round opened, unless it was kept before."""
+
+    def finish(self) -> None:
+        """Hears that the last round was opened."""
