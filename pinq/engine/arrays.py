@@ -96,19 +96,9 @@ class ArrayEngine:
         require_open(self._codes, self._process)
         if measure is None and (column := self._column_of(parts, tables)) is not None:
             return list(self._between(column, parts, tables, check))
-        first, split = parts.blocks[0].part, parts.blocks[0].partition
-        alone, forms = len(parts.blocks) == 1, {table.form for table in tables}
-        # Who chooses a table by its sums asks for those sums next; sums of a level's parts are seldom asked
-        # for again, and so are counts below the whole table.
-        recurring = split is None if measure is not None else not first.depth
-        plain = split is None or (forms == {"dense"} and not any(table.axes for table in tables))
-        if not (alone and recurring and plain) or "sparse" in forms:
-            return self._count(parts, tables, measure, check)
-        if split is None:
-            return self._recall(first, tables, measure, check)
-        # All parts of a split of the whole table are a table over its axes.
-        recalled = self._recall(first, [TableRequest(split.axes) for _ in tables], measure, check)
-        return [cast(np.ndarray, table).reshape(-1) for table in recalled]
+        if (recalled := self._recalled(parts, tables, measure, check)) is not None:
+            return recalled
+        return self._count(parts, tables, measure, check)
 
     def rows(self) -> int:
         """Encoded rows, exact: for the provider's eyes only."""
@@ -172,6 +162,26 @@ class ArrayEngine:
                 edges = np.array(table.axes[0].edges(size) if table.axes else (0, size))
                 rows = below[places.searchsorted(np.clip(edges, starts[:, None], ends[:, None]))]
                 yield np.diff(rows, axis=1).reshape(parts.size, *(axis.size for axis in table.axes))
+
+    def _recalled(
+        self, parts: PartSet, tables: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
+    ) -> list[Table] | None:
+        """Returns kept tables of one part, or of all parts of a split of the whole table; None for other requests.
+
+        A choice by a part's sums is followed by a request for these sums, and counts of the whole
+        table recur. Counts below it, and sums of all parts of a level, seldom do.
+        """
+        block, *others = parts.blocks
+        if others or any(table.form == "sparse" for table in tables):
+            return None
+        if block.partition is None:
+            recurs = measure is not None or not block.part.depth
+            return self._recall(block.part, tables, measure, check) if recurs else None
+        if measure is not None or block.part.depth or any(table.axes or table.form != "dense" for table in tables):
+            return None
+        # All parts of a split of the whole table are a table over its axes.
+        whole = self._recall(block.part, [TableRequest(block.partition.axes) for _ in tables], None, check)
+        return [cast(np.ndarray, table).reshape(-1) for table in whole]
 
     def _recall(
         self, part: Part, wanted: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]

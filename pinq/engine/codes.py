@@ -135,10 +135,10 @@ class FileCodes(BaseModel):
 
     Attributes:
         fingerprint: Identifies what was read, and how.
-        rows: How many rows follow those of the files before it; 0 where the rows of all files are
-            chosen from together.
+        rows: The number of rows that follow those of the files before it; 0 where rows are
+            chosen from all files together.
         lines: Lines of text that were read.
-        lost: How many of them could not be read.
+        lost: The number of its rows that could not be read.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -153,7 +153,7 @@ class _Footer(BaseModel):
 
     Attributes:
         rows: Rows in all blocks.
-        files: What it has of each of the source's files.
+        files: The kept part of each of the source's files.
         checksums: The checksums of each column, over all blocks.
     """
 
@@ -172,7 +172,7 @@ def write_codes(
         file: Is written.
         schema: The columns; see ``arrow_schema``.
         blocks: All of ``BLOCK_ROWS`` rows but the last.
-        files: What they have of each of the source's files; read when all blocks are there.
+        files: The kept part of each of the source's files; read when all blocks are there.
     """
     rows, checksums = 0, dict.fromkeys(schema.names, 0)
     with pa.ipc.new_file(file, schema) as sink:
@@ -198,7 +198,7 @@ class MappedCodes(Codes):
 
     Attributes:
         table: Its columns ``c0``, ``c1``, ...
-        files: What it has of each of the source's files.
+        files: The kept part of each of the source's files.
 
     Raises:
         ValueError: It is no such file, or what it says of itself is damaged.

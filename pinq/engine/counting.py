@@ -55,7 +55,7 @@ class CountedCells:
         """Takes rows in.
 
         Args:
-            cell: Where each is, shape (rows,); None where there is one cell only.
+            cell: The cell of each row, shape (rows,); None where there is one cell only.
             rows: Their number.
             words: The numbers that are added up of them, packed, shape (words, rows); None to count them.
         """
@@ -165,7 +165,7 @@ class Share:
 
     Attributes:
         keys: The numbers that name each cell, shape (numbers, cells); without a number it is a stretch of all cells.
-        sums: What adds up in each, shape (sums, cells); of a stretch shape (cells,).
+        sums: The sums of each cell, shape (sums, cells); for a slice of a dense table (cells,).
     """
 
     keys: np.ndarray
@@ -240,10 +240,10 @@ class DenseTally(Tally):
 
     Args:
         nodes: The number of parts.
-        axes: Those of the joint table.
+        axes: The axes of the joint table.
         tables: The axes of each table, all of them among ``axes``.
         measure: The numbers that are added up; None to count rows.
-        common: How many axes, from the first on, split all parts: their parts become parts.
+        common: The number of first axes that split all parts: their parts become parts.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class OccupiedTally(Tally):
     """The occupied cells of one table.
 
     Args:
-        axes: Those of the table.
+        axes: The axes of the table.
         nothing: No cell.
     """
 
@@ -343,7 +343,7 @@ class SparseTally(OccupiedTally):
 
     Args:
         nodes: The number of parts.
-        axes: Those of the table.
+        axes: The axes of the table.
         measure: The numbers that are added up; None to count rows.
     """
 
@@ -407,7 +407,7 @@ class ListTally(OccupiedTally):
 
     Args:
         nodes: The number of parts.
-        axes: Those of the table.
+        axes: The axes of the table.
     """
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
@@ -470,9 +470,9 @@ class CountRequest:
         answer: For each node of the last level the number of its part.
         split: One more step, where parts are all parts of a partition.
         common: Or the axes that all of them are split by: these are axes of every table.
-        tables: What to cross the parts with.
+        tables: The tables with which the parts are crossed.
         joint: The axes of each joint table of dense ones, and the numbers of those.
-        measure: What to add up; None to count rows.
+        measure: The measure that is added up; None to count rows.
         places: The table of each axis along which a code is not its own place: finished, so that
             reading a row cannot fail.
     """
@@ -557,9 +557,9 @@ def count_request(
 
     Args:
         parts: Disjoint parts.
-        tables: What to cross them with.
+        tables: The tables with which the parts are crossed.
         measure: The measure to add up.
-        schema: Whose columns they are of.
+        schema: The schema of the columns.
         known: The parts that rows will be at before, by key and number.
 
     Raises:

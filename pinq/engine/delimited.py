@@ -75,7 +75,7 @@ class Lines:
 
     Attributes:
         total: Lines that are not empty, without headers.
-        unreadable: How many of them could not be read, by reason.
+        unreadable: The number of lines that could not be read, by reason.
         examples: For each reason, where one of these lines is.
     """
 
@@ -110,8 +110,8 @@ class TextFiles(ABC):
     """Files that are read as text, line by line or row by row, with one header.
 
     Args:
-        files: At least one.
-        dialect: How they are written.
+        files: The files; at least one.
+        dialect: The form in which they are written.
 
     Attributes:
         names: The columns' names.

@@ -120,7 +120,7 @@ def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: 
 
     Args:
         connection: Parses it.
-        name: Of the column, for the error.
+        name: The name of the column, for the error.
         formula: SQL.
         sources: The columns that it may read, and must.
 

@@ -62,7 +62,7 @@ class RawColumns:
 
     Attributes:
         values: The values of each declared column.
-        derived: What is selected beside the source's own columns.
+        derived: The selected expressions beside the source's columns.
         joins: The lookup tables, each with the value that is looked up.
     """
 
@@ -157,7 +157,7 @@ class Encoder:
 
     Args:
         connection: Knows how the source spells numbers (``number_of``); gets types of its own.
-        policy: Whose columns.
+        policy: The policy of the columns.
         types: The source's columns' types, as SQL calls them.
         salt: Keys the hashes.
 
@@ -207,7 +207,7 @@ class Encoder:
         Equal rows are interchangeable.
 
         Args:
-            policy: Whose unit.
+            policy: The policy that declares the unit.
             salt: Keys the hashes.
             encoded: A table of what ``encoded`` gives.
         """
@@ -252,7 +252,7 @@ def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") 
 
     Args:
         batch: Has the policy's columns, as typed values or as text.
-        policy: Whose columns. Its source is not looked at.
+        policy: The policy of the columns. Its source is not read.
         salt: Keys the hashes of units; the dataset's.
 
     Returns:
@@ -281,8 +281,8 @@ def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
     """Keeps the ``max_rows`` rows of each unit, as ``Encoder.bounded`` does.
 
     Args:
-        encoded: What ``encode`` made, with all rows of each of its units.
-        policy: Whose unit.
+        encoded: The result of ``encode``, with all rows of each of its units.
+        policy: The policy that declares the unit.
         salt: Keys the hashes; the one of ``encode``.
 
     Returns:
@@ -378,7 +378,7 @@ class EncodingReport:
         left_out: For each column, rows whose value could not be encoded (a row can count for
             several columns).
         clamped: For each numeric column, rows outside [lower, upper].
-        lines: How the lines of delimited text were read.
+        lines: A report on the lines of delimited text.
         unread: For each column, how many values are none that its declaration reads (texts that are no
             number, categories that are not declared), and the commonest of them.
     """

@@ -91,7 +91,7 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
         connection: Reads the table.
         table: The table of texts.
         columns: The columns, as SQL names them.
-        dialect: What it states is not doubted.
+        dialect: The declared form. Declared settings are not guessed again.
     """
     for column in columns:
         if options := likely_spelling(connection, table, column, dialect):
@@ -122,7 +122,7 @@ def date_forms(connection: duckdb.DuckDBPyConnection, table: str, value: str) ->
 
     Args:
         connection: Reads the table.
-        table: How SQL names it.
+        table: The name of the table in SQL.
         value: A text, as SQL names it. Where all of them are dates as they are read already, no form is needed.
     """
     reads = [f"count({_moment(value, form)})" for form in _FORMS]
@@ -148,7 +148,7 @@ def other_dates(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequ
         connection: Reads the table.
         table: The table of texts.
         columns: The columns, as SQL names them.
-        dialect: What it states is not doubted.
+        dialect: The declared form. Declared settings are not guessed again.
     """
     if "dates" in dialect.model_fields_set:
         return ""

@@ -78,7 +78,7 @@ def open_engine(
 
     Args:
         policy: Reviewed.
-        data: In place of the policy's source: an Arrow table, a pandas frame, anything with
+        data: A table in place of the policy's source: an Arrow table, a pandas frame, anything with
             ``__arrow_c_stream__``, or a frame of Spark, which is encoded and counted there.
         salt: Keys the coins of rows; the same salt gives the same coins.
         report: Also count what was left out and clamped (another pass).
@@ -176,7 +176,7 @@ class _Gathering:
     """Reads and encodes an open source.
 
     Args:
-        policy: Whose source.
+        policy: The policy of the source.
         source: Is read.
         salt: Keys the hashes that choose a unit's rows.
         losses: Counts what is left out; None for no count.
@@ -184,7 +184,7 @@ class _Gathering:
             files are read together, which takes a fraction of the time.
 
     Attributes:
-        files: What was gathered of each file; complete when all ``batches`` are there.
+        files: The facts of each file; complete when all ``batches`` are there.
     """
 
     def __init__(
@@ -205,8 +205,8 @@ class _Gathering:
         """The codes of the rows that are kept, some at a time.
 
         Args:
-            files: Those of the source.
-            before: What is kept of an earlier opening.
+            files: The files of the source.
+            before: The kept codes of an earlier opening.
 
         Raises:
             PolicyError: More lines were unreadable than the policy allows.
@@ -297,7 +297,7 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
     """Identifies what encoding makes of each of a source's files.
 
     Args:
-        policy: What it declares of columns, unit and text counts, and not how it names the files.
+        policy: The policy; its columns, unit and text format count, and the names of files do not.
         salt: Keys the hashes of units.
         files: As they are now.
     """
@@ -318,7 +318,8 @@ class CodesFile:
     """The file with the codes of a policy's source, in the provider's state folder.
 
     Args:
-        policy: Whose source. What a list of files begins with names it, so that it may grow.
+        policy: The policy of the source. The first entry of a list of files names it, so the list
+            may grow.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -358,7 +359,7 @@ class CodesFile:
 
         Args:
             blocks: The codes; see ``write_codes``.
-            files: What they have of each of the source's files; read when all blocks are there.
+            files: The kept part of each of the source's files; read when all blocks are there.
             unchanged: Called when all is written; where it raises, the file is not kept.
         """
         descriptor, name = self._part()

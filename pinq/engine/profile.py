@@ -45,7 +45,7 @@ def profile(
 
     Args:
         connection: Reads the source, and knows how it spells numbers.
-        table: How SQL names it.
+        table: The name of the table in SQL.
         name: The column.
         real: It is of a floating or decimal type.
         moment: It is a date or a time, which is no number.

@@ -100,8 +100,8 @@ class Rows:
     """Rows of a block, of which each is at a numbered node.
 
     Args:
-        block: Whose rows.
-        picked: Which of them, by number; None for all.
+        block: The block of the rows.
+        picked: The numbers of the selected rows; None for all.
         node: The node of each, shape (rows,).
         nodes: The number of nodes.
         tables: The tables of the axes along which they are looked up; see ``code_tables``.
@@ -236,8 +236,8 @@ class _Lookup:
         axes: One for each column (two, where some partitions cut it and others do not): along it all
             of the partitions' own axes can be told.
         low: The number of the first partition.
-        column: Which of ``axes`` each axis of a partition is told along, shape (axes, partitions).
-        offset: Where its parts begin in ``values``, shape (axes, partitions).
+        column: Index into ``axes`` for each axis of each partition, shape (axes, partitions).
+        offset: The position of its first part in ``values``, shape (axes, partitions).
         values: The part of each place, times the axis' stride.
     """
 
@@ -318,10 +318,10 @@ class Descent:
         nodes: The number of children.
         kind: The number of each node's partition, shape (parents,).
         first: The place of each node's first child, shape (parents,).
-        ways: How partitions are looked up.
-        way: In which of them each partition is, shape (partitions,).
-        children: What becomes of each place: the child's number, or -1 for one that was not asked
-            for; None where all were.
+        ways: The look-ups of partitions.
+        way: The number of each partition's look-up, shape (partitions,).
+        children: The child of each place, by number, or -1 for a place that is not in the request;
+            None where all are.
         searched: The places that ``children`` are for, in order; None where they are for all, in
             which case places are counted from 1 on.
     """
@@ -382,7 +382,7 @@ def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.nd
     """Makes the paths from known parts down to others.
 
     Args:
-        parts: Where to; disjoint.
+        parts: The parts to which rows go; disjoint.
         known: The number of each part where rows already are, by its key. The whole table, or any
             collection that has a part on the path to each of ``parts``.
 

@@ -156,7 +156,7 @@ def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """The last eight bytes of the MD5 hash of a text for each row, shape (rows,).
 
     Args:
-        text: In SQL.
+        text: The text, in SQL.
         columns: Whole numbers that it names.
     """
     with duckdb.connect() as connection:

@@ -210,9 +210,9 @@ class RawTable:
 
     Attributes:
         connection: Reads it.
-        name: What SQL calls it.
+        name: Its name in SQL.
         types: Its columns' types.
-        lines: How the lines of delimited text were read.
+        lines: A report on the lines of delimited text.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -231,7 +231,8 @@ def read_columns(policy: Policy, data: object = None) -> RawTable:
 
     Args:
         policy: Names the source.
-        data: In its place: an Arrow table, a pandas frame, or what has ``__arrow_c_stream__``.
+        data: A table in its place: an Arrow table, a pandas frame, or an object with
+            ``__arrow_c_stream__``.
 
     Raises:
         PolicyError: The source cannot be read, has more unreadable lines than allowed, or looks
@@ -540,7 +541,7 @@ class Piece:
     """Raw rows that SQL can read.
 
     Attributes:
-        name: What SQL calls them.
+        name: Their name in SQL.
         types: Their columns' types.
     """
 
@@ -553,12 +554,12 @@ class OpenSource:
 
     Args:
         connection: Reads it.
-        policy: Whose columns are read.
+        policy: The policy of the columns.
         data: The object that the caller passed, or what a server streams; None for files or a database's table.
-        files: Those of the policy's source, as they were listed.
+        files: The listed files of the policy's source.
 
     Attributes:
-        lines: How the lines of delimited text are read; counts while ``pieces`` are.
+        lines: A report on the lines of delimited text, which grows while ``pieces`` are read.
 
     Raises:
         PolicyError: A file is not there, or a header lacks a declared column.

@@ -107,11 +107,11 @@ def count_blocks(
     """Counts blocks for a request.
 
     Args:
-        schema: Whose columns.
+        schema: The schema of the columns.
         salt: Keys the coins.
         request: Pickled.
         names: The columns that it reads, and what blocks call them.
-        shares: How many are made of the counts.
+        shares: The number of pieces into which the counts are split.
         batches: Blocks.
     """
     asked: CountRequest = pickle.loads(request)
@@ -309,7 +309,7 @@ class SparkEngine:
 
         Args:
             parts: Disjoint parts.
-            tables: What to cross them with.
+            tables: The tables with which the parts are crossed.
             measure: The measure to add up.
             check: Called ten times a second; what it raises cancels the work in Spark.
 
@@ -359,7 +359,7 @@ class _Encoded:
 
     Args:
         blocks: A frame of ``BLOCKS``; is cached, and made.
-        policy: Whose columns.
+        policy: The policy of the columns.
         salt: Keys hashes and coins.
 
     Attributes:

@@ -57,7 +57,7 @@ class MomentsOfRows(RowMeasure):
     stops at the public bound 2^62: an overflow would be an error that follows the rows.
 
     Args:
-        moments: Which.
+        moments: The moments that are added up.
         schema: The schema of the columns.
     """
 
@@ -118,8 +118,8 @@ class TableRequest:
     """One contingency table: parts x axes.
 
     Attributes:
-        axes: What the parts are crossed with.
-        form: How it is kept. A list is for a joint table that is too wide to be numbered.
+        axes: The axes with which the parts are crossed.
+        form: The form of the table. A list is for a joint table that is too wide to be numbered.
     """
 
     axes: tuple[Axis, ...] = ()
@@ -142,7 +142,7 @@ class Listed:
     """The occupied cells of a joint table, in no order.
 
     Attributes:
-        parts: Which part each lies in, shape (cells,).
+        parts: The part of each cell, shape (cells,).
         codes: Its place along each axis, shape (axes, cells).
         counts: Its rows, shape (cells,).
     """
@@ -179,7 +179,7 @@ class Engine(Protocol):
 
         Args:
             parts: Disjoint parts.
-            tables: What to cross them with.
+            tables: The tables with which the parts are crossed.
             measure: The measure to add up.
             check: Called now and then; what it raises ends the work.
 
@@ -202,7 +202,7 @@ def require_open(encoded: T | None, process: int) -> T:
 
     Args:
         encoded: None once the engine is closed.
-        process: Which process opened it.
+        process: The process that opened it.
 
     Raises:
         InternalError: It is closed, or this is another process.

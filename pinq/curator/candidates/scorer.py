@@ -87,7 +87,7 @@ class Frame:
         listed: The number of candidates of a part, at most.
 
     Attributes:
-        tables: What the engine is to count, in the order in which it was asked for.
+        tables: The tables that the engine counts, in the order of their requests.
         crowded: Columns whose splits share a table.
     """
 
@@ -219,8 +219,8 @@ class Scorer(ABC, Generic[C]):
     It is made before the charge from public facts, and asked for scores after it.
 
     Args:
-        candidate: What is scored.
-        frame: What it shares with the others.
+        candidate: The candidate that is scored.
+        frame: The values that all candidates share.
 
     Attributes:
         is_family: Whether it stands for several specs.
@@ -228,8 +228,8 @@ class Scorer(ABC, Generic[C]):
         members: Its members, at most, for one part; those of equal score beside each other count as
             one.
         member_cells: Cells, about, that scoring a member and choosing it look at.
-        spec_bytes: How long the text of a member's spec may be: as long as all that the candidate says.
-        options: How many candidates it counts as in a preview of the choice's error.
+        spec_bytes: The longest text of a member's spec: the length of the candidate's own text.
+        options: The number of candidates that it counts as in a preview of the choice's error.
         scratch: Cells of the largest array that scoring makes for a part beside its tables.
         most_flipped: The largest number of members of which one is chosen by permute-and-flip, if nothing
             else is offered.
@@ -271,9 +271,10 @@ class Scorer(ABC, Generic[C]):
 
         Args:
             counted: Parts and what the engine counted of them.
-            rows: For which of these parts, in order.
-            scorers: Who is asked of each; all are alike, and the first one answers.
-            reach: Runs by so much behind the best may be gathered into one, whose score is as far behind.
+            rows: The numbers of the parts that are scored, in order.
+            scorers: One scorer for each row. All have the same form; the first computes all scores.
+            reach: The distance from the best at which runs may be merged; a cut far from the optimum has a
+                low score.
 
         Returns:
             One for each of ``rows``; scores of large families are there for some rows at a time.
@@ -353,7 +354,7 @@ def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.nd
     """How to look up the part of each of some codes along an axis of its own, both shape (codes,).
 
     Args:
-        axes: Of one column and equal numbers of parts; all have thresholds, or none has.
+        axes: The axes, of one column and equal numbers of parts; all or none have thresholds.
         size: The number of codes of the column.
 
     Returns:
@@ -549,8 +550,8 @@ def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
     """The exact sums of the values of each subset, shape (..., subsets).
 
     Args:
-        octets: Which values are in each subset, as ``bipartitions`` has it.
-        table: What each value has, integers, shape (..., values).
+        octets: The values in each subset, as ``bipartitions`` encodes them.
+        table: The numbers of each value, integers, shape (..., values).
     """
     sums = np.zeros((*table.shape[:-1], len(octets)), dtype=np.int64)
     for number, octet in enumerate(octets.T):
@@ -615,7 +616,7 @@ class Crossing:
     Attributes:
         codes: The part of each row along each spec, shape (specs, rows).
         target: Its class, shape (rows,).
-        counts: How often it occurs, shape (rows,).
+        counts: The number of occurrences of each row, shape (rows,).
         sizes: Parts of each spec.
         classes: Classes of the target.
     """
@@ -632,7 +633,7 @@ class Crossing:
         """The exact score of every ``size`` of the specs.
 
         Args:
-            size: How many specs make a member.
+            size: The number of specs in a member.
             score: Scores tables of shape (..., cells, classes).
             check: Called now and then; what it raises ends the work.
 

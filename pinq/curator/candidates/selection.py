@@ -59,10 +59,10 @@ class Selection:
 
     Args:
         schema: The public columns.
-        parts: Who chooses.
+        parts: The parts for which a candidate is chosen.
         score: By what.
         lists: The distinct lists of candidates.
-        which: Which list each part chooses from; a single entry is for all.
+        which: The number of the list from which each part chooses; a single entry is for all.
         textbook: Select by the exponential mechanism with its general factor 2.
         each: Choose a member of every candidate of a list.
 
