@@ -35,7 +35,7 @@ class LedgerBooking:
 
     Attributes:
         run: The name of the run, once all parties agree.
-        charged: What this process was charged so far.
+        charged: The charges of this process so far.
     """
 
     def __init__(self, ledger: Ledger, session: Session, party: int, analyst: str | None, schema: Schema) -> None:

@@ -64,7 +64,7 @@ class Result:
             target ``FederatedScorecardRegressor``); None of trees.
         depths: SID3T: the lengths of paths.
         classes: The classes of the rows that this party looked up.
-        traffic: What it sent, and how long the protocol took.
+        traffic: The bytes that it sent, and the time of the protocol.
     """
 
     run: str
@@ -105,10 +105,10 @@ def join(
 
     Args:
         session: A session file, or a loaded session.
-        party: Which of its parties this is: its number or name.
+        party: The number or name of this party.
         policy: The reviewed policy of the rows.
         agree: The session's hash (16 hexadecimal digits or more), as this party has checked it.
-        analyst: With noise: whose grant is charged.
+        analyst: The analyst whose grant is charged; needed with noise.
         identity: This party's certificate and key; needed where the session names certificates.
         lookups: SID3T and SID3S: a table of rows to classify.
         data: An Arrow table or pandas frame in place of the policy's source.

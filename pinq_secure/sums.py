@@ -97,7 +97,7 @@ class OwnRows:
     Args:
         codes: The codes of each column that may be asked for a code of each distinct row, or another code
             that no question tells apart from it.
-        counts: How often each occurs.
+        counts: The number of occurrences of each.
     """
 
     def __init__(self, codes: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
@@ -175,7 +175,7 @@ class Units:
 
     Attributes:
         step: Units of the loss itself to one.
-        sensitivity: How many a row moves in all numbers together.
+        sensitivity: The most by which a row moves all numbers together.
         unit: One of them in the loss's natural units.
     """
 
@@ -197,7 +197,7 @@ class Units:
         """Rounds exact sums to whole units, each up or down at random.
 
         Args:
-            sums: In the loss's own units, int64.
+            sums: The sums in the loss's own units, int64.
             below: Draws a number below its argument; the operating system's by default.
         """
         # In steps of 4, a sum of 10 becomes 2 for the draws 0 and 1, and 3 for 2 and 3: 2.5 on
@@ -220,7 +220,7 @@ class Addition:
     """One question as parties answer it.
 
     Attributes:
-        parts: Of which parts.
+        parts: The parts.
         sums: The derivatives to add up in the cells of a spec; None to count rows.
         schema: The public columns.
         epsilon: Its loss.
@@ -271,7 +271,7 @@ class JointSum:
     """One addition of all parties, whose numbers lie end to end.
 
     Attributes:
-        additions: What is added.
+        additions: The additions.
         price: The cost to each party.
     """
 
@@ -579,13 +579,13 @@ async def fit_jointly(
     parties. A process that plays all parties adds alone.
 
     Args:
-        miner: What every party runs; new for each run.
+        miner: The miner that every party runs; new for each run.
         task: The public facts.
         holding: This party's rows.
         add: Adds up what all parties pass, arrays of one length.
         rounds: Asks what has noise.
         colluding: The number of parties that may pool the noise that they drew.
-        plays: How many parties this process is.
+        plays: The number of parties that this process plays.
         progress: Called with a line of text after each round.
     """
     loop, fitting = asyncio.get_running_loop(), True

@@ -74,12 +74,12 @@ class Result:
     """An answer.
 
     Attributes:
-        title: What it is.
+        title: The title of the result.
         html: As a notebook shows it.
         picture: An SVG file.
-        files: What can be kept, by name.
+        files: The files that can be saved, by name.
         lines: The lines of Python that make it.
-        doubts: What a fit warned of.
+        doubts: The warnings of a fit.
     """
 
     title: str
@@ -109,12 +109,12 @@ class Analyst:
     """The pages of a dataset that is served.
 
     Args:
-        url: Where.
+        url: The address of the dataset.
         words: Further arguments of ``connect``, whose errors it raises.
 
     Attributes:
         drafts: The typed values, by page.
-        results: What was answered, the last first.
+        results: The answers, the last first.
         known: The budget as it was last seen.
     """
 

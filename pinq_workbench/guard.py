@@ -44,12 +44,12 @@ class Guard:
     """Lets one browser through to an application.
 
     Args:
-        app: What it stands before.
-        origins: Where else than on this machine the page may be reached, ``https://bench.example.org``: a proxy.
+        app: The application that it guards.
+        origins: Further addresses of the page, ``https://bench.example.org``: those of a proxy.
 
     Attributes:
-        app: What it stands before.
-        key: What the link holds until it was used; empty from then on.
+        app: The application that it guards.
+        key: The key in the link until it was used; empty from then on.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str] = ()) -> None:

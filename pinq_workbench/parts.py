@@ -54,8 +54,8 @@ def frame(title: str, links: Mapping[str, str] | None = None, beside: Redraw = l
     """Makes a page around its content.
 
     Args:
-        title: In the window and above the content.
-        links: Where else to go, name to path; the page's own path is marked.
+        title: The title in the window and above the content.
+        links: The links to other pages, name to path; the page's own path is marked.
         beside: Draws what is always in sight.
     """
     ui.page_title(f"{title} - pinq workbench")
@@ -101,8 +101,8 @@ def fields(draft: Draft, labels: Mapping[str, str], changed: Redraw = lambda: No
     """Makes a row of fields whose texts outlive the page.
 
     Args:
-        draft: Where they are written.
-        labels: For each name in the draft a label, and a hint in a line below it.
+        draft: The draft in which they are written.
+        labels: A label, and a hint in a line below it, for each name in the draft.
         changed: Called once the draft has a new text.
     """
     with row():
@@ -187,11 +187,11 @@ class Act:
     """A button that does something once at a time, beside the page, and the place where its errors stand.
 
     Args:
-        text: On the button.
-        call: What it does.
+        text: The text on the button.
+        call: The action.
         then: Gets what that returned, and draws it below.
         main: Whether it is what one came for.
-        ask: What to ask before; empty for nothing.
+        ask: The question before the action; empty for none.
         watch: Looks each second at what runs.
     """
 

@@ -72,7 +72,7 @@ class Seen:
 
     Attributes:
         policy: Its declarations so far.
-        waiting: What nobody reviewed yet.
+        waiting: The values that nobody has reviewed yet.
         examples: Rows as it reads them.
         raw: All columns of the source.
     """
@@ -91,7 +91,7 @@ class Provider:
     """The pages of a folder.
 
     Args:
-        path: Where policies and tables are.
+        path: The folder of policies and tables.
 
     Attributes:
         drafts: The typed values, by policy file; of the folder's own pages under no name.

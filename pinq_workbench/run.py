@@ -39,8 +39,8 @@ def open_workbench(
         token_file: For a URL: the file that holds the token.
         verify: For a URL: the provider's own certificate authority.
         insecure_http: For a URL: plain HTTP, on this machine only.
-        port: Where to listen, on this machine alone; 0 for any free port.
-        origin: Where else a browser may reach it, through a proxy of the house: ``https://bench.example.org``.
+        port: The port on this machine alone; 0 for any free port.
+        origin: The address of a proxy for browsers: ``https://bench.example.org``.
         say: Gets the link.
 
     Raises:

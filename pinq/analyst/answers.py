@@ -56,9 +56,9 @@ class NoiseInfo:
             times rows.
         grid: Distance of neighbouring possible answers, likewise.
         rows: For an average: the noisy number of rows of each part.
-        bounds: For an average: where it must lie.
-        parts: What an array's numbers are of; None of a single number.
-        dates: For an average of dates: what they are the dates of.
+        bounds: For an average: the interval in which it must lie.
+        parts: The parts of an array's numbers; None of a single number.
+        dates: For an average of dates: the column.
     """
 
     epsilon: Fraction
@@ -139,8 +139,8 @@ class _Noisy(Shown):
         """Returns the answer as a table with all that is known of its noise; free.
 
         Args:
-            level: With which probability ``low`` and ``high`` hold the exact number, each row by
-                itself.
+            level: The probability with which ``low`` and ``high`` hold the exact number, for each row
+                alone.
 
         Returns:
             A row for each part: a column for each spec that made it, then ``value``, ``low``,
@@ -272,7 +272,7 @@ def noisy(
         shape: The parts' shape.
         kind: int64 or float64.
         averaged: The column of which these are averages.
-        parts: What an array's numbers are of.
+        parts: The parts of an array's numbers.
         within: The range to which the column was clamped.
     """
     values = np.array(answer.values, dtype=kind).reshape(shape)

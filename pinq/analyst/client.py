@@ -60,7 +60,7 @@ class SignedIn(httpx.Auth):
 
     Args:
         root: The server's address.
-        context: How to trust its certificate; None for plain HTTP.
+        context: The trust in its certificate; None for plain HTTP.
         show: Tells the person what to do; ``print``.
 
     Raises:

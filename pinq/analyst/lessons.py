@@ -30,11 +30,10 @@ class Line:
     """A line to write, for several names that other tools give to one wish.
 
     Attributes:
-        names: What they call it, separated by spaces.
-        wish: What is wanted, after "to".
+        names: The names that libraries use, separated by spaces.
+        wish: The wish, after "to".
         code: The line; fields in braces are those of ``_columns``.
-        of: Where its functions are imported from: ``miners.tables``, say. Empty where it needs
-            none.
+        of: The module of its functions, such as ``miners.tables``. Empty where it needs none.
         on_parts: Whether the line is the same on parts, whose answers are arrays.
     """
 

@@ -135,7 +135,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         Args:
             column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``),
                 whose vectors of derivatives are added up. Or ``Products`` of columns.
-            by: With a loss or products: specs. Each cell of each spec gets a separate sum. The
+            by: The specs, with a loss or products. Each cell of each spec gets a separate sum. The
                 specs overlap, so they divide epsilon.
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
             reuse: Return the stored answer of an identical earlier query, at no cost.

@@ -23,7 +23,7 @@ class Session(Protocol):
 
     Attributes:
         name: The provider's name of the table.
-        account: From which grant it spends: the same for two sessions of one analyst at one ledger.
+        account: The grant from which it spends: the same for two sessions of one analyst at one ledger.
         schema: The public columns.
     """
 
@@ -70,7 +70,7 @@ class Through:
     """A session whose questions another function asks; everything else it passes on.
 
     Args:
-        session: Who stands behind it.
+        session: The session behind it.
         way: Sends it a request.
     """
 

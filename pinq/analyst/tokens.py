@@ -34,8 +34,8 @@ def person_digest(issuer: str, name: str, *, member: bool = False) -> str:
 
     Args:
         issuer: The identity provider.
-        name: What it calls the person.
-        member: Of a grant that stands while the person is in one of the policy's groups.
+        name: The claim with the person's name.
+        member: The name of a grant that stands while the person is in one of the policy's groups.
     """
     return digest(f"{issuer}\n{name}\n{'member' if member else ''}")
 

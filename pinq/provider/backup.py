@@ -82,8 +82,8 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
     A file's ledger is kept beside it, as ``.replaced``.
 
     Args:
-        policy: Whose.
-        file: What ``backup`` wrote.
+        policy: The policy of the ledger.
+        file: The file that ``backup`` wrote.
         forget: Do it though events would be forgotten, or though what is there cannot be read.
 
     Returns:

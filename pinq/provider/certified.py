@@ -41,9 +41,9 @@ class Verified:
 
     Attributes:
         miner: The miner with its parameters, as Python writes it.
-        analyst: Whose answers they are.
+        analyst: The analyst who was answered.
         entries: Number and hash of each charge, in the order of the fit.
-        loss: What the answers cost together by the log's own recursion, whatever else was asked.
+        loss: The cost of the answers together by the log's recursion, without any others.
         head: Number and hash of the log's last event.
     """
 

@@ -34,8 +34,8 @@ def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
     """Declarations that probably do not have the intended effect.
 
     Args:
-        policy: What was declared.
-        counted: What became of the source's rows.
+        policy: The declared column.
+        counted: The counts of the source's rows.
     """
     return (*_lines(policy, counted), *_losses(policy, counted), *_uneven(policy), *_pending_cap(policy))
 
@@ -159,13 +159,13 @@ class CheckReport:
     Attributes:
         source_rows: Rows in the source.
         encoded_rows: Rows that queries see.
-        max_rows: What the policy declares.
+        max_rows: The policy's ``max_rows``.
         over_unit: Rows beyond their privacy unit's bound, or whose unit is missing.
-        left_out: For each column, rows whose value cannot be encoded.
-        clamped: For each numeric column, rows outside [lower, upper].
+        left_out: The rows, for each column, whose value cannot be encoded.
+        clamped: The rows, for each numeric column, outside [lower, upper].
         unreviewed: Values that were read off the data and that nobody confirmed.
-        problems: What must change before the policy opens; empty when it is ready.
-        advice: What is worth a look.
+        problems: The changes without which the policy does not open; empty when it is ready.
+        advice: Facts that deserve a look.
         unreadable: Lines of delimited text that cannot be read, by reason; they count as rows that
             are left out.
     """
@@ -259,7 +259,7 @@ class Groups:
 
     Attributes:
         values: The number of values.
-        largest: In how many rows the commonest stands.
+        largest: The number of rows with the commonest value.
         sizes: Pairs of a number of rows and of how many values have so many, the largest first.
     """
 

@@ -23,7 +23,7 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
     """Finds the file or URL of the policy's ledger.
 
     Args:
-        policy: Whose.
+        policy: The policy of the source.
         create: Claim the source for it where nobody did; otherwise nothing is written for an
             unclaimed source.
         read_only: Write nothing for a claimed one either.

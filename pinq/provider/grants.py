@@ -38,8 +38,8 @@ def parse_expiry(
     Args:
         expires: An ISO date, which means until the end of that day in UTC, or an ISO date and time,
             in UTC unless it says otherwise; or a ``date`` or ``datetime``. None for never.
-        parameter: What errors call it.
-        of_day: Which moment of its day a date means.
+        parameter: The name of the parameter in errors.
+        of_day: The moment of its day that a date means.
 
     Raises:
         QueryError: Neither of these.
@@ -86,14 +86,14 @@ def make_terms(
     """Makes checked terms for a grant; None allows everything.
 
     Args:
-        policy: Whose columns.
+        policy: The policy of the columns.
         max_epsilon_per_query: The most that one request may ask.
         columns: Columns that requests may name.
         verbs: ``count``, ``sum``, ``avg``, ``choose``, or the verbs' own names.
         queries_per_minute: Charges within any sixty seconds.
         work_per_minute: Units of work, about a millisecond of one core each, within any sixty
             seconds.
-        stored_bytes: What the ledger may keep of the analyst's requests in all.
+        stored_bytes: The bytes that the ledger may keep of the analyst's requests in all.
 
     Raises:
         QueryError: A column or verb that does not exist, or a number out of range.
@@ -135,9 +135,9 @@ class GrantReport:
     """One analyst's budget as the ledger had it at some moment.
 
     Attributes:
-        limit, spent: What may be spent, and what was.
-        remaining: What can still be asked: 0 once revoked or expired, and never more than the cap
-            leaves.
+        limit, spent: The budget that was granted, and its spent part.
+        remaining: The epsilon that can still be spent: 0 once revoked or expired, never more than
+            the cap leaves.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
         terms: The terms of the grant beside its budget.
         warnings: After a change, what the provider should know about it.
@@ -177,7 +177,7 @@ class Status:
 
     Attributes:
         cap: The limit of all analysts together.
-        spent, remaining: Of the cap, as ``cap_rule`` counts it.
+        spent, remaining: The spent and the remaining part of the cap, as ``cap_rule`` counts it.
     """
 
     dataset: str
@@ -218,10 +218,10 @@ def grant(
         analyst: See ``require_name``.
         epsilon: The limit, in at most nine decimals: it is never rounded.
         expires: See ``parse_expiry``.
-        terms: What it allows; see ``make_terms``.
+        terms: The terms; see ``make_terms``.
         sign_in: The analyst is a person whom the policy's identity provider knows by this name, and who
             signs in there; no token is issued.
-        by: Whose act it is, for the log; by default this process's user's. So of the acts below.
+        by: The signature for the log; by default this process's user. Likewise in the acts below.
 
     Returns:
         The account, with its token: the only time that it can be seen.
@@ -322,7 +322,7 @@ def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None =
     one that it raised is not.
 
     Args:
-        policy: Whose; with a ledger, only which cap it declares.
+        policy: The policy of the ledger; beside a ledger, only its cap is read.
         ledger: A ledger to read in the place of the policy's: a copy, or one of which there is no
             policy.
 
@@ -344,7 +344,7 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
     """Opens the ledger of a policy, and closes it at the end.
 
     Args:
-        of: Whose.
+        of: The analyst.
         create: Make it where there is none, if the source exists.
         declared_by: Also log a changed policy, which must be reviewed, as this one's act.
     """

@@ -192,7 +192,7 @@ class Waiting:
     """A value without a review.
 
     Attributes:
-        name: Where it stands, ``columns.age.upper``.
+        name: The place of the value, ``columns.age.upper``.
         value: As the file writes it; empty where it is not written.
         remark: The comment beside it, and in the lines below it.
     """
@@ -224,9 +224,9 @@ def confirm(
 
     Args:
         path: The policy file.
-        names: What is confirmed: ``columns.age.upper``, or ``columns.age`` for all of a column.
-        because: Where it is publicly known from.
-        value: What to put in the place of the one value that is named, as YAML; or of several, by name.
+        names: The names to confirm: ``columns.age.upper``, or ``columns.age`` for a whole column.
+        because: The public source of the values.
+        value: The new value of the one that is named, as YAML; or of several, by name.
 
     Returns:
         All names that were confirmed.

@@ -87,7 +87,7 @@ class Proposed:
     Attributes:
         lost_lines: Lines of a text file that cannot be read; not among the rows.
         columns: Each column's declaration.
-        notes: For a column's keys, what they were guessed from.
+        notes: The basis of each guess, for a column's keys.
         left_out: Columns without a declaration, and why.
         units: Columns that may name the privacy units.
     """
@@ -286,7 +286,7 @@ def propose_like(
         like: The policy that the holders share. What is unreviewed there is unreviewed here.
         dataset: As in ``propose``; by default the name there.
         folder: As in ``propose``.
-        csv: How this holder's file of delimited text is written; by default as usual.
+        csv: The format of this owner's delimited text; by default the usual one.
 
     Raises:
         PolicyError: A wrong policy, or a source that cannot be read or lacks one of its columns.

@@ -39,7 +39,7 @@ class Movement:
         change: The largest change of one candidate's score, in the score's units.
         span: The largest change of the difference of two candidates' scores.
         monotone: Whether no two candidates ever moved in opposite directions.
-        tables: How many pairs of neighbouring tables were tried.
+        tables: The number of pairs of neighbouring tables that were tried.
     """
 
     change: int
@@ -159,7 +159,7 @@ def _bins(drawn: np.ndarray) -> np.ndarray:
     """Puts neighbouring outcomes into bins with draws enough to tell likelihoods from chance.
 
     Args:
-        drawn: How often each outcome was drawn, shape (outcomes,).
+        drawn: The number of draws of each outcome, shape (outcomes,).
 
     Returns:
         Each outcome's bin, shape (outcomes,).

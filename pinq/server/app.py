@@ -49,8 +49,8 @@ def create_app(
         datasets: The served datasets.
         settings: Limits, where they differ from the usual.
         log: The provider's log of requests.
-        metrics_address: Where Prometheus may ask: host, port, and how many ports from there on; None for nowhere.
-        reload: What SIGHUP asks; None for the policies alone.
+        metrics_address: The host, first port and number of ports of metrics; None for none.
+        reload: The function that SIGHUP calls; None to read the policies alone.
         listening: Called once questions can be answered.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())

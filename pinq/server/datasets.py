@@ -58,8 +58,8 @@ class Dataset:
     those of a later state of it too, and close with the last one.
 
     Attributes:
-        policy: Under which it is open.
-        ledger: Where its requests are charged.
+        policy: The policy under which it is open.
+        ledger: The ledger that is charged.
         curator: Answers them.
         engine: Counts for the curator.
         source: The facts of the source's files, from before they were read.
@@ -85,8 +85,8 @@ class Dataset:
 
         Args:
             policy: Reviewed.
-            data: What is encoded; None for the policy's source.
-            processes: How many serve it beside each other.
+            data: The table that is encoded; None for the policy's source.
+            processes: The number of processes that serve it.
         """
         loaded = load_policy(policy)
         ledger = open_ledger(loaded, heads=heads_folder())
@@ -99,7 +99,7 @@ class Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
         Args:
-            policy: Under which it is open there.
+            policy: The policy under which it is open there.
             url: The place of its ledger.
             salt: That ledger's own.
             source: The facts of its source's files, from before they were read there.
@@ -220,7 +220,7 @@ class Reloaded:
     """The changes by a reload of the policies: names of datasets, with their differences.
 
     Attributes:
-        failed: What could not be reloaded, and why. What was served before still is.
+        failed: The policies that could not be reloaded, with reasons. The old datasets stay.
     """
 
     changed: tuple[str, ...] = ()
@@ -238,7 +238,7 @@ class Datasets:
     Attributes:
         served: By name. A reload puts another mapping in its place, so a look at it sees one moment.
         drafts: Policy files of a folder that are not served, for they are not reviewed yet.
-        failed: What the last reload could not reload, and why.
+        failed: The policies that the last reload could not reload, with reasons.
     """
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
@@ -261,7 +261,7 @@ class Datasets:
 
         Args:
             paths: Files and folders.
-            processes: How many serve them beside each other.
+            processes: The number of processes that serve them.
 
         Raises:
             PolicyError: A policy is wrong, or its name is taken; a file was named that is not

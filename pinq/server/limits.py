@@ -31,15 +31,15 @@ class Settings:
         moment_work: The units of work up to which a request takes a moment (a tenth of a second).
         light_body: Bytes up to which a body can be read in the server's own process.
         moment_body: Bytes up to which reading a body takes a moment.
-        work_seconds: How long a request may be worked on.
+        work_seconds: The longest time of work on a request.
         running: Requests of one token at a time; one where the dataset has padding.
-        waiting: How many more of a token's requests may wait.
+        waiting: The number of a token's further requests that may wait.
         rate: Requests a second for one token; as many at once.
         guesses: Wrong tokens a minute from one address before 429 takes the place of 401.
         guesses_in_all: The same from all addresses together.
         max_body: Bytes of a request.
         bodies: Bodies of more than ``moment_body`` that are in memory at a time.
-        body_seconds: How long a request may take to arrive.
+        body_seconds: The longest time in which a request may arrive.
     """
 
     threads: int = 16
@@ -82,7 +82,7 @@ class TokenQueues:
         """Waits for a turn in the token's queue.
 
         Args:
-            token: Whose queue.
+            token: The token of the queue.
             alone: Whether the token's requests run one at a time, in the order in which they came.
 
         Raises:

@@ -39,7 +39,7 @@ class RequestLog:
     answer that was paid for must not be lost with it.
 
     Args:
-        file: Where to; made with mode 0600, appended to.
+        file: The file; made with mode 0600, appended to.
 
     Attributes:
         lost: Lines that could not be written.

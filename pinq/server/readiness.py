@@ -42,8 +42,8 @@ class State:
     """The findings of a look, each line with the name of its object.
 
     Attributes:
-        problems: What keeps questions from being answered.
-        outdated: Where what is served is not what policies and sources say by now.
+        problems: The problems that keep queries from being answered.
+        outdated: The datasets whose policy or source has changed since they were opened.
     """
 
     problems: tuple[str, ...] = ()
@@ -177,8 +177,8 @@ class Metrics:
         """Answers Prometheus, in a thread; returns what ends it.
 
         Args:
-            host: Where.
-            port: Where; of several processes each takes the first that is free.
+            host: The address.
+            port: The port; of several processes each takes the first that is free.
             ports: The number of ports from that one on.
         """
         for free in range(port, port + ports):

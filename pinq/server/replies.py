@@ -39,15 +39,15 @@ class Visit:
     Attributes:
         asked: The name of the dataset that it asks for.
         token: Digest of its token.
-        route: What log and metrics call it.
+        route: The name of the route in log and metrics.
         address: The address of its client.
-        turn: With how much work, and until when, it may run.
+        turn: Limits of work and time.
         at: The open dataset whose ledger knows its token; another one where none has that name.
-        dataset, grant: What its token opens; None until it was accepted.
+        dataset, grant: The dataset and grant of its token; None until it was accepted.
         request: Its id, once it was read.
         reason: Why whom a token names is not known, for the log.
-        started: When it arrived.
-        clock: When its work began, from which time buckets are counted.
+        started: The time of its arrival.
+        clock: The time at which its work began; buckets are counted from it.
         padded: Whether it has waited for the end of its bucket.
     """
 

@@ -47,17 +47,17 @@ class Start:
 
     Attributes:
         policies: Policy files, and folders of them.
-        host: Where to listen.
-        port: Where to listen; 0 takes a free one.
+        host: The address to listen on.
+        port: The port to listen on; 0 takes a free one.
         tls_cert: Certificate chain, PEM.
         tls_key: Its private key, PEM.
         insecure_http: Plain HTTP, to this machine only.
         log: The file of the log of requests; None for the standard error stream.
         metrics: Host and port for Prometheus; None for nowhere.
         rate: Requests a second for one token.
-        connections: How many are open at a time.
+        connections: The number of connections that are open at a time.
         proxy: The address of a proxy that is believed when it says for whom it asks; empty for none.
-        workers: How many processes.
+        workers: The number of processes.
         say: Tells the operator something.
     """
 
@@ -192,7 +192,7 @@ class _Certificate:
     """A certificate that a running server may read again.
 
     Args:
-        context: By which it shakes hands.
+        context: The TLS context of handshakes.
         cert: Certificate chain, PEM.
         key: Its private key, PEM.
     """
@@ -282,7 +282,7 @@ def bind(host: str, port: int) -> socket.socket:
     """Takes a port, and does not listen on it yet: what knocks before a server is up is refused.
 
     Args:
-        host: Where to listen.
+        host: The address to listen on.
         port: 0 takes a free one.
 
     Raises:

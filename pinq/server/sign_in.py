@@ -51,7 +51,7 @@ class People:
         declared: The declaration of the policies; all that a server has are the same but for their groups.
 
     Attributes:
-        public: Where to sign in, for clients.
+        public: The address for sign-in, for clients.
 
     Raises:
         ModuleNotFoundError: The extra ``oidc`` is not installed.

@@ -65,7 +65,7 @@ class DatasetState:
     """The state of a dataset that is open in the server.
 
     Attributes:
-        policy: Under which.
+        policy: The policy under which it is opened.
         url: The place of its ledger.
         salt: That ledger's own, which tells it from another one in its place.
         source: The facts of its source's files when they were encoded.
@@ -88,13 +88,13 @@ class WorkerTask:
 
     Attributes:
         name: The dataset's.
-        facts: How the dataset is open.
+        facts: The facts under which the dataset is open.
         served: Names of all datasets that are served.
         token: Digest of the token.
-        work: What to do with the body.
+        work: The function that is applied to the body.
         body: As it came.
         most: The units of work that it may take.
-        end: When it must end, by the machine's monotonic clock.
+        end: The time at which it must end, by the machine's monotonic clock.
     """
 
     name: str
@@ -114,8 +114,8 @@ class WorkerOutcome:
     Attributes:
         request: The request's id, once it was read.
         payload: JSON.
-        error: What was raised in its place; a ``PolicyError`` where the dataset cannot be opened
-            there as it is open in the server, and nothing was done; None for nothing.
+        error: The error in its place; a ``PolicyError`` where the dataset cannot be opened there as
+            it is open in the server, and nothing was done; None for none.
     """
 
     request: str | None
@@ -210,7 +210,7 @@ class Worker:
 
     Attributes:
         problem: Why it could not be used last; empty for nothing.
-        ends: How often its process ended by itself, or was killed.
+        ends: The number of times that its process ended or was killed.
     """
 
     def __init__(self, log: RequestLog) -> None:
@@ -346,7 +346,7 @@ class Workers:
 
         Args:
             visit: The request, whose token was accepted.
-            work: What to do.
+            work: The work.
             body: As it came.
             look: Looks whether the request should end.
             heavy: Whether it takes more than a moment.

@@ -96,7 +96,7 @@ class ExactRules:
                 shape (values, classes).
             attributes: The attributes that each node may still be split by; shape (nodes,
                 attributes).
-            level: How deep the nodes are.
+            level: The depth of the nodes.
         """
         units, _ = await arithmetic.first_largest(await self.scores(arithmetic, await tables(), attributes), self.gini)
         return await _open_positions(arithmetic, units, "attribute")
@@ -118,9 +118,9 @@ class LossSplit:
     Its total is what a row can lose, for nodes of one level are disjoint.
 
     Attributes:
-        size: Of the stop test at each level of splits (at the root of the number of rows).
-        choice: Of the choice at each level of splits.
-        vote: Of a leaf's class.
+        size: The epsilon of the stop test at each level (at the root of the number of rows).
+        choice: The epsilon of the choice at each level of splits.
+        vote: The epsilon of a leaf's class.
         depth: Levels of splits.
     """
 

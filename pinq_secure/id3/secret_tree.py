@@ -159,7 +159,7 @@ async def classify_all(
         arithmetic: Among the parties.
         task: The public facts.
         classify: Finds the class of each secret row, as shares of its number.
-        lookups: How many rows each party looks up; public.
+        lookups: The number of rows that each party looks up; public.
         own: This party's rows, shape (rows, attributes). Those that were announced and are not there
             are looked up as zeros; nobody else can tell.
 

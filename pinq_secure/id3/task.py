@@ -42,8 +42,8 @@ class Task:
     Attributes:
         schema: The columns.
         target: The column to predict, categorical; of a scorecard perhaps numeric.
-        splits: How each attribute splits, in the order in which ties are broken; of a miner that
-            asks for sums, cells that tell apart whatever it asks.
+        splits: The split of each attribute, in the order in which ties are broken; for a miner of
+            sums, cells as fine as its finest query.
         rows: The maximal number of rows of each party.
     """
 
@@ -297,7 +297,7 @@ def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
     Args:
         sizes: The number of values of each attribute.
         codes: The value of each attribute, shape (attributes, at most so many rows).
-        rows: How many.
+        rows: The number of rows.
     """
     bits = np.zeros((sum(sizes), rows), dtype=object)
     for start, values in zip(np.cumsum([0, *sizes[:-1]]), codes, strict=True):

@@ -84,9 +84,9 @@ class Link:
         """Sends to others, and waits for what others send in this step.
 
         Args:
-            what: Which step it is; must be the same at all parties.
+            what: The name of the step; it must be the same at all parties.
             own: The message to each receiver.
-            senders: From whom a message comes.
+            senders: The parties that send a message.
         """
         return {}
 
@@ -133,13 +133,13 @@ class Sharing:
     """One party's side.
 
     Args:
-        link: To the others.
+        link: The link to the other parties.
         bits: The size of the field; a secret number lies between -2^(bits-2) and 2^(bits-2).
 
     Attributes:
         modulus: The prime.
         party: This party's number.
-        threshold: How many parties may pool what they see.
+        threshold: The number of parties that may pool what they see.
     """
 
     def __init__(self, link: Link, bits: int) -> None:
@@ -210,7 +210,7 @@ class Sharing:
             shares: Points of polynomials that are the numbers at 0.
             degree: The degree of these; where it is not given they are those of dealt numbers, all parties
                 send theirs, and one that does not fit is noticed.
-            receiver: Who alone gets them.
+            receiver: The only party that receives them.
         """
         party, parties = self.party, len(self._everybody)
         senders = parties - 1 if degree is None else degree
@@ -288,10 +288,10 @@ class Arithmetic(Sharing):
     """Computes with secret integers of at most ``bits`` bits among the parties of a link.
 
     Args:
-        link: To the other parties.
+        link: The link to the other parties.
         bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``gini_bits``.
         rounds: Asks the questions that have noise; by default those of a simulation.
-        plays: How many parties this process is: 1, or all of them in a simulation.
+        plays: The number of parties that this process plays: 1, or all of them in one process.
 
     Attributes:
         rounds: The same; ``rounds.opened`` is all that was opened so far, in order.
@@ -435,7 +435,7 @@ class Arithmetic(Sharing):
             work: Opens the answer, from shares of the noise; not called where it is known already.
             epsilon: The loss of each number's noise.
             shape: The numbers' shape.
-            colluding: How many parties may pool what they drew.
+            colluding: The number of parties that may pool the noise that they drew.
         """
 
         async def opened(noise: np.ndarray, _: Below) -> np.ndarray:

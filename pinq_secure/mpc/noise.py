@@ -68,9 +68,9 @@ def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Bel
     Args:
         shape: The shape of the array.
         epsilon: Loss that the noise of all parties stands for in a cell.
-        honest: How many parties' shares must be enough.
+        honest: The number of parties whose noise must suffice.
         below: Draws a number below its argument.
-        plays: How many parties this process is: 1, or all in a simulation.
+        plays: The number of parties that this process plays: 1, or all in one process.
     """
     bound = noise_bound(epsilon)
     # A process that plays three parties adds three shares, each within its bound.
@@ -101,7 +101,7 @@ def own_share(epsilon: Fraction, order: int, below: Below) -> int:
 
     Args:
         epsilon: Loss that the whole noise stands for, exact. Greater than 0.
-        order: How many shares make the whole.
+        order: The number of parts that make the whole.
         below: Draws a number below its argument.
     """
     return _negative_binomial(epsilon, order, below) - _negative_binomial(epsilon, order, below)

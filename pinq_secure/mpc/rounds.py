@@ -79,8 +79,8 @@ class Rounds:
     """The rounds of one run at one party.
 
     Args:
-        company: Whom to meet; by default nobody, as in a simulation.
-        kept: What the rounds of earlier attempts opened.
+        company: The other parties; by default none, as in one process.
+        kept: The opened values of the rounds of earlier attempts.
         key: Makes this party's noise; drawn where None is given.
 
     Attributes:
@@ -108,11 +108,11 @@ class Rounds:
 
         Args:
             what: The opened values.
-            epsilon: What the question costs, in the session's terms.
-            size: How many values are opened.
+            epsilon: The cost of the query, in the session's terms.
+            size: The number of opened values.
             draw: Draws this party's noise from a source of numbers.
             work: Opens the answer, from the noise and the source, and notes it in ``opened``.
-            question: What else must be the same at all parties.
+            question: Further facts that must be the same at all parties.
         """
         number = self._number
         # Prices are rounded up together: three thirds of a nano cost one.

@@ -43,8 +43,8 @@ class Traffic:
     """The bytes that a party sent during the protocol, and its time, including the sharing of inputs.
 
     Attributes:
-        bytes_sent: To all other parties.
-        seconds: By the clock.
+        bytes_sent: The bytes sent to all other parties.
+        seconds: The elapsed seconds.
         processor_seconds: The processor seconds of this party's process.
     """
 
@@ -66,7 +66,7 @@ class Booking(Protocol):
         """Returns what this party's noise follows from, the same until the run is finished.
 
         Args:
-            rounds: How many were opened before, and are kept at some party.
+            rounds: The number of rounds that were opened before, and are kept at some party.
         """
 
     def pace(self) -> float:
@@ -82,7 +82,7 @@ class Booking(Protocol):
             number: The number of the round.
             place: A digest of what it asks, and of what came before; the charge is for this alone.
             nano: Its cost, nano-epsilons.
-            cells: How many values it opens.
+            cells: The number of values that it opens.
         """
 
     def keep(self, number: int, opened: str) -> None:

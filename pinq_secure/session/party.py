@@ -63,12 +63,12 @@ async def take_part(
 
     Args:
         session: The agreement.
-        link: To the other parties.
+        link: The link to the other parties.
         holding: This party's rows.
         own_lookups: The rows that it looks up, the value of each attribute; shape (rows,
             attributes).
         rounds: Asks what has noise; by default those of a simulation.
-        plays: How many parties this process is: 1, or all in a simulation.
+        plays: The number of parties that this process plays: 1, or all in one process.
         progress: Called with a line of text for each step.
     """
     asked, task, miner = rounds or Rounds(), session.task, session.miner()
@@ -124,7 +124,7 @@ def run_party(
 
     Args:
         session: The agreement.
-        joining: Which of its parties this is, and how it joins.
+        joining: The number of this party, and the way in which it joins.
         holding: Its rows.
         booking: Its ledger.
         lookups: The rows that it looks up; None for none.
@@ -207,7 +207,7 @@ def run_simulation(
     once for each party.
 
     Args:
-        session: What all agree on.
+        session: The agreement.
         holdings: The rows of each party.
         lookups: The codes of the rows that each party looks up, or None.
 

@@ -89,18 +89,18 @@ class AuditLine:
     Attributes:
         about: The question, by public facts; for a change, what changed.
         outcome: ``answered``, ``charged, not answered``, ``refused (...)``, else empty.
-        epsilon: What each part was asked at.
+        epsilon: The epsilon of each part.
         cost: By how much ``spent`` grew.
-        asked: What a refused request would have cost.
-        remaining: What was left when it was refused.
-        scope: Which budget refused: ``analyst`` or ``cap``.
+        asked: The cost of a refused request.
+        remaining: The remaining budget at the refusal.
+        scope: The budget that refused: ``analyst`` or ``cap``.
         spent: The analyst's total.
         joint: The total of all analysts together.
         limit: The analyst's limit.
         cap: The limit of all together.
-        by: Whose act a provider's change was; empty in logs of earlier releases.
+        by: The author of a provider's act; empty in logs of earlier releases.
         because: Why, where a reason was given.
-        act: What the question belongs to, as the analyst's program told it.
+        act: The act of the query, as the analyst's program stated it.
         run: Tells one act from others of its name.
     """
 
@@ -170,9 +170,9 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
     """Makes the line of an event that was just applied.
 
     Args:
-        event: Which event.
+        event: The event.
         state: The state after it.
-        spent: What its analyst had spent before it.
+        spent: The spending of its analyst before it.
         cap: The cap before it.
     """
     question = event.record.question if isinstance(event.record, (Charged, Refused)) else NOTHING
@@ -266,13 +266,13 @@ class Audit:
     """The report of the log of one dataset.
 
     Attributes:
-        together: What all analysts spent, and the cap over them.
+        together: The spending of all analysts, and the cap over them.
         accounts: By analyst.
         events: Events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
         lines: Every event, oldest first.
         only: The analyst that accounts and lines were narrowed to.
-        ledger: Which file or database was read.
+        ledger: The file or database that was read.
         period: The time that lines were narrowed to; empty for all.
     """
 
@@ -413,7 +413,7 @@ def audit(
     It changes nothing, so a copy or a read-only medium will do, and a ledger in use goes on.
 
     Args:
-        policy: Whose; None for whatever the ledger holds.
+        policy: The policy of the ledger; None for a ledger without one.
         analyst: Only this analyst.
         ledger: A ledger to read in the place of the policy's.
         since: Only events from this day or moment on. Balances are those of the whole log.

@@ -258,12 +258,12 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothi
     """Makes a section with a table.
 
     Args:
-        title: What stands above it.
+        title: The heading above it.
         heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts,
             which may wrap.
         rows: A cell for each column; at most ``MAX_ROWS`` are shown, the last ones.
-        nothing: What stands there without rows.
-        note: What stands between title and table.
+        nothing: The text that stands there without rows.
+        note: The text between title and table.
     """
     key = title.lower().replace(" ", "-")
     heading = element("h2", title, id=key)

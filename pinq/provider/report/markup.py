@@ -62,7 +62,7 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Html:
 
     Args:
         tag: Its name.
-        children: What stands in it, escaped unless it is HTML.
+        children: The content, escaped unless it is HTML.
         attributes: By name, with ``_`` for ``-``, and ``class_`` for ``class``; None leaves it out.
     """
     written = "".join(
@@ -81,10 +81,10 @@ def print_table(
     Names are never read as markup, and control characters show as escapes.
 
     Args:
-        console: Where it goes.
+        console: The console that prints it.
         heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts.
         rows: A text for each column.
-        title: What stands above it.
+        title: The heading above it.
         most: Only so many rows are shown, the last ones.
     """
     from rich import box

@@ -80,7 +80,7 @@ class Pair:
 
     Attributes:
         before, after: The rows of one copy.
-        adjacency: In which sense they are neighbours.
+        adjacency: The adjacency in which they are neighbours.
         unit_rows: Rows that one person may have; None where a row is the privacy unit.
     """
 
@@ -113,7 +113,7 @@ class World:
     Attributes:
         policy: The policy's file.
         cells: The number of copies.
-        token: With which a server is asked.
+        token: The token for a server.
     """
 
     policy: Path
@@ -244,8 +244,8 @@ class Claim:
         question: Asks all copies at a loss; gives an answer for each.
         seconds: About how long it takes to measure, with all draws, on a quiet core.
         noisy: Whether answers are numbers with noise.
-        law: Which the outcomes follow exactly on the first table, at ``EPSILON``; None where it is
-            not known in numbers.
+        law: The exact law of the outcomes on the first table, at ``EPSILON``; None where it is not
+            known in numbers.
         schema: The schema of the tables.
     """
 
@@ -282,7 +282,7 @@ class _Line:
         rows: A code of each of these columns in each row of a table: 0 is the first, -1 the last value.
         comes: The row that comes.
         question: The query of the columns.
-        senses: In which it is asked: a row comes (0), a row is replaced (1), a person comes (2).
+        senses: The senses of neighbours: row comes (0), row is replaced (1), person comes (2).
         more: Fields of the claim.
     """
 

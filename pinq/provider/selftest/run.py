@@ -94,9 +94,9 @@ class Finding(_Bounded):
 
     Attributes:
         name: The query.
-        neighbours: In which sense the two tables are neighbours.
-        epsilon: What was claimed.
-        draws: From each table.
+        neighbours: The sense in which the two tables are neighbours.
+        epsilon: The claimed epsilon.
+        draws: The number of draws from each table.
         bound: The loss is above this but for a chance of one in a million.
         weaker: The bound where noise is 15 % too small; None where it was not tried.
     """
@@ -114,8 +114,8 @@ class Law:
     """Whether draws follow the law that they must follow exactly.
 
     Attributes:
-        name: Of what.
-        draws: How many.
+        name: The name of the law.
+        draws: The number of draws.
         chance: The chance of draws at least as far from the law, by chi-square.
     """
 
@@ -135,8 +135,8 @@ class Canary(_Bounded):
 
     Attributes:
         name: The miner.
-        epsilon: What the fit cost.
-        guesses, right: How many, and how many of them were right.
+        epsilon: The cost of the fit.
+        guesses, right: The number of guesses, and of right ones.
         bound: The loss is above this but for a chance of one in a million.
         weaker: The bound of a fit at ten times epsilon: noise ten times too small.
     """
@@ -167,11 +167,11 @@ class Report:
 
     Attributes:
         version: The version of the package.
-        at: When it began, UTC.
+        at: The time at which it began, UTC.
         seconds: The time that it took.
         through: ``in this process`` or ``through a server``.
-        findings, laws, canaries, checks: What was measured.
-        left_out: What was not done: for want of time, or of a ledger.
+        findings, laws, canaries, checks: The measurements.
+        left_out: The steps that were left out, for want of time or of a ledger.
     """
 
     version: str
@@ -506,7 +506,7 @@ def selftest(
     """Measures the real privacy loss of the installed system, on dummy tables.
 
     Args:
-        policy: Whose schema is asked for, on made-up rows; its source is compared with it and its ledger's
+        policy: The policy whose schema is tested, on dummy rows; its source is compared with it and its ledger's
             chain verified, and they are asked nothing. None for columns of every kind.
         minutes: About how long it may take. With less there are fewer draws, and less is seen.
         server: Ask through ``pinq serve``, which is started for it, instead of in this process.
