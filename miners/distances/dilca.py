@@ -74,14 +74,14 @@ class ContextTask:
 
     Attributes:
         schema: The public schema.
-        splits: How each attribute is cut into values, in the schema's order.
+        splits: The cuts of each attribute into values, in the schema's order.
         targets: The attributes whose values are to be compared.
-        method: How contexts are found, one of ``METHODS``.
+        method: The way to find contexts, one of ``METHODS``.
         size: Attributes in a context, for the max methods.
-        selection_epsilon: What finding contexts costs. It is 0 where there is nothing to choose.
+        selection_epsilon: The cost of finding contexts; 0 where there is nothing to choose.
             The baseline finds contexts by the same tables as distances, so there it is the whole
             budget.
-        table_epsilon: What the tables that distances are computed from cost; 0 for the
+        table_epsilon: The cost of the tables from which distances are computed; 0 for the
             baseline, which uses the tables of the selection again.
     """
 
@@ -321,7 +321,7 @@ def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
     Args:
         task: The task of the fit.
         left_out: Columns that have a single declared value.
-        rows: How many rows the table has at most. For the warning only.
+        rows: The largest number of rows, for the warning only.
     """
     lines = _selection_lines(task)
     if cost := task.table_epsilon:
@@ -379,7 +379,7 @@ class DPDilca(Learned):
     between records and pictures cost nothing more.
 
     Args:
-        method: How contexts are found. ``"max_relevance"``: ``k`` noisy selections of the attribute
+        method: The way to find contexts. ``"max_relevance"``: ``k`` noisy selections of the attribute
             with the largest mutual information. ``"max_dependency"``: one noisy selection among all
             sets of ``k`` attributes, by their joint information; best if attributes are redundant.
             ``"mean_su"``: all attributes whose symmetric uncertainty is at least the mean,
@@ -393,9 +393,9 @@ class DPDilca(Learned):
             intervals of equal width.
 
     Attributes:
-        distances_: For each target a frame of distances in [0, 1], labelled by its values on both
+        distances_: A frame for each target, of distances in [0, 1], labelled by its values on both
             sides; a missing value is a separate value.
-        context_: For each target the names of its context.
+        context_: The names of the context of each target.
         splits_: The split of each attribute into values.
         left_out_: Columns with a single declared value, which have no distances, unless they were
             named.

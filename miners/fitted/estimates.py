@@ -37,7 +37,7 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
     variance 2/3. The gain of 2 is shared out evenly: the leaves become 5 and 4.
 
     Args:
-        children: For each node the indices of its children, which are greater than its own. A
+        children: The indices of each node's children, which are greater than its own. A
             node that is nobody's child is a root; there may be several.
         answers: Noisy value of each node, shape (nodes, k): k quantities that share their
             variances; anything where the variance is infinite.

@@ -51,7 +51,7 @@ class ModelCard:
         title: The miner and what it predicts.
         facts: By heading: names and texts.
         plan: The planned queries of the fit.
-        limits: What is known to be wrong with such models, one sentence each.
+        limits: The known faults of such models, one sentence each.
     """
 
     title: str
@@ -103,8 +103,8 @@ def model_card(
 
     Args:
         miner: The miner with its parameters, as Python writes it.
-        model: What was learned, in names and texts.
-        dataset: What the data are called; None where it is not known, as after ``from_json``.
+        model: The learned model, in names and texts.
+        dataset: The name of the data; None where it is not known, as after ``from_json``.
         schema: The public schema under which it was learned.
         plan: The planned queries of the fit.
         cost: Its charge.

@@ -70,7 +70,7 @@ class MeanTarget:
     Attributes:
         name: The target's column.
         column: Its declaration.
-        within: To what its values were clamped.
+        within: The range to which its values were clamped.
         classes: Always empty; it has no classes.
     """
 

@@ -49,7 +49,7 @@ def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int |
 
     Args:
         draw: The sketch down to a depth, or of as many levels as a page can hold.
-        ax: Where to draw.
+        ax: The axes of the drawing.
         max_depth: Levels of splits; None for as many as can be read there.
     """
     plt = pyplot("a tree")
@@ -106,10 +106,10 @@ class _PictureColumn:
     """A column holds where the nodes of one level stand, in inches from the left.
 
     Attributes:
-        start: Where inner nodes begin.
-        bar: Where the bars of ends begin.
-        size: Where the sizes of ends end.
-        end: Where all of it ends.
+        start: The left edge of inner nodes.
+        bar: The left edge of the bars of leaves.
+        size: The right edge of the sizes of leaves.
+        end: The right edge of the drawing.
     """
 
     start: float

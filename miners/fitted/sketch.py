@@ -37,7 +37,7 @@ class NodeCard:
     Attributes:
         parent: The card's parent, None for the root.
         depth: Splits above it.
-        branch: What leads to it: ``Female``, ``30 to < 45``, ``Wife, Husband``, ``others (4)``,
+        branch: The test that leads to it: ``Female``, ``30 to < 45``, ``Wife, Husband``, ``others (4)``,
             ``missing``; ``all rows`` for the root.
         meaning: The same with the others named.
         question: The column by which the node is split; None at a leaf.
@@ -81,7 +81,7 @@ class Sketch:
 
     Attributes:
         title: Target, depth and leaves of the whole tree, and how much of it is shown.
-        note: What the numbers at nodes mean, or that there are none.
+        note: The meaning of the numbers at nodes, or that there are none.
         classes: The target's values as text; of a numeric target what the bars show.
         cards: The shown nodes, by position in the tree; parents before their children.
     """
@@ -122,7 +122,7 @@ def sketch(
         shares: Class probabilities of each, or the weights of the two ends of a numeric target,
             shape (nodes, classes). Of nodes with a label alone 1 for the class, else 0.
         means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
-        drowned: Which nodes answer like their parent, their own rows being noise; shape (nodes,).
+        drowned: The nodes whose rows are mostly noise and that answer like their parent; shape (nodes,).
         max_depth: Levels of splits to show; what lies below is folded into its node.
         max_ends: Without ``max_depth``: shows as many levels as have at most so many ends.
     """

@@ -62,11 +62,11 @@ def panels(
     """Returns a figure with axes for some panels side by side and below each other.
 
     Args:
-        drawing: What is drawn, for the error where matplotlib is not installed.
+        drawing: The name of the drawing, for the error where matplotlib is not installed.
         heights: The heights of each panel, in inches.
-        across: How many stand side by side at most.
+        across: The largest number of panels side by side.
         wide: Inches of a panel.
-        least: How many panels wide the figure is at least.
+        least: The smallest width of the figure, in panels.
     """
     across = min(across, max(1, len(heights)))
     down = max(1, math.ceil(len(heights) / across))

@@ -75,19 +75,19 @@ class TreeArrays:
 
     Attributes:
         features: Every column of the schema but the target.
-        categories: For each feature its declared values; None for a numeric one.
+        categories: The declared values of each feature; None for a numeric one.
         classes: The declared values of the target; none for regression.
         kind: ``LEAF`` (0), ``NUMERIC`` (1) or ``CATEGORICAL`` (2), shape (n,).
-        feature: Which of ``features`` a node is split by, shape (n,); -1 at a leaf.
-        children_start: Where each node's children begin in ``children``, shape (n + 1,).
+        feature: Index into ``features`` of the split of each node, shape (n,); -1 at a leaf.
+        children_start: The position of each node's first child in ``children``, shape (n + 1,).
         children: Shape (n - 1,).
-        points_start: Where each node's points begin in ``points``, shape (n + 1,).
+        points_start: The position of each node's first point in ``points``, shape (n + 1,).
         points: The smallest double of each part of a numeric split, without the first part. It
             lies slightly below the cut that texts show, because ``predict`` forgives numbers that
             are a rounding error short of a grid point.
-        parts_start: Where each node's categories begin in ``parts``, shape (n + 1,).
-        parts: Which part each category belongs to; -1 for none.
-        missing: Which part a missing value belongs to, shape (n,); -1 where such a row stops.
+        parts_start: The position of each node's first category in ``parts``, shape (n + 1,).
+        parts: The part of each category; -1 for none.
+        missing: The part of a missing value, shape (n,); -1 where such a row stops.
         value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that
             stop there; for regression means, shape (n, 1). Of a tree without counts 1 for the class
             of a node, else 0.
@@ -207,7 +207,7 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
 
     Args:
         trees: All trees of a model.
-        copies: How many of them have all rows; 1 where each row is in one tree.
+        copies: The number of trees that have all rows; 1 where each row is in one tree.
     """
     noise = sum(tree.nodes[0].counts_deviation or 0.0 for tree in trees) / len(trees) ** 0.5 / copies
     rows = np.sum([tree.nodes[0].counts for tree in trees], axis=0) / copies
@@ -666,7 +666,7 @@ class Forest:
     equal weights, because a leaf with few rows is already shrunk towards its parent.
 
     Args:
-        trees: At least one; all with the same schema and target.
+        trees: The trees, at least one; all with the same schema and target.
 
     Attributes:
         classes: The declared values of the target; empty for a numeric target.

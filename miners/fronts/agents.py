@@ -61,10 +61,10 @@ class Tool:
     """One tool.
 
     Attributes:
-        name: What it is called by.
-        about: What it does, for the agent.
+        name: The name of the tool.
+        about: The purpose, for the agent.
         takes: Its arguments: of each its JSON schema.
-        call: From checked arguments to what it returns.
+        call: The function from checked arguments to the result.
         needs: Arguments that must be there.
         spends: Whether it costs budget.
     """

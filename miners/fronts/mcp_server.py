@@ -87,7 +87,7 @@ def serve(agent: Agent, port: int | None = None) -> None:
     """Serves an agent until it is told to stop: over stdio, or over HTTP on this machine alone.
 
     Args:
-        agent: What is offered.
+        agent: The tools that are offered.
         port: The port of the loopback address, path ``/mcp``; None for stdio.
     """
     server = server_of(agent)

@@ -62,7 +62,7 @@ class Text:
 
     Attributes:
         explains: Whether it begins with EXPLAIN.
-        notes: What was read otherwise than written.
+        notes: Notes on phrases that were read otherwise than written.
     """
 
     def __init__(self, written: object, schema: Schema) -> None:
@@ -330,9 +330,9 @@ class Key:
 
     Attributes:
         written: The expression.
-        name: Of the answer's column.
+        name: The name of the answer's column.
         spec: The split.
-        labels: What its parts are called; those of the split itself where there are none.
+        labels: The names of its parts; those of the split where there are none.
     """
 
     written: x.Expr
@@ -546,10 +546,10 @@ class Select:
     Args:
         text: As it was written.
         handle: A handle on a table, or on a part of it.
-        dialect: Whose SQL it is.
+        dialect: The dialect of SQL.
 
     Raises:
-        QueryError: What cannot be asked.
+        QueryError: A query that cannot be answered.
     """
 
     def __init__(self, text: Text, handle: PrivateQueryable, dialect: str) -> None:

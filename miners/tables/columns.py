@@ -66,7 +66,7 @@ def half_width(
         weights: The weights of the noises of each sum, shape (..., noises).
         scale: s, greater than 0; one of all, or of the shape of ``weights``.
         level: Between 0 and 1, both excluded.
-        times: How many noises have each weight, of the shape of ``weights``.
+        times: The number of noises of each weight, of the shape of ``weights``.
 
     Returns:
         t for each sum, shape (...).

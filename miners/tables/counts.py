@@ -66,7 +66,7 @@ def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
     sum of the cells two.
 
     Args:
-        tables: By the axes that are kept: of all subsets, those of the table with all its axes.
+        tables: The tables, by the axes that are kept; the one with all axes among them.
 
     References:
         Barak et al. 2007, "Privacy, Accuracy, and Consistency Too"; Hay et al. 2010, "Boosting the
@@ -204,7 +204,7 @@ class CrossTable:
     """A table of counts over several axes.
 
     Attributes:
-        axes: What makes each axis.
+        axes: The specs or columns of the axes.
         level: The confidence level of the intervals.
         margins: Whether to add sums, or to ask for them.
         consistent: Whether margins that were asked are made to agree.
@@ -292,7 +292,7 @@ def crosstab(
         margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` queries
             each margin separately, at an equal fraction of epsilon. Sums of many cells are then
             more exact, cells are less exact, and they do not agree.
-        consistent: With ``margins="asked"``: whether to move cells and margins to the nearest ones
+        consistent: Whether, with ``margins="asked"``, to move cells and margins to the nearest ones
             that agree.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
         reuse: Return the stored answer of an identical earlier call, at no cost.
@@ -343,7 +343,7 @@ def histogram(
     Args:
         handle: A handle on a table, or on a part of it.
         column: The column.
-        bins: For a numeric column, the number of bins of equal width between its declared bounds,
+        bins: The number of bins of a numeric column, of equal width between its declared bounds,
             or the cut points. By default the cuts of the policy, else 10 bins. Bins never depend on
             rows.
         by: The columns that make groups, which are counted separately.

@@ -58,7 +58,7 @@ class CountedCuts:
         points: The cells before which the grid is cut, increasing, at least one.
         bins: Noisy counts between them, one more.
         scale: The scale of the noise in each count.
-        cells: How many cells the grid has.
+        cells: The number of cells of the grid.
     """
 
     points: np.ndarray
@@ -368,8 +368,8 @@ class _Side:
     """One side of the cuts above, of each group that has it, with the quantiles that lie there.
 
     Attributes:
-        parts: For each group, its part on this side.
-        groups: Which groups these are.
+        parts: The part of each group on this side.
+        groups: The numbers of the groups.
         quantiles: The numbers of the quantiles, increasing.
         first: The first cell of each part.
         lower: The quantile at the lower end; -1 for none.

@@ -53,7 +53,7 @@ def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
 
     Args:
         middle: A cell that has others on both sides.
-        cells: How many cells the grid has.
+        cells: The number of cells of the grid.
         exactness: Epsilon times the number of rows, both public.
 
     Returns:
@@ -141,8 +141,8 @@ def spread_bounds(
 
     Args:
         counts: Noisy rows of each bin.
-        first: Where a bin begins.
-        last: Where it ends.
+        first: The beginning of a bin.
+        last: The end of a bin.
         scale: The scale of the noise in a count.
         level: Between 0 and 1.
     """
@@ -181,8 +181,8 @@ class TableEstimate:
     """One number for each group, all of shape (groups,).
 
     Attributes:
-        name: What it is: ``mean``, ``25 %``, ...
-        column: Of which column; empty where it is of none.
+        name: The name of the statistic: ``mean``, ``25 %``, ...
+        column: The column; empty for a statistic of rows.
         value: The numbers; or dates, datetime64.
         low: Lower ends of their intervals.
         high: Upper ends.
@@ -205,7 +205,7 @@ class Statistic(ABC):
 
     Attributes:
         schema: The public columns.
-        column: Of which column.
+        column: The column.
         epsilon: The cost of all its questions.
         level: The confidence level of the intervals.
         groups: The number of groups.
@@ -282,7 +282,7 @@ class NumericStatistic(Statistic):
 
         Args:
             groups: A flat collection.
-            points: For each group the cells before which its rows are cut, increasing.
+            points: The cells before which the rows of each group are cut, increasing.
             epsilon: The cost of all counts together.
 
         Returns:

@@ -183,7 +183,7 @@ class Draft:
     """The queries of a table function, before they are sent.
 
     Attributes:
-        title: What comes out.
+        title: The title of the result.
         lines: Its questions, in order.
         answer: Asks them; returns the table.
         notes: Facts that are worth knowing before.

@@ -65,7 +65,7 @@ class PublicRows(Shown, Parameterised):
 
     Attributes:
         estimator_: The fitted miner.
-        classes_: For a classifier, the declared values of the target, sorted, shape (classes,).
+        classes_: The declared values of a classifier's target, sorted, shape (classes,).
 
     Examples:
         >>> import numpy as np, pandas as pd, pinq

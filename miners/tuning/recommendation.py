@@ -49,8 +49,8 @@ class Facts:
     """The facts that the rule uses.
 
     Attributes:
-        attributes: How many columns there are beside the target.
-        numeric: How many of them are numeric.
+        attributes: The number of columns beside the target.
+        numeric: The number of numeric columns among them.
         classes: The classes of the target; 0 where it is numeric.
         rows: ``max_rows``.
         size: ``max_rows`` times epsilon: how many scales of a count's noise the whole table is.
@@ -73,8 +73,8 @@ class Alternative:
     """A miner that was considered.
 
     Attributes:
-        miner: With this epsilon, not fitted.
-        when: For which tables it is.
+        miner: The miner with this epsilon, not fitted.
+        when: The tables for which it is meant.
     """
 
     miner: Recommended
@@ -91,11 +91,11 @@ class Recommendation(Shown):
     """The answer of ``recommend``.
 
     Attributes:
-        miner: What to take, with this epsilon, not fitted.
+        miner: The recommended miner with this epsilon, not fitted.
         reason: Why, in a sentence.
-        facts: What was looked at.
+        facts: The facts that decided.
         alternatives: All that was considered, the recommended one first.
-        warnings: What the plan of the recommended miner warns of.
+        warnings: The warnings of the recommended miner's plan.
     """
 
     miner: Recommended

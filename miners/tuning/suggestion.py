@@ -64,7 +64,7 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
         schema: The public schema.
         target: The column that the rule determines, categorical.
         depth: Levels of splits, at least 0.
-        leaf_probability: From 0 to 1.
+        leaf_probability: A probability, from 0 to 1.
         seed: The same seed, the same rule.
 
     Examples:
@@ -104,8 +104,8 @@ def made_up_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -
 
     Args:
         rule: The rule; see ``random_rule``.
-        rows: How many, at least 0.
-        noise: From 0 to 1; 0 for rows that follow the rule without exception.
+        rows: The number of rows, at least 0.
+        noise: The proportion of noise, from 0 to 1; 0 for rows that follow the rule without exception.
         seed: The same seed, the same rows.
 
     Raises:
