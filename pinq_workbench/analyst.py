@@ -33,8 +33,8 @@ from pinq.errors import PinqError, QueryError
 from pinq.language.queries import Budget
 from pinq.public.schema import Schema
 from pinq_workbench.parts import (
-    Act,
-    Draft,
+    ActionButton,
+    Inputs,
     Redraw,
     attempt,
     choice,
@@ -70,7 +70,7 @@ _alone = threading.Lock()  # matplotlib draws one picture at a time, and Python 
 
 
 @dataclass(frozen=True)
-class Result:
+class PageResult:
     """An answer.
 
     Attributes:
@@ -91,7 +91,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Question:
+class PageQuery:
     """A query that a page can send.
 
     Attributes:
@@ -101,7 +101,7 @@ class Question:
     """
 
     plan: Callable[[], Plan]
-    ask: Callable[[], Result]
+    ask: Callable[[], PageResult]
     lines: str
 
 
@@ -120,7 +120,7 @@ class Analyst:
 
     def __init__(self, url: str, **words: Any) -> None:
         self.url, self.handle = url, connect(url, **words)
-        self.drafts, self.results = dict[str, Draft](), list[Result]()
+        self.drafts, self.results = dict[str, Inputs](), list[PageResult]()
         self.known: Budget | None = None
 
     def register(self) -> None:
@@ -160,11 +160,11 @@ class Analyst:
     async def _asking(
         self,
         title: str,
-        read: Callable[[Draft, PrivateQueryable], Question],
-        choices: Callable[[Draft, Redraw], None],
+        read: Callable[[Inputs, PrivateQueryable], PageQuery],
+        choices: Callable[[Inputs, Redraw], None],
     ) -> None:
         """Makes a page: what to ask, its price, then what was answered."""
-        draft, paid = self.drafts.setdefault(title, Draft(epsilon="0.1")), [Fraction(0), Fraction(0)]
+        draft, paid = self.drafts.setdefault(title, Inputs(epsilon="0.1")), [Fraction(0), Fraction(0)]
 
         @ui.refreshable
         def price() -> None:
@@ -175,7 +175,7 @@ class Analyst:
             except PinqError as error:
                 tell(str(error), "quiet")
 
-        def ask() -> Result:
+        def ask() -> PageResult:
             question = read(draft, self.handle)
             paid[:] = self.handle.budget.spent, question.plan().total
             return question.ask()
@@ -192,10 +192,10 @@ class Analyst:
                 choices(draft, lambda: price.refresh())
                 with section("What it costs", "Before asking, and free."):
                     price()
-                Act("Ask", ask, self._answered, watch=watch)
+                ActionButton("Ask", ask, self._answered, watch=watch)
             self._results()
 
-    async def _answered(self, result: Result) -> None:
+    async def _answered(self, result: PageResult) -> None:
         self.results.insert(0, result)
         self._results.refresh()
         await self._look(tell())
@@ -218,7 +218,7 @@ class Analyst:
                         ui.button(f"Keep {name}", on_click=keep).props("no-caps outline")
                 command(result.lines, "The same in Python")
 
-    def _table_fields(self, draft: Draft, changed: Redraw) -> None:
+    def _table_fields(self, draft: Inputs, changed: Redraw) -> None:
         schema = self.handle.schema
         names = list(schema.columns)
 
@@ -249,7 +249,7 @@ class Analyst:
         fields(draft, {"epsilon": "Epsilon"}, changed)
         details()
 
-    def _model_fields(self, draft: Draft, changed: Redraw) -> None:
+    def _model_fields(self, draft: Inputs, changed: Redraw) -> None:
         draft.setdefault("kind", "DiffPC45")
         with row():
             choice("Model", MODELS, draft, "kind", changed)
@@ -257,7 +257,7 @@ class Analyst:
         fields(draft, {"epsilon": "Epsilon"}, changed)
 
 
-def _table_asked(draft: Draft, handle: PrivateQueryable) -> Question:
+def _table_asked(draft: Inputs, handle: PrivateQueryable) -> PageQuery:
     """Reads the form of a table. Raises ``QueryError`` if something is missing or wrong."""
     kind, column, by, schema = draft["kind"], draft.get("column"), draft.get("by"), handle.schema
     if not column and kind != "summary":
@@ -279,15 +279,15 @@ def _table_asked(draft: Draft, handle: PrivateQueryable) -> Question:
     lines = f"from miners.tables import {kind}, where\n{specs}table = {kind}({rows}, {words}, reuse=True)"
     narrowed, function = tables.where(handle, **conditions), getattr(tables, kind)
 
-    def ask() -> Result:
+    def ask() -> PageResult:
         made = function(narrowed, **asked, reuse=True)
         csv = made.to_frame().to_csv(index=False)
-        return Result(made.title, _shown(made), _drawn(made.plot), {"table.csv": csv}, lines)
+        return PageResult(made.title, _shown(made), _drawn(made.plot), {"table.csv": csv}, lines)
 
-    return Question(lambda: function.plan(narrowed, **asked), ask, lines)
+    return PageQuery(lambda: function.plan(narrowed, **asked), ask, lines)
 
 
-def _model_asked(draft: Draft, handle: PrivateQueryable) -> Question:
+def _model_asked(draft: Inputs, handle: PrivateQueryable) -> PageQuery:
     """Reads the form of a model. Raises ``QueryError`` if something is missing."""
     kind, target = draft["kind"], draft.get("target")
     if not target and kind != "Synthesizer":
@@ -296,7 +296,7 @@ def _model_asked(draft: Draft, handle: PrivateQueryable) -> Question:
     miner = getattr(miners, kind)(**words)
     lines = f"import miners\nmodel = miners.{kind}(**{words!r}).fit(h, {target!r}, reuse=True)"
 
-    def ask() -> Result:
+    def ask() -> PageResult:
         with _alone, warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always", miners.FitWarning)
             made = miner.fit(handle, target, reuse=True)
@@ -305,12 +305,12 @@ def _model_asked(draft: Draft, handle: PrivateQueryable) -> Question:
         if kind == "Synthesizer":
             files["rows.csv"] = made.sample(DRAWN_ROWS, random_state=0).to_csv(index=False)
         title = f"{MODELS[kind]} of {target or 'all columns'}"
-        return Result(title, _shown(made), _drawn(made.plot), files, lines, doubts)
+        return PageResult(title, _shown(made), _drawn(made.plot), files, lines, doubts)
 
-    return Question(lambda: miner.plan(handle.schema, target), ask, lines)
+    return PageQuery(lambda: miner.plan(handle.schema, target), ask, lines)
 
 
-def _parts(column: str, draft: Draft, schema: Schema) -> Any:
+def _parts(column: str, draft: Inputs, schema: Schema) -> Any:
     """A column as groups: by its values, or cut where it is said, where the policy does, or evenly."""
     declared, said = schema.columns[column], str(draft.get(f"cut {column}") or "").replace(" ", "")
     if declared.type == "categorical":
@@ -320,7 +320,7 @@ def _parts(column: str, draft: Draft, schema: Schema) -> Any:
     return column if declared.cuts else even_cuts(schema, column, BINS)
 
 
-def _conditions(draft: Draft, schema: Schema) -> dict[str, Any]:
+def _conditions(draft: Inputs, schema: Schema) -> dict[str, Any]:
     """The rows that a question is about, as ``where`` takes them."""
     only = draft.get("where")
     if not only:

@@ -14,7 +14,7 @@ from nicegui import ui
 
 from pinq.provider.report.audit import Audit, audit
 from pinq.provider.report.html import page as written
-from pinq_workbench.parts import Act, Draft, attempt, choice, command, fields, frame, page, row, tell
+from pinq_workbench.parts import ActionButton, Inputs, attempt, choice, command, fields, frame, page, row, tell
 
 # The frame is as high as what it shows, so that the page scrolls and not a window in it.
 FIT = "this.style.height = (this.contentDocument.documentElement.scrollHeight + 4) + 'px'"
@@ -29,7 +29,7 @@ class Auditor:
     """
 
     def __init__(self, ledger: str) -> None:
-        self.ledger, self.draft = ledger, Draft()
+        self.ledger, self.draft = ledger, Inputs()
 
     def register(self) -> None:
         """Declares the page. Raises ``LedgerError`` if the ledger cannot be trusted."""
@@ -41,7 +41,7 @@ class Auditor:
             await show_report(self.draft, None, self.ledger)
 
 
-async def show_report(draft: Draft, policy: Path | None, ledger: str | None) -> None:
+async def show_report(draft: Inputs, policy: Path | None, ledger: str | None) -> None:
     """Shows the log of a policy or a ledger, narrowed as one likes."""
 
     def read() -> Audit:
@@ -62,7 +62,7 @@ async def show_report(draft: Draft, policy: Path | None, ledger: str | None) -> 
         return
     choice("Analyst (all)", [name for name in everybody.accounts if name], draft, "analyst", clearable=True)
     fields(draft, {"since": "From (a day or a time)\n2030-01-31", "until": "To\n2030-01-31"})
-    act = Act("Show", read, show)
+    act = ActionButton("Show", read, show)
     of = shlex.quote(policy.name) if policy is not None else f"--ledger {shlex.quote(str(ledger))}"
     command(f"pinq audit {of} --html -o audit.html")
     await act.run()

@@ -36,7 +36,7 @@ STYLE = files("pinq_workbench").joinpath("style.css").read_text(encoding="utf-8"
 READ_SECONDS = 600.0  # a page may read a table or a log before it is shown
 
 
-class Draft(dict[str, Any]):
+class Inputs(dict[str, Any]):
     """The typed values so far, by name."""
 
     def said(self, name: str) -> str | None:
@@ -97,7 +97,7 @@ def tell(text: str = "", kind: str = "wrong") -> ui.label:
     return ui.label(text).classes(kind).props(f"role={'alert' if kind == 'wrong' else 'status'}")
 
 
-def fields(draft: Draft, labels: Mapping[str, str], changed: Redraw = lambda: None) -> None:
+def fields(draft: Inputs, labels: Mapping[str, str], changed: Redraw = lambda: None) -> None:
     """Makes a row of fields whose texts outlive the page.
 
     Args:
@@ -114,7 +114,7 @@ def fields(draft: Draft, labels: Mapping[str, str], changed: Redraw = lambda: No
 
 
 def choice(
-    label: str, options: Any, draft: Draft, name: str, changed: Redraw = lambda: None, **words: Any
+    label: str, options: Any, draft: Inputs, name: str, changed: Redraw = lambda: None, **words: Any
 ) -> ui.select:
     """Makes a choice that outlives the page; what was chosen and is no longer there is forgotten."""
     chosen = draft.get(name)
@@ -124,7 +124,7 @@ def choice(
     return made
 
 
-def _kept(made: Any, draft: Draft, name: str, changed: Redraw) -> None:
+def _kept(made: Any, draft: Inputs, name: str, changed: Redraw) -> None:
     made.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
 
 
@@ -183,16 +183,16 @@ async def sure(question: str) -> bool:
     return bool(await dialog)
 
 
-class Act:
+class ActionButton:
     """A button that does something once at a time, beside the page, and the place where its errors stand.
 
     Args:
         text: The text on the button.
         call: The action.
-        then: Gets what that returned, and draws it below.
-        main: Whether it is what one came for.
+        then: The function that draws the result below.
+        main: Whether this is the page's primary button.
         ask: The question before the action; empty for none.
-        watch: Looks each second at what runs.
+        watch: A function that is called each second while it runs.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from pinq.ledger.database import NoLedger
 from pinq.ledger.events import FREE, Signature, here
 from pinq.policy.policy import Policy
 from pinq.provider import grants, policy_file
-from pinq.provider.check import CheckReport, Example, Groups, check, examples, groups, raw_columns
+from pinq.provider.check import CheckReport, Example, RowsPerValue, check, examples, groups, raw_columns
 from pinq.provider.policy_file import Waiting, load_policy, parse_policy
 from pinq.provider.proposal import propose
 from pinq.provider.report.markup import Html, when
@@ -35,8 +35,8 @@ from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq.public.schema import Schema
 from pinq_workbench.auditor import show_report
 from pinq_workbench.parts import (
-    Act,
-    Draft,
+    ActionButton,
+    Inputs,
     attempt,
     choice,
     command,
@@ -98,7 +98,7 @@ class Provider:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.serving, self.drafts = path, Serving(path), defaultdict[str, Draft](Draft)
+        self.path, self.serving, self.drafts = path, Serving(path), defaultdict[str, Inputs](Inputs)
         self._seen: dict[tuple[Path, int], Seen] = {}
 
     def register(self) -> None:
@@ -145,10 +145,10 @@ class Provider:
                     fields(draft, DIALECT)
 
                 def show(name: str) -> None:
-                    self.drafts[""] = Draft()
+                    self.drafts[""] = Inputs()
                     ui.navigate.to(f"/policy/{name}")
 
-                Act("Look at it", lambda: self.propose(draft), show)
+                ActionButton("Look at it", lambda: self.propose(draft), show)
                 command("pinq init TABLE --delimiter ';' --decimal , --dates %d.%m.%Y -o NAME.yaml")
 
     def _state(self, name: str) -> str:
@@ -162,7 +162,7 @@ class Provider:
         except PinqError as error:
             return str(error)
 
-    def propose(self, draft: Draft) -> str:
+    def propose(self, draft: Inputs) -> str:
         """Writes a proposal beside the others, as ``pinq init`` with the options that it says to try.
 
         Returns:
@@ -227,7 +227,7 @@ class Provider:
         if seen.waiting:
             self._at_once(name, seen)
         with section("Check", "What the policy does to the rows, exactly: for your eyes only."):
-            Act("Check", lambda: check(file), partial(_show_check, seen.policy, name), main=not seen.waiting)
+            ActionButton("Check", lambda: check(file), partial(_show_check, seen.policy, name), main=not seen.waiting)
             command(f"pinq check {shlex.quote(name)}")
         for column, declared in seen.policy.columns.items():
             with section(column, declared.describe()):
@@ -244,7 +244,7 @@ class Provider:
             change()
             self.seen(name)  # read before it is drawn again, so that the page does not jump
 
-        Act(text, changed, lambda _: self._columns.refresh(), main=main)
+        ActionButton(text, changed, lambda _: self._columns.refresh(), main=main)
 
     def _items(self, name: str, what: str, items: list[Waiting]) -> None:
         """Shows what waits of a column, to be kept or changed with one reason."""
@@ -334,7 +334,7 @@ class Provider:
                     _show_token(account, policy.dataset)
                     self._accounts.refresh()
 
-                Act("Grant", partial(_grant, file, draft), granted)
+                ActionButton("Grant", partial(_grant, file, draft), granted)
                 command(f"pinq grant {shlex.quote(name)} ANALYST --epsilon 1 --expires 2030-01-31 --because TEXT")
             with section("The cap over all analysts together", f"The policy says {policy.cap:f}. They may collude."):
                 cap = {"cap": "Cap\na lower one counts from the next grant or start on"}
@@ -343,7 +343,7 @@ class Provider:
                 def change() -> None:
                     policy_file.change(file, "cap", draft.said("cap") or "", draft.said("why cap") or "")
 
-                Act("Change the cap", change, lambda _: ui.navigate.reload(), main=False)
+                ActionButton("Change the cap", change, lambda _: ui.navigate.reload(), main=False)
 
     @ui.refreshable_method
     def _accounts(self, name: str) -> None:
@@ -404,7 +404,7 @@ class Provider:
 
         with row():
             for text in changes:
-                Act(text, partial(change, text), done, main=False, ask=partial(ask, text))
+                ActionButton(text, partial(change, text), done, main=False, ask=partial(ask, text))
         acts = {"extend": "--epsilon 0.5", "terms": "--max-epsilon 0.1", "token": "", "revoke": ""}
         command("\n".join(f"pinq {act} {shlex.quote(name)} ANALYST {words}".strip() for act, words in acts.items()))
 
@@ -426,8 +426,8 @@ class Provider:
                 self.serving.start(["--port", draft["port"], *words])
 
             with row():
-                Act("Start", start, lambda _: ui.navigate.reload())
-                Act("Stop", self.serving.stop, lambda _: ui.navigate.reload(), main=False)
+                ActionButton("Start", start, lambda _: ui.navigate.reload())
+                ActionButton("Stop", self.serving.stop, lambda _: ui.navigate.reload(), main=False)
             about = f"What it logs is in {self.serving.log.name}. It runs on when the workbench stops."
             ui.label(about).classes("quiet")
 
@@ -460,7 +460,7 @@ def _label(name: str) -> str:
     return f"{_column_of(name)} {name.rpartition('.')[2]}".strip()
 
 
-def _confirm(file: Path, items: list[Waiting], draft: Draft, why: str) -> None:
+def _confirm(file: Path, items: list[Waiting], draft: Inputs, why: str) -> None:
     """Confirms what waits as its fields have it, all of it or nothing."""
     if not items:
         raise PolicyError("Tick what is to be confirmed.")
@@ -468,7 +468,7 @@ def _confirm(file: Path, items: list[Waiting], draft: Draft, why: str) -> None:
     policy_file.confirm(file, [item.name for item in items], draft.said(why) or "", changed)
 
 
-def _set_unit(file: Path, draft: Draft) -> None:
+def _set_unit(file: Path, draft: Inputs) -> None:
     """Declares the privacy unit; the column that identifies persons cannot be queried."""
     column, because, most = draft.said("person"), draft.said("why unit"), draft.said("most rows") or ""
     unit = None
@@ -483,7 +483,7 @@ def _set_unit(file: Path, draft: Draft) -> None:
     policy_file.confirm(file, ["privacy_unit"], because or "", unit)
 
 
-def _show_groups(column: str, found: Groups) -> None:
+def _show_groups(column: str, found: RowsPerValue) -> None:
     ui.label(f"{found.values:,} different values of {column}; the commonest stands in {found.largest:,} rows.")
     rows = [[f"{size:,}", f"{values:,}"] for size, values in found.sizes]
     table("Largest groups, read off the rows: for your review alone", ["rows each >", "how many have so many >"], rows)
@@ -507,7 +507,7 @@ def _show_check(policy: Policy, name: str, report: CheckReport) -> None:
 
 
 @ui.refreshable
-def _meaning(draft: Draft, schema: Schema) -> None:
+def _meaning(draft: Inputs, schema: Schema) -> None:
     """Says what an epsilon means for a person, and draws what its noise does to counts."""
     try:
         epsilon = Epsilon.exactly(draft.said("epsilon") or "1")
@@ -538,7 +538,7 @@ def _noise(count: int, half: int) -> Html:
     )
 
 
-def _grant(file: Path, draft: Draft) -> grants.GrantReport:
+def _grant(file: Path, draft: Inputs) -> grants.GrantReport:
     """Grants what the form says, as ``pinq grant`` does."""
     terms = grants.make_terms(file, max_epsilon_per_query=draft.said("most"), queries_per_minute=draft.said("pace"))
     because, asked = here(draft.said("because") or ""), draft.said("epsilon") or ""

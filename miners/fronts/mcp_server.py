@@ -70,7 +70,7 @@ def _tool(agent: Agent, name: str) -> types.Tool:
     return types.Tool(name=name, description=tool.about, input_schema=schema, annotations=hints)
 
 
-class Key:
+class AccessKey:
     """The key that every request needs, because all users of a machine reach its loopback address."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def serve(agent: Agent, port: int | None = None) -> None:
         return
     import uvicorn
 
-    key, root = Key(), f"http://{LOOPBACK}:{port}"
+    key, root = AccessKey(), f"http://{LOOPBACK}:{port}"
     guarded = AuthSettings.model_validate({"issuer_url": root, "resource_server_url": None})
     app = server.streamable_http_app(host=LOOPBACK, auth=guarded, token_verifier=key)
     print(f"Serving {root}/mcp. Each request needs the header\nAuthorization: Bearer {key.text}", file=sys.stderr)

@@ -169,7 +169,7 @@ class Text:
         return sum(len(each) + 1 for each in lines) + max(found.get("col", 0) - len(found.get("highlight", "")), 0)
 
 
-class Codes(NamedTuple):
+class CodeSets(NamedTuple):
     """The codes of a column that meet a condition, and the codes that do not; missing values may be in neither.
 
     A set of codes is written by where it begins and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So it is as
@@ -200,19 +200,21 @@ class Condition:
         """The declared column; its ``cells`` are its codes without the last one, of missing values."""
         return self.text.schema.column(self.name)
 
-    def read(self, node: x.Expr) -> Codes:
+    def read(self, node: x.Expr) -> CodeSets:
         """Returns the codes that meet the condition, and the codes that do not."""
         match node:
             case x.Paren():
                 return self.read(node.this)
             case x.Not():
-                return Codes(*reversed(self.read(node.this)))
+                return CodeSets(*reversed(self.read(node.this)))
             case x.And() | x.Or():
                 sides, both = [self.read(side) for side in node.flatten()], isinstance(node, x.And)
                 met, unmet = [side.met for side in sides], [side.unmet for side in sides]
-                return Codes(_common(met, every=both), _common(unmet, every=not both))
+                return CodeSets(_common(met, every=both), _common(unmet, every=not both))
             case x.Is() if isinstance(node.expression, x.Null):
-                return Codes(self._between(self.column.cells, self.column.codes), self._between(0, self.column.cells))
+                return CodeSets(
+                    self._between(self.column.cells, self.column.codes), self._between(0, self.column.cells)
+                )
             case x.In() if node.expressions:
                 met = [self._compared(node, x.EQ, self.text.constant(each)) for each in node.expressions]
                 return self._known(_common(met, every=False))
@@ -236,9 +238,9 @@ class Condition:
     def _others(self, codes: np.ndarray) -> np.ndarray:
         return np.setxor1d(codes, [0, self.column.codes])
 
-    def _known(self, met: np.ndarray) -> Codes:
+    def _known(self, met: np.ndarray) -> CodeSets:
         known = self._between(0, self.column.cells)
-        return Codes(_common([met, known]), _common([self._others(met), known]))
+        return CodeSets(_common([met, known]), _common([self._others(met), known]))
 
     def _compared(self, node: x.Expr, kind: type[x.Expr], value: Constant) -> np.ndarray:
         """Compares all codes with a constant; missing values as it comes."""

@@ -254,7 +254,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Groups:
+class RowsPerValue:
     """The numbers of rows of the values of a column, for example of each person.
 
     Attributes:
@@ -286,7 +286,7 @@ def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str
     return listed
 
 
-def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) -> Groups:
+def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) -> RowsPerValue:
     """Counts the rows of each value of a column of the source: is it a person's, and how many has one?
 
     Raises:
@@ -295,7 +295,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) 
     with closing(read_columns(load_policy(policy))) as raw:
         _require(raw, [column])
         values, sizes = group_sizes(raw.connection, raw.name, column, most)
-        return Groups(values, sizes[0][0], tuple(size for size in sizes if values))
+        return RowsPerValue(values, sizes[0][0], tuple(size for size in sizes if values))
 
 
 def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:

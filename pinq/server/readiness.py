@@ -38,7 +38,7 @@ SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True)
-class State:
+class Findings:
     """The findings of a look, each line with the name of its object.
 
     Attributes:
@@ -65,9 +65,9 @@ class Readiness(Collector):
         self._datasets, self._workers, self._log = datasets, workers, log
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="pinq-ready")
         self._looking = asyncio.Lock()
-        self._at, self._probed, self._state = float("-inf"), time.monotonic(), State()
+        self._at, self._probed, self._state = float("-inf"), time.monotonic(), Findings()
 
-    async def state(self) -> State:
+    async def state(self) -> Findings:
         """The findings of the last look, which is at most a second old."""
         async with self._looking:
             if time.monotonic() >= self._at + FRESH_SECONDS:
@@ -88,14 +88,14 @@ class Readiness(Collector):
         """Ends its thread, or leaves it with a ledger that hangs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _look(self) -> State:
+    async def _look(self) -> Findings:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, self._now)
         except TimeoutError:
-            return State(("a ledger or a disk does not answer",))
+            return Findings(("a ledger or a disk does not answer",))
 
-    def _now(self) -> State:
+    def _now(self) -> Findings:
         if self._log.failing:  # where no questions come, this line finds out whether it takes lines again
             self._log.write("trying the log")
         is_due = time.monotonic() >= self._probed + PROBE_SECONDS
@@ -107,7 +107,7 @@ class Readiness(Collector):
             (dataset.name, problem_of(dataset, probe=is_due), dataset.outdated())
             for dataset in self._datasets.served.values()
         ]
-        return State(
+        return Findings(
             (*general, *(f"{name}: {problem}" for name, problem, _ in looks if problem)),
             (*self._datasets.failed, *(f"{name}: {outdated}" for name, _, outdated in looks if outdated)),
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pinq.errors import PolicyError
-from pinq.provider.check import Example, Groups, examples, groups, raw_columns
+from pinq.provider.check import Example, RowsPerValue, examples, groups, raw_columns
 from pinq.provider.policy_file import change, confirm, leave_out, load_policy, waiting
 
 POLICY = """\
@@ -55,7 +55,7 @@ def test_examples_say_how_each_value_is_read(policy: Path) -> None:
 
 
 def test_groups_count_the_rows_of_a_person(policy: Path) -> None:
-    assert groups(policy, "who") == Groups(2, 2, ((2, 1), (1, 1)))
+    assert groups(policy, "who") == RowsPerValue(2, 2, ((2, 1), (1, 1)))
     with pytest.raises(PolicyError, match="no column 'whom'"):
         groups(policy, "whom")
 
