@@ -14,7 +14,7 @@ Privacy:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -29,6 +29,11 @@ from pinq.engine.sources import columns_of, literal, quoted
 from pinq.errors import PolicyError
 from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
+
+INEXACT = ("DOUBLE", "FLOAT")
+"""The types that a library gives a column of whole numbers once one of them is missing."""
+MAX_EXACT = 2**53
+"""From here on a double is several whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,39 @@ class RawValue:
     @property
     def text(self) -> str:
         """SQL for the text by which categories are compared."""
-        if self.kind in ("DOUBLE", "FLOAT"):
+        if self.kind in INEXACT:
             # Whole-number codes come as doubles where a frame had missing values: 1.0 is the category
             # 1.
             value = self.value
-            whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
+            whole = f"{value} = trunc({value}) AND abs({value}) < {MAX_EXACT}"
             number = f"WHEN {whole} THEN {value}::BIGINT::VARCHAR ELSE {value}::VARCHAR"
             return f"(CASE WHEN isnan({value}) THEN NULL {number} END)"
         return f"CAST({self.value} AS VARCHAR)"
+
+    def require_exact(self, name: str, texts: Iterable[str]) -> None:
+        """Raises ``PolicyError`` where a column's type takes one of these whole numbers for another.
+
+        Which rows are missing may have decided the type, so it must not decide what others are.
+        """
+        if self.kind in INEXACT and any(_is_beyond(text) for text in texts):
+            raise PolicyError(
+                f"Values of the column {name!r} are whole numbers of 2^53 = {MAX_EXACT:,} and more, and the source has "
+                f"them as {self.kind}, in which several of these are one. {_AS_WHOLE}"
+            )
+
+
+_AS_WHOLE = (
+    "Give the column as whole numbers or as text; pandas keeps it exact with "
+    "`pandas.read_csv(..., dtype={column: 'Int64'})`."
+)
+
+
+def _is_beyond(text: str) -> bool:
+    """Whether a text is a number from which on doubles are not exact."""
+    try:
+        return abs(float(text)) >= MAX_EXACT
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -92,6 +122,7 @@ class RawColumns:
             if column.lookup is not None:
                 table = _unused(f"lookup_{number}", types)
                 _register(connection, table, name, policy)
+                values[name].require_exact(name, policy.lookups[name])
                 # LEFT JOIN lookup_0 ON lookup_0.lookup_0_key = derived_0, and the value is
                 # lookup_0.lookup_0_value.
                 joins.append(f"LEFT JOIN {table} ON {table}.{table}_key = {values[name].text}")
@@ -185,9 +216,14 @@ class Encoder:
                     f"The column {self._unit.column!r} of `privacy_unit` has the type {kind}, in which equal values "
                     "may have different texts, so one person would be two. Name a column of text, numbers or dates."
                 )
-            # The same person must have the same text in every file: 5 and '5' have, 5 and 5.0 have not.
+            if kind in INEXACT:  # two persons of 17 digits would be one, or NaN would be somebody
+                raise PolicyError(
+                    f"The column {self._unit.column!r} of `privacy_unit` has the type {kind}, in which the numbers of "
+                    f"several people may be one. {_AS_WHOLE}"
+                )
+            # The same person must have the same text in every file: 5 and '5' have, 5 and 5.00 have not.
             self.unit_kind = "whole numbers or text" if _WHOLE_OR_TEXT.fullmatch(kind) else kind
-            self._select.append(f"md5({self._key} || {_unit_text(quoted(self._unit.column), kind)}) AS unit")
+            self._select.append(f"md5({self._key} || CAST({quoted(self._unit.column)} AS VARCHAR)) AS unit")
 
     def tried(self, source: str) -> str:
         """A query for the codes of all rows, NULL where a value cannot be encoded."""
@@ -299,13 +335,6 @@ def candidate_columns(policy: Policy) -> dict[str, str]:
     return codes | {"unit": "VARCHAR"}
 
 
-def _unit_text(value: str, kind: str) -> str:
-    """SQL for the text by which a unit is known: one text for all values that are equal."""
-    # 0.0 and -0.0 are one number of two texts, and so is NaN: one person would be two, and keep twice the rows.
-    one = f"CASE WHEN {value} = 0 THEN 0 WHEN isnan({value}) THEN 'nan' ELSE {value} END"
-    return f"CAST({one if kind in ('DOUBLE', 'FLOAT') else value} AS VARCHAR)"
-
-
 def unsigned(count: int) -> str:
     """The smallest unsigned type that can hold 0 .. count - 1, as SQL calls it."""
     return next(name for cells, name in _UNSIGNED if count <= cells)
@@ -320,6 +349,7 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumn
         values[name] = _number(raw.values[name], numeric)
         codes[name] = _cell(values[name], numeric)
     for name, categorical in policy.schema_.categorical_columns.items():
+        raw.values[name].require_exact(name, categorical.texts)
         values[name] = raw.values[name].text
         codes[name] = _position(connection, numbers[name], values[name], categorical)
     return [

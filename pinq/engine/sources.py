@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from pinq.engine.codes import in_tables
 from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks
+from pinq.engine.frames import frame_table
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.errors import PolicyError
 from pinq.policy.policy import AdbcRows, Dialect, Policy, is_text, is_workbook
@@ -201,7 +202,7 @@ IN_MEMORY_BYTES = 2**25
 # By how much text may grow when it is unpacked.
 UNPACKED = 10
 _SAFE: Config = {"preserve_insertion_order": "false"}
-_MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
+_NO_STREAM = "`data` gives no Arrow table: it has a column whose type is none of Arrow's."
 
 
 @dataclass(frozen=True)
@@ -342,10 +343,12 @@ def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> d
     return columns_of(connection, "source") | dict.fromkeys(exact, "DECIMAL")
 
 
-def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object) -> str:
-    """A frame, a table of a database or Parquet files, as SQL names them."""
+def attach_typed(
+    connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, wanted: Sequence[str] | None = None
+) -> str:
+    """A frame, a table of a database or Parquet files, as SQL names them; of a frame the wanted columns, or all."""
     if data is not None:
-        connection.register("source", _arrow_table(data))
+        connection.register("source", _arrow_table(data, policy, wanted))
         return "source"
     if policy.served_by is not None:
         raise PolicyError(
@@ -377,14 +380,14 @@ def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
     return files
 
 
-def _arrow_table(data: object) -> pa.Table:
+def _arrow_table(data: Any, policy: Policy, wanted: Sequence[str] | None) -> pa.Table:
     """A table or frame that the caller passed in place of a source, as Arrow has it."""
     if not is_table(data):
         return arrow_stream(data).read_all()
-    try:
-        return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
-        raise PolicyError(_MIXED) from None
+    if isinstance(data, pa.Table):
+        return data
+    require_columns(wanted or (), list(map(str, data.columns)))
+    return frame_table(data, policy, wanted)
 
 
 def is_table(data: object) -> bool:
@@ -402,7 +405,7 @@ def arrow_stream(data: object) -> pa.RecordBatchReader:
     try:
         return pa.RecordBatchReader.from_stream(data)
     except (pa.ArrowException, OSError, TypeError, ValueError):
-        raise PolicyError(_MIXED) from None
+        raise PolicyError(_NO_STREAM) from None
 
 
 def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles:
@@ -601,7 +604,7 @@ class OpenSource:
             for alike in _alike(self.connection, files):
                 yield self._table(f"read_parquet({_listed(alike)})")
         else:
-            yield self._table(attach_typed(self.connection, self._policy, self._data))
+            yield self._table(attach_typed(self.connection, self._policy, self._data, self._columns))
 
     def _table(self, name: str) -> Piece:
         types = columns_of(self.connection, name)

@@ -182,9 +182,9 @@ def test_rows_without_a_unit_are_left_out(opener: Opener) -> None:
 
 
 @every_engine
-@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.int64(), pa.string()])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
 def test_equal_units_are_one_unit(opener: Opener, kind: pa.DataType) -> None:
-    """0.0 and -0.0 are equal numbers, so one person; 1 is another. As text the two are two people."""
+    """Equal numbers are one person; as text 0.0 and -0.0 are two people."""
     who = ["0.0", "-0.0", "0.0"] if kind == pa.string() else pa.array([0.0, -0.0, 0.0]).cast(kind)
     data = pa.table({"who": pa.chunked_array([pa.array(who, kind), pa.array([1]).cast(kind)]), "v": ["a"] * 4})
     columns = {"v": {"type": "categorical", "values": ["a"]}}
@@ -215,18 +215,17 @@ def test_a_unit_whose_equal_values_have_several_texts_is_refused(kind: str, tmp_
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_a_unit_that_is_no_number_is_one_unit(kind: Any, tmp_path: Path) -> None:
-    """NaN has a sign, which its text shows, and the sign of a division by zero is that of the machine."""
-    who = np.copysign(np.full(4, np.nan), [1, -1, 1, -1]).astype(kind)
-    pq.write_table(pa.table({"who": pa.array(who, from_pandas=False), "v": ["a"] * 4}), tmp_path / "u.parquet")
+def test_a_unit_of_doubles_is_refused(kind: Any, tmp_path: Path) -> None:
+    """One row without a person makes whole numbers doubles, in which two persons' numbers of 17 digits are one."""
+    pq.write_table(pa.table({"who": np.arange(4).astype(kind), "v": ["a"] * 4}), tmp_path / "u.parquet")
     columns = {"v": {"type": "categorical", "values": ["a"]}}
     unit = {"column": "who", "max_rows": 1}
     policy = Policy(
         dataset="u", cap=1, max_rows=9, source="u.parquet", folder=tmp_path, columns=columns, privacy_unit=unit
     )
-    engine, _ = open_engine(policy, salt=b"salt")
-    assert engine.rows() == 1
-    engine.close()
+    for data in (None, pq.read_table(tmp_path / "u.parquet"), pq.read_table(tmp_path / "u.parquet").to_pandas()):
+        with pytest.raises(PolicyError, match=r"'who' of `privacy_unit` has the type (DOUBLE|FLOAT), in which"):
+            open_engine(policy, data=data, salt=b"salt")
 
 
 @every_engine

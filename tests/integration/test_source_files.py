@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def test_files_of_unlike_types_are_read_each_by_its_own(size: str, place: Path) 
 def test_files_that_write_a_unit_differently_are_no_table_together(
     kept: bool, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A person would be 5 here and 5.0 there, and keep twice the rows. Whole numbers and their texts agree."""
+    """A person would be 5 here and 5.00 there, and keep twice the rows. Whole numbers and their texts agree."""
     if not kept:
         monkeypatch.setattr("pinq.engine.sources.IN_MEMORY_BYTES", 10**6)
     whole = people().assign(who=np.arange(300) % 100)
@@ -188,8 +189,8 @@ def test_files_that_write_a_unit_differently_are_no_table_together(
     grown = codes(together)
     assert grown == in_one(place, pd.concat([whole, whole]), privacy_unit=BY_PERSON)
     assert grown.total() == before.total()
-    whole.assign(who=whole["who"].astype(float)).to_parquet(place / "3.parquet")
-    with pytest.raises(PolicyError, match="'who' as DOUBLE and as whole numbers or text: one unit would"):
+    whole.assign(who=[Decimal(f"{who}.00") for who in whole["who"]]).to_parquet(place / "3.parquet")
+    with pytest.raises(PolicyError, match=r"'who' as DECIMAL\(4,2\) and as whole numbers or text: one unit would"):
         codes(together)
 
 

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A row is read alone, by each reader: what is read of a table and one more row is what is read of both, each by itself.
+
+The one more row holds what readers are known to stumble over. A column of whole numbers that pandas turned into doubles is the one
+exception: it is refused, by its type, where doubles are not exact.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from pinq.engine import open_engine
+from pinq.engine.frames import text_of, texts_of
+from pinq.errors import PolicyError
+from pinq.policy.policy import Policy
+from tests.support.requests.handles import encoded_rows
+
+pytestmark = pytest.mark.slow
+
+Read = Callable[[Sequence[Any]], Counter[Any]]
+
+FAR = timezone(timedelta(hours=-14))
+OBJECTS: list[Any] = [
+    *(None, float("nan"), pd.NA, pd.NaT, Decimal("NaN"), Decimal("sNaN"), np.datetime64("NaT")),
+    *(
+        True,
+        False,
+        np.True_,
+        0,
+        7,
+        -1,
+        2**53 + 1,
+        2**63,
+        -(2**70),
+        10**400,
+        10**5000,
+        np.int8(-3),
+        np.uint64(2**64 - 1),
+    ),
+    *(0.5, -0.0, 7.0, 1e15 + 1, 2.0**53, 1e300, float("inf"), float("-inf"), np.float32(0.1), np.longdouble(2)),
+    *(
+        Decimal("0.25"),
+        Decimal("1.50"),
+        Decimal("1." + "1" * 39),
+        Decimal("1e-30"),
+        Decimal("1E+999999"),
+        Decimal("-0"),
+    ),
+    *(
+        Decimal("Infinity"),
+        Decimal("1e70"),
+        "1",
+        "x",
+        "",
+        " 1",
+        "nan",
+        "1e999",
+        "0x10",
+        "\0",
+        "\ud800",
+        "9" * 400,
+        "1_0",
+    ),
+    *(b"1", b"\xff", bytearray(b"1"), np.str_("1"), np.bytes_(b"1"), UUID(int=5), time(1), timedelta(days=10**6)),
+    *(date(2024, 1, 1), date(1, 1, 1), datetime(2024, 1, 1), datetime(2024, 1, 1, 5, 0, 0, 500), datetime(3000, 1, 1)),
+    *(
+        datetime(2024, 5, 5, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, tzinfo=FAR),
+        pd.Timestamp("2024-01-02T03:04:05.123456789"),
+    ),
+    *(pd.Timestamp("2024-01-02", tz="Europe/Berlin"), np.datetime64("2024-01-01"), np.datetime64(2**62, "s")),
+    *(
+        [1],
+        (1,),
+        {"a": 1},
+        {1},
+        object(),
+        1j,
+        np.array([1, 2]),
+        pd.Timedelta(1),
+        pd.Period("2024"),
+        pa.scalar("1"),
+        Exception,
+    ),
+]
+"""Values that a column of Python objects may hold."""
+KINDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "decimal codes": ({"type": "categorical", "values": ["1.5", "2.5"]}, [Decimal("1.5"), Decimal("2.5")]),
+    "whole codes": ({"type": "categorical", "values": ["1", "7"], "other": "7"}, [1, 7]),
+    "long codes": ({"type": "categorical", "values": [str(10**15 + 1), str(10**15 + 2)]}, [10**15 + 1, 10**15 + 2]),
+    "texts": ({"type": "categorical", "values": ["1", "true", "2024-01-01"], "nullable": True}, ["1", "true", None]),
+    "truth values": ({"type": "categorical", "values": [True, False], "nullable": True}, [True, False]),
+    "days as codes": (
+        {"type": "categorical", "values": ["2024-01-01", "2024-01-02"]},
+        [date(2024, 1, 1), date(2024, 1, 2)],
+    ),
+    "times as codes": (
+        {"type": "categorical", "values": ["2024-01-01 00:00:00"], "nullable": True},
+        [datetime(2024, 1, 1)] * 2,
+    ),
+    "numbers": ({"type": "numeric", "lower": 0, "upper": 10, "step": 1}, [1, 2.5]),
+    "decimals": (
+        {"type": "numeric", "lower": 0, "upper": 10, "step": "0.5", "nullable": True},
+        [Decimal("1.5"), Decimal(3)],
+    ),
+    "flags as numbers": ({"type": "numeric", "lower": 0, "upper": 1, "integer": True}, [True, False]),
+    "days": (
+        {"type": "date", "lower": "2024-01-01", "upper": "2024-12-31"},
+        [date(2024, 1, 1), datetime(2024, 5, 1, 8)],
+    ),
+    "times": (
+        {"type": "datetime", "lower": "2024-01-01 00:00", "upper": "2024-12-31 23:59", "nullable": True},
+        [pd.Timestamp("2024-01-01 08:00"), datetime(2024, 5, 5, tzinfo=UTC)],
+    ),
+}
+"""Declarations, each with values of a table that fits it."""
+LONG = 2**53
+
+
+def policy(column: dict[str, Any] | None, folder: Path = Path(), **source: Any) -> Policy:
+    """A table of ``k``, which each row has, and of ``x``: declared so, or the privacy unit."""
+    columns: dict[str, Any] = {"k": {"type": "numeric", "lower": 0, "upper": 100, "integer": True}}
+    unit: Any = {"column": "x", "max_rows": 1} if column is None else "row"
+    columns |= {} if column is None else {"x": column}
+    return Policy(dataset="t", cap=1, max_rows=1000, columns=columns, privacy_unit=unit, folder=folder, **source)
+
+
+def encoded(own: Policy, data: object = None) -> Counter[Any]:
+    engine, _ = open_engine(own, data=data, salt=b"")
+    rows = Counter(encoded_rows(engine))
+    engine.close()
+    return rows
+
+
+def framed(column: dict[str, Any] | None, kind: Any) -> Read:
+    """A reader of a frame, of objects or of the type that pandas finds."""
+
+    def read(values: Sequence[Any]) -> Counter[Any]:
+        held = np.empty(len(values), dtype=object)
+        held[:] = values
+        series = pd.Series(held, dtype=object)
+        series = series if kind is object else pd.Series(series.tolist(), dtype=kind)
+        return encoded(policy(column), pd.DataFrame({"k": 1, "x": series}))
+
+    return read
+
+
+def require_alone(read: Read, rows: Sequence[Any], hostile: Sequence[Any], draw: random.Random) -> None:
+    """Each of some hostile rows, and all others together, add to the rows what they are alone."""
+    mixed = draw.sample(hostile, k=len(hostile))
+    parts = [rows, mixed[:1], mixed[1:2], mixed[2:]]
+    assert read([*mixed, *rows]) == sum(map(read, filter(None, parts)), Counter[Any]()), mixed[:2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_is_read_alone(kind: str) -> None:
+    """Whatever stands beside it in a frame's column of objects."""
+    column, normal = KINDS[kind]
+    read = framed(column, object)
+    assert read(normal * 2).total() == 2 * len(normal)
+    for number in range(3):
+        require_alone(read, normal * 2, OBJECTS, random.Random(f"{kind} {number}"))
+
+
+@pytest.mark.parametrize(("number", "unit"), [(False, False), (True, False), (False, True)])
+def test_the_text_of_an_object_is_its_own(number: bool, unit: bool) -> None:
+    """Beside a row of each other class."""
+    alone = [text_of(value, number=number, unit=unit) for value in OBJECTS]
+    for place, value in enumerate(OBJECTS):
+        for other in (None, 0.25, "x", Decimal("0.25"), 2**63, "\ud800"):
+            held = np.empty(2, dtype=object)
+            held[:] = [value, other]
+            assert texts_of(held, number=number, unit=unit)[0].as_py() == alone[place], (value, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_type_that_pandas_finds_changes_no_row(kind: str) -> None:
+    """One missing value makes whole numbers doubles, one text makes any column one of objects."""
+    column, normal = KINDS[kind]
+    read, hostile = (
+        framed(column, None),
+        [None, float("nan"), pd.NaT, "x", 0.5, 3, True, 2**63, Decimal("0.25"), b"\xff"],
+    )
+    for row in [*hostile, datetime(2024, 5, 5, tzinfo=UTC), date(2024, 1, 2)]:
+        assert read([*normal * 2, row]) == read(normal * 2) + read([row]), row
+
+
+def test_a_person_is_known_alone() -> None:
+    """A person of objects: one more row of another person, or of nobody, merges and divides no one."""
+    persons = [10**17 + 1, 10**17 + 2, "a", Decimal("3.5"), date(2025, 1, 1)]
+    others = list({text_of(row, unit=True): row for row in OBJECTS}.values())
+    for number in range(3):
+        require_alone(framed(None, object), persons, others, random.Random(number))
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        (5, 5.0, Decimal("5.00"), "5", np.int64(5), b"5"),
+        (0, 0.0, -0.0, Decimal("-0.0")),
+        (Decimal("2.50"), 2.5),
+        (10**22, 1e22),
+    ],
+)
+def test_equal_numbers_are_one_person(same: tuple[Any, ...]) -> None:
+    """Else one person would keep the rows of several."""
+    assert len({text_of(value, unit=True) for value in same}) == 1
+    assert framed(None, object)(same).total() == 1
+
+
+def test_persons_of_whole_numbers_are_never_doubles() -> None:
+    """The one row without a person is a refusal by type, and says what to do."""
+    read, persons = framed(None, None), [10**17 + number for number in range(500)]
+    assert read(persons).total() == 500
+    with pytest.raises(PolicyError, match=r"'x' of `privacy_unit` has the type DOUBLE.*dtype=\{column: 'Int64'\}"):
+        read([*persons, None])
+    assert framed(None, "Int64")([*persons, None]).total() == 500
+
+
+@pytest.mark.parametrize("more", [{}, {"other": "1"}, {"nullable": True}])
+def test_codes_beyond_what_doubles_hold_are_refused_as_doubles(more: dict[str, Any]) -> None:
+    """Of 2^53 and 2^53 + 1 a double is either. Smaller ones are the same as whole numbers, doubles and texts."""
+    column = {"type": "categorical", "values": ["1", str(LONG), str(LONG + 1)], **more}
+    assert framed(column, "int64")([LONG, LONG + 1]) == framed(column, object)([LONG, LONG + 1])
+    for data in (
+        pd.DataFrame({"k": 1, "x": [1.0]}),
+        pa.table({"k": [1], "x": [1.0]}),
+        pa.table({"k": [1], "x": pa.array([1], pa.float32())}),
+    ):
+        with pytest.raises(PolicyError, match="Values of the column 'x' are whole numbers of 2"):
+            encoded(policy(column), data)
+    column = {"type": "categorical", "values": ["3", str(10**15), str(LONG - 1)]}
+    values = [3, 10**15, LONG - 1]
+    assert (
+        framed(column, "int64")(values)
+        == framed(column, "float64")(values)
+        == framed(column, object)([*map(str, values)])
+        != Counter()
+    )
+
+
+def test_texts_at_once_are_the_texts_one_by_one() -> None:
+    """The quick way of a column of texts, or of whole numbers, gives what each of them gives alone."""
+    draw, missing = random.Random(5), [None, float("nan"), pd.NA, pd.NaT, 0.5, 7.0, -0.0, 2.0**60]
+    for number in range(400):
+        held = [value for value in OBJECTS if type(value) is (str, int)[number % 2]]
+        values = np.empty(5, dtype=object)
+        values[:] = draw.sample([*held, *missing], k=4) + draw.sample(held, k=1)
+        assert texts_of(values).to_pylist() == [text_of(value) for value in values]
+
+
+# Typed sources
+
+TYPED: dict[str, tuple[list[str], list[str]]] = {
+    "BOOLEAN": (["true", "false"], []),
+    "BIGINT": (["1", "2"], ["-9223372036854775808", "9223372036854775807"]),
+    "UBIGINT": (["1", "2"], ["18446744073709551615"]),
+    "DOUBLE": (["1", "2.5"], ["'nan'", "'inf'", "'-inf'", "'1e308'", "'-0.0'", "5e-324", "'9.3e18'", "'1e15'"]),
+    "DECIMAL(38,37)": (["1", "2"], ["9.9999999999999999999999999999999999999"]),
+    "VARCHAR": (
+        ["'1'", "'2024-01-02'"],
+        [
+            "''",
+            "repeat('9', 400)",
+            "'1e999'",
+            "'nan'",
+            "'0x10'",
+            "chr(0)",
+            "'²'",
+            "'2024-02-30'",
+            "'99999-01-01'",
+            "'epoch'",
+            "'24:00:00'",
+        ],
+    ),
+    "DATE": (
+        ["'2024-01-02'", "'2024-01-03'"],
+        ["'infinity'", "'-infinity'", "'5877642-06-25 (BC)'", "'5881580-07-10'"],
+    ),
+    "TIMESTAMP": (
+        ["'2024-01-02 01:00'", "'2024-01-03'"],
+        ["'290309-12-22 (BC) 00:00:00'", "'294247-01-10 04:00:54.775806'"],
+    ),
+    "TIMESTAMPTZ": (["'2024-01-02 01:00'", "'2024-01-03'"], ["'294247-01-10 04:00:54.775806+00'"]),
+    "TIMESTAMP_NS": (
+        ["'2024-01-02 01:00'", "'2024-01-03'"],
+        ["'1677-09-22 00:00:00'", "'2262-04-11 23:47:16.854775806'"],
+    ),
+    "BLOB": (["'1'::BLOB", "'2'::BLOB"], ["'\\xFF\\xFE'::BLOB", "''::BLOB"]),
+    "INTEGER[]": (["[1]", "[2]"], ["[]", "[NULL]"]),
+    "ENUM('1', '2', 'x')": (["'1'", "'2'"], ["'x'"]),
+}
+FORMS = ["duckdb", "parquet", "arrow", "stream"]
+TYPED_COLUMNS = [KINDS["texts"][0], KINDS["decimals"][0], {**KINDS["days"][0], "nullable": True}, None]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", TYPED)
+def test_a_typed_value_is_read_alone(kind: str, form: str, tmp_path: Path) -> None:
+    """Extreme values of each type, and a missing one; where a declaration does not fit a type, all rows say so."""
+    normal, hostile = TYPED[kind]
+
+    def encoded_as(column: Any, values: Sequence[str]) -> Any:
+        rows = [f"SELECT 1 AS k, ({value})::{kind} AS x" for value in values]
+        query = " UNION ALL ".join(rows)
+        file, data, source = tmp_path / f"t.{form}", None, dict[str, Any]()
+        file.unlink(missing_ok=True)
+        with duckdb.connect(str(file) if form == "duckdb" else ":memory:") as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute(f"CREATE TABLE t AS {query}")
+            if form == "parquet":
+                connection.execute(f"COPY t TO '{file}'")
+            elif form != "duckdb":
+                data = connection.sql("FROM t").to_arrow_table()
+        if data is None:
+            source = {"source": {"database": file.name, "table": "t"} if form == "duckdb" else file.name}
+        elif form == "stream":
+            data = data.to_reader()
+        try:
+            return encoded(policy(column, tmp_path, **source), data)
+        except PolicyError as error:
+            return str(error)
+
+    turn = (list(TYPED).index(kind) + FORMS.index(form)) % len(TYPED_COLUMNS)
+    read = partial(encoded_as, TYPED_COLUMNS[turn])
+    if isinstance(fault := read(normal), str):
+        assert fault == read([*normal, "NULL"]) == read(hostile or normal)
+    else:
+        require_alone(read, normal, [*hostile, "NULL"], random.Random(kind + form))
