@@ -247,7 +247,7 @@ READ = """What to read in it:
   "cells with rows", those alone are compared; there the errors differ by chance (diffprivlib's in 1,500 more runs:
   9.9 rows).
 - Quartiles: cuts are chosen and counted twice, so values that many rows share are found
-  ([decision 0085](../../../docs/decisions/0085-where-quantiles-and-spreads-count-follows-from-what-was-chosen.md)).
+  ([decision 0047](../../../docs/decisions/0047-tables-are-functions-on-the-verbs.md)).
   diffprivlib and Tumult take a point within an interval of sorted rows, and OpenDP a candidate by its own rank. Any
   estimate is right that has the share between the rows below it and those up to it, its own among them.
 - Standard deviations: bins that widen from a chosen median. diffprivlib's takes the number of rows as public.
