@@ -10,7 +10,7 @@ import pytest
 
 from pinq.errors import PolicyError
 from pinq.provider.policy_file import load_policy
-from pinq_workbench.parts import Draft
+from pinq_workbench.parts import Inputs
 from pinq_workbench.provider import Provider
 from pinq_workbench.serving import Serving
 from tests.support.processes.commands import failed, run
@@ -37,9 +37,9 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
 def test_a_table_of_a_database_is_named_with_its_uris_variable(tmp_path: Path) -> None:
     """As by `pinq init --uri-env`; a name without a variable is a file's."""
     with pytest.raises(PolicyError, match="The environment variable CLINIC_URI is not set"):
-        Provider(tmp_path).propose(Draft(data="health.visits", uri_env="CLINIC_URI"))
+        Provider(tmp_path).propose(Inputs(data="health.visits", uri_env="CLINIC_URI"))
     with pytest.raises(PolicyError, match=f"{tmp_path}/health.visits"):
-        Provider(tmp_path).propose(Draft(data="health.visits"))
+        Provider(tmp_path).propose(Inputs(data="health.visits"))
 
 
 def test_a_file_is_read_as_it_suggests_and_not_where_it_may_be_read_in_two_ways(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_a_file_is_read_as_it_suggests_and_not_where_it_may_be_read_in_two_ways(
     file = tmp_path / "visits.csv"
     file.write_text("\n".join(["day;cost", *lines]) + "\n", encoding="utf-8")
     with pytest.raises(PolicyError, match="Both orders of day and month"):
-        Provider(tmp_path).propose(Draft(data="visits.csv"))
-    name = Provider(tmp_path).propose(Draft(data="visits.csv", dates="%d/%m/%Y"))
+        Provider(tmp_path).propose(Inputs(data="visits.csv"))
+    name = Provider(tmp_path).propose(Inputs(data="visits.csv", dates="%d/%m/%Y"))
     written = load_policy(tmp_path / name).csv
     assert written is not None
     assert written.model_dump(exclude_unset=True) == {"delimiter": ";", "decimal": ",", "dates": ("%d/%m/%Y",)}
