@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from pinq.ledger.composition import Demand
 from pinq.ledger.events import Charged, LoggedQuestion
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Earlier
+from pinq.public.bits import SYSTEM
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq_secure.holding import Holding
@@ -127,7 +127,7 @@ class LedgerBooking:
         if not self._key.exists():
             fresh = self._key.with_suffix(f".{os.getpid()}")
             with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as made:
-                made.write(self._marked(secrets.token_bytes(KEY_BYTES)))
+                made.write(self._marked(SYSTEM.take(KEY_BYTES)))
                 made.flush()
                 os.fsync(made.fileno())
             fresh.replace(self._key)  # whole or not at all

@@ -41,7 +41,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,13 +68,14 @@ from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import Budget, Preview
 from pinq.language.specs import Axis, Partition, bind
 from pinq.ledger.composition import Costs, Demand
+from pinq.public.bits import SYSTEM, Bits
 from pinq.public.checks import Shown, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 from pinq_secure.holding import Holding
 from pinq_secure.id3.task import Task, require_tables
 from pinq_secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of
-from pinq_secure.mpc.noise import Below, noise_bound, own_noise
+from pinq_secure.mpc.noise import noise_bound, own_noise
 from pinq_secure.mpc.rounds import Opened, Rounds
 
 if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs
@@ -193,16 +193,16 @@ class Units:
         rounding = vectors.width if step > 1 else 0
         return cls(step, vectors.bound // step + rounding, step / loss.unit)
 
-    def rounded(self, sums: np.ndarray, below: Below = secrets.randbelow) -> np.ndarray:
+    def rounded(self, sums: np.ndarray, source: Bits) -> np.ndarray:
         """Rounds exact sums to whole units, each up or down at random.
 
         Args:
             sums: The sums in the loss's own units, int64.
-            below: Draws a number below its argument; the operating system's by default.
+            source: The source of bits.
         """
         # In steps of 4, a sum of 10 becomes 2 for the draws 0 and 1, and 3 for 2 and 3: 2.5 on
         # average.
-        moved = [(total + below(self.step)) // self.step for total in sums.ravel().tolist()]
+        moved = [(total + source.below(self.step)) // self.step for total in sums.ravel().tolist()]
         return np.array(moved, dtype=np.int64).reshape(sums.shape)
 
 
@@ -259,11 +259,11 @@ class Addition:
         ]
         return b"".join([f"{self.epsilon} {len(keys)};".encode(), sums, *keys])
 
-    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
+    def table(self, rows: OwnRows, source: Bits) -> np.ndarray:
         """Returns a party's own numbers, in whole units; only ever to be shared."""
         if self.sums is None:
             return rows.table(self.parts)
-        return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema), below)
+        return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema), source)
 
 
 @dataclass(frozen=True)
@@ -288,13 +288,13 @@ class JointSum:
         """How many numbers are added up."""
         return sum(math.prod(addition.shape) for addition in self.additions)
 
-    def table(self, rows: OwnRows, below: Below) -> np.ndarray:
+    def table(self, rows: OwnRows, source: Bits) -> np.ndarray:
         """Returns a party's own numbers; draws what rounding needs."""
-        return np.concatenate([addition.table(rows, below).ravel() for addition in self.additions])
+        return np.concatenate([addition.table(rows, source).ravel() for addition in self.additions])
 
-    def noise(self, honest: int, below: Below, plays: int = 1) -> np.ndarray:
+    def noise(self, honest: int, source: Bits, plays: int = 1) -> np.ndarray:
         """Draws what this process adds; see ``own_noise``."""
-        drawn = [own_noise(one.shape, one.loss, honest, below, plays).ravel() for one in self.additions]
+        drawn = [own_noise(one.shape, one.loss, honest, source, plays).ravel() for one in self.additions]
         return np.concatenate(drawn)
 
     def cut(self, sums: np.ndarray) -> list[np.ndarray]:
@@ -427,7 +427,6 @@ class SecureFederation(Shown, CountSource):
             say: Called with a line of text after each round.
         """
         require_tables(tables)
-        below: Below = secrets.randbelow
         longest = max(map(len, tables))
         if rows is not None and longest > rows:
             raise QueryError(f"`rows` is {rows}; a table has {longest:,}. Declare as many as any party may have.")
@@ -438,7 +437,7 @@ class SecureFederation(Shown, CountSource):
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
 
         def add_up(asked: JointSum, own: OwnRows) -> np.ndarray:
-            return asked.table(own, below) + asked.noise(len(tables) - pooling, below, len(tables))
+            return asked.table(own, SYSTEM) + asked.noise(len(tables) - pooling, SYSTEM, len(tables))
 
         return cls(
             schema.model_copy(update={"max_rows": max_rows}),
@@ -594,15 +593,15 @@ async def fit_jointly(
         if not fitting:  # the session ended while the fit was at work
             raise asyncio.CancelledError
 
-        async def added(noise: np.ndarray, below: Below) -> np.ndarray:
+        async def added(noise: np.ndarray, source: Bits) -> np.ndarray:
             # After the charge; and rounding draws from where the noise did, so that a round that is
             # asked again has the same numbers.
-            sums = await add(noise + await asyncio.to_thread(asked.table, own, below))
+            sums = await add(noise + await asyncio.to_thread(asked.table, own, source))
             rounds.opened.append(Opened("noisy sum", tuple(sums.tolist())))
             return sums
 
-        def draw(below: Below) -> np.ndarray:
-            return asked.noise(len(task.rows) - colluding, below, plays)
+        def draw(source: Bits) -> np.ndarray:
+            return asked.noise(len(task.rows) - colluding, source, plays)
 
         return await rounds.ask("noisy sum", asked.price, asked.size, draw, added, question=asked.identity)
 
@@ -659,7 +658,7 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
         times that. Held by: tests/privacy/test_secure_noise.py.
     """
     table = np.asarray(histogram)
-    noise = own_noise(table.shape, epsilon, arithmetic.parties - colluding, secrets.randbelow, arithmetic.plays)
+    noise = own_noise(table.shape, epsilon, arithmetic.parties - colluding, SYSTEM, arithmetic.plays)
     shares = await arithmetic.sum_of_inputs(table.astype(object) + noise)
     return (await arithmetic.open(shares, "noisy sum")).astype(np.int64)
 
@@ -698,5 +697,5 @@ def simulate_noisy_sum(
             f"a cell of the histograms' sum is beyond `rows`, {rows:,}. "
             "Declare as many as all parties together may have."
         )
-    noise = own_noise(total.shape, epsilon, len(histograms) - colluding, secrets.randbelow, len(histograms))
+    noise = own_noise(total.shape, epsilon, len(histograms) - colluding, SYSTEM, len(histograms))
     return (total + noise).astype(np.int64)

@@ -34,8 +34,9 @@ from benchmarks.harness.tables import markdown, replace_section
 from benchmarks.papers.secure.processes import free_ports
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
+from pinq.public.bits import Bits
 from pinq_secure.mpc.arithmetic import Sharing
-from pinq_secure.mpc.noise import Below, own_noise
+from pinq_secure.mpc.noise import own_noise
 from pinq_secure.mpc.rounds import TICK, Company, Rounds
 from pinq_secure.session.network import Network
 from pinq_secure.session.session import Member, Session, load_session
@@ -152,8 +153,8 @@ async def rounds_of(party: int, ports: Sequence[int], times: int) -> list[float]
     await network.ready()
     rounds, sums, noted = Rounds(Paid(network)), Sharing(network, 41), []
 
-    def draw(below: Below) -> np.ndarray:
-        noise = own_noise((1,), EPSILON, 2, below) if party else np.zeros(1, dtype=object)
+    def draw(source: Bits) -> np.ndarray:
+        noise = own_noise((1,), EPSILON, 2, source) if party else np.zeros(1, dtype=object)
         if party == 1:
             noted.append(float(abs(noise[0])))
         return noise

@@ -4,15 +4,13 @@
 Pure: the only inputs are numbers, the only randomness is the operating system's.
 
 Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each
-draw asks the operating system (``os.urandom`` and ``secrets``), so a forked process does not repeat
-its parent.
+draw asks the operating system (``pinq/public/bits.py``).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,8 +18,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from pinq.curator.noise import DiscreteLaplace, exponential
 from pinq.errors import InternalError
+from pinq.public.bits import SYSTEM
+from pinq.public.noise import DiscreteLaplace, exponential
 
 MOST_BITS = 10**4  # of a uniform number: none comes as close to a boundary
 AT_ONCE = 2**14  # draws, which take a few milliseconds
@@ -107,7 +106,7 @@ def _flip(law: DiscreteLaplace, scores: np.ndarray, lengths: np.ndarray) -> np.n
     behind = np.maximum.reduceat(scores, starts).repeat(lengths) - scores
     accepted = np.flatnonzero(law.geometric(len(scores)) >= behind)
     ends = [*np.searchsorted(accepted, starts), len(accepted)]
-    drawn = [first + secrets.randbelow(int(end - first)) for first, end in itertools.pairwise(ends)]
+    drawn = [first + SYSTEM.below(int(end - first)) for first, end in itertools.pairwise(ends)]
     return accepted[drawn] - starts
 
 
@@ -156,15 +155,15 @@ def choose_weighted(
     """
     eta = epsilon / span
     best = int(candidates.scores.max(where=candidates.members > 0, initial=np.iinfo(np.int64).min))
-    bits, drawn = 64, secrets.randbits(64)
+    bits, drawn = 64, SYSTEM.word()
     run = _by_doubles(candidates, best, eta, drawn)
     while run is None:
         candidates = candidates if whole is None else whole()
         run = _by_integers(candidates, best, eta, drawn, bits)
-        bits, drawn = bits + 64, drawn << 64 | secrets.randbits(64)
+        bits, drawn = bits + 64, drawn << 64 | SYSTEM.word()
         if bits > MOST_BITS:
             raise InternalError("a weighted choice could not be decided; please report this")
-    return run, secrets.randbelow(int(candidates.members[run]))
+    return run, SYSTEM.below(int(candidates.members[run]))
 
 
 def _weights(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:

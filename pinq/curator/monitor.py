@@ -9,7 +9,8 @@
 Only here do exact numbers and noise meet. The steps before the charge read the schema, the request
 and the ledger only. After the charge nothing can be refused, and every failure gives one error with
 one text (``EngineError``). The code that will read rows runs on dummy rows before the charge
-(``Rehearsals``), so that no failure depends on rows.
+(``Rehearsals``), so that no failure depends on rows. The random bits are tested before the charge
+and as they are drawn (``pinq/public/bits.py``).
 
 Privacy:
     Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent
@@ -50,11 +51,12 @@ from pinq.curator.work import (
 )
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import Engine, Measure, Moments, TableRequest
-from pinq.errors import EngineError, InternalError, QueryError, Refusal, unspent
+from pinq.errors import EngineError, InternalError, QueryError, Refusal, Unavailable, unspent
 from pinq.language.queries import Answer, Preview, Question, Request
 from pinq.language.specs import Partition, scale
 from pinq.ledger.events import LoggedQuestion
 from pinq.ledger.ledger import Ledger
+from pinq.public.bits import WATCHED
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
@@ -141,6 +143,7 @@ class Curator:
             QueryError: Malformed, or more work than one request may need.
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged.
             InternalError: It failed on made-up rows; nothing was charged.
+            Unavailable: The random bits failed a test; nothing was charged.
             EngineError: The charge stands; also where the turn is over.
         """
         turn = turn or Deadline()
@@ -157,6 +160,7 @@ class Curator:
         )
         with self._working.take((analyst, request.id)):
             turn.check()
+            WATCHED.require()
             self._rehearse(analyst, request, work, turn)
             return self._once(analyst, request, work, question, turn)
 
@@ -188,7 +192,7 @@ class Curator:
         """Refuses a request that fails on dummy rows, unless its answer exists already."""
         try:
             self._rehearsals.require(work.question, work.query, work.per_row, turn)
-        except Stopped:
+        except (Stopped, Unavailable):
             raise
         except Exception:
             _log.exception("request %s (%s) failed on made-up rows and was not charged", request.id, work.query.about)

@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from prometheus_client import CollectorRegistry, Counter, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pinq.errors import PinqError
+from pinq.errors import PinqError, Unavailable
 from pinq.provider.backup import heads_folder
+from pinq.public.bits import FAILED, WATCHED
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
 from pinq.server.workers import Workers
@@ -103,6 +105,9 @@ class Readiness(Collector):
             self._probed = time.monotonic()
         general = ["the log takes no lines"] if self._log.failing else []
         general += [self._workers.problem] if self._workers.problem else []
+        with suppress(Unavailable):
+            WATCHED.require()
+        general += [FAILED] if WATCHED.failed else []
         looks = [
             (dataset.name, problem_of(dataset, probe=is_due), dataset.outdated())
             for dataset in self._datasets.served.values()

@@ -45,8 +45,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-import os
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -57,8 +55,9 @@ from typing import TypeVar
 import numpy as np
 
 from pinq.errors import QueryError, SessionError
+from pinq.public.bits import SYSTEM, Bits
 from pinq.public.plugins import optional
-from pinq_secure.mpc.noise import Below, own_noise
+from pinq_secure.mpc.noise import own_noise
 from pinq_secure.mpc.rounds import Opened, Rounds
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
@@ -196,7 +195,7 @@ class Sharing:
         if self.party not in dealers or values is None:
             return await self._exchange(what, {}, dealers, size)
         # A number 5 on 5 + 3x: the parties at 1, 2 and 3 get 8, 11 and 14.
-        drawn = self._read(os.urandom(self.threshold * size * self._long), self._long)
+        drawn = self._read(SYSTEM.take(self.threshold * size * self._long), self._long)
         own = {number: values.astype(object) % self.modulus for number in self._everybody}
         for power, coefficients in enumerate(drawn.reshape(self.threshold, size), 1):
             for number in own:
@@ -406,7 +405,7 @@ class Arithmetic(Sharing):
     async def _share_keys(self) -> None:
         """Makes the keys of all sets: the first party of a set draws its key and sends it to the others."""
         party = self.party
-        own = {one: secrets.token_bytes(KEY) for one in self._sets if one[0] == party}
+        own = {one: SYSTEM.take(KEY) for one in self._sets if one[0] == party}
         others = [other for other in self._everybody if other != party]
         sent = {other: b"".join(key for one, key in own.items() if other in one) for other in others}
         received = dict(await self._link.exchange("keys", sent, others))
@@ -438,11 +437,11 @@ class Arithmetic(Sharing):
             colluding: The number of parties that may pool the noise that they drew.
         """
 
-        async def opened(noise: np.ndarray, _: Below) -> np.ndarray:
+        async def opened(noise: np.ndarray, _: Bits) -> np.ndarray:
             return await work(await self.sum_of_inputs(noise))
 
-        def draw(below: Below) -> np.ndarray:
-            return own_noise(shape, epsilon, self.parties - colluding, below, self.plays)
+        def draw(source: Bits) -> np.ndarray:
+            return own_noise(shape, epsilon, self.parties - colluding, source, self.plays)
 
         return await self.rounds.ask(what, price, shape[0], draw, opened)
 

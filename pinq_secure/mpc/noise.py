@@ -15,20 +15,19 @@ Privacy:
     Assumes: a party draws as it should, from a key that nobody else knows (``rounds``), so the law
     is that of SHAKE-256 of 256 random bits; and it tells nobody how long that took, which grows with
     the share: ``rounds`` lets the others hear of a round only at whole ticks.
-    Exact: integers and fractions only. A share beyond ``noise_bound`` (probability at most 2^-100)
-    is moved there.
-    Held by: tests/privacy/test_secure_noise.py.
+    Exact: the curator's sampler draws the geometric numbers (pinq/public/noise.py), and whole numbers
+    decide which are kept. A share beyond ``noise_bound`` (probability at
+    most 2^-100) is moved there.
+    Held by: tests/privacy/test_secure_noise.py, tests/unit/test_known_draws.py.
 
 References:
-    Goryczka & Xiong 2017, sec. 4 (distributed geometric noise); Canonne, Kamath & Steinke 2020,
-    algorithms 1 and 2 (exact sampling).
+    Goryczka & Xiong 2017, sec. 4 (distributed geometric noise).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain, count, islice
@@ -36,8 +35,9 @@ from itertools import chain, count, islice
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.public.bits import Bits
+from pinq.public.noise import DiscreteLaplace
 
-Below = Callable[[int], int]
 MIN_EPSILON = Fraction(1, 100_000)
 BLOCK = 16  # successes that one draw decides
 BUFFER = 8192  # bytes that a stream makes at once
@@ -62,102 +62,72 @@ def noise_bound(epsilon: Fraction) -> int:
     return math.ceil(Fraction(7 * 101, 10) / epsilon)  # ln 2 < 0.7
 
 
-def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, below: Below, plays: int = 1) -> np.ndarray:
+def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, source: Bits, plays: int = 1) -> np.ndarray:
     """Draws what this party adds to each cell of an array.
 
     Args:
         shape: The shape of the array.
         epsilon: Loss that the noise of all parties stands for in a cell.
         honest: The number of parties whose noise must suffice.
-        below: Draws a number below its argument.
+        source: The source of bits.
         plays: The number of parties that this process plays: 1, or all in one process.
     """
     bound = noise_bound(epsilon)
     # A process that plays three parties adds three shares, each within its bound.
-    cells = [
-        sum(max(-bound, min(bound, own_share(epsilon, honest, below))) for _ in range(plays))
-        for _ in range(math.prod(shape))
-    ]
-    return np.array(cells, dtype=object).reshape(shape)
+    drawn = own_shares(math.prod(shape) * plays, epsilon, honest, source)
+    return np.clip(drawn, -bound, bound).reshape(*shape, plays).sum(axis=-1, dtype=object)
 
 
-def stream(seed: bytes) -> Below:
-    """Returns a source of uniform numbers that follow from a seed (SHAKE-256)."""
+def stream(seed: bytes) -> Bits:
+    """Returns a source of bits that follow from a seed (SHAKE-256)."""
     blocks = (hashlib.shake_256(seed + number.to_bytes(8, "big")).digest(BUFFER) for number in count())
     drawn = chain.from_iterable(blocks)
-
-    def below(limit: int) -> int:
-        bits = (limit - 1).bit_length()
-        while True:
-            value = int.from_bytes(islice(drawn, (bits + 7) // 8), "big") >> (-bits % 8)
-            if value < limit:
-                return value
-
-    return below
+    return Bits(lambda size: bytes(islice(drawn, size)))
 
 
-def own_share(epsilon: Fraction, order: int, below: Below) -> int:
-    """Draws one party's share of a noise: the sum of ``order`` of these is DLap(1/epsilon).
+def own_shares(numbers: int, epsilon: Fraction, order: int, source: Bits) -> np.ndarray:
+    """Draws one party's shares of noise: the sum of ``order`` of these is DLap(1/epsilon).
 
     Args:
+        numbers: The number of shares, each of another noise.
         epsilon: Loss that the whole noise stands for, exact. Greater than 0.
         order: The number of parts that make the whole.
-        below: Draws a number below its argument.
+        source: The source of bits.
+
+    Returns:
+        Python's whole numbers, shape (numbers,).
     """
-    return _negative_binomial(epsilon, order, below) - _negative_binomial(epsilon, order, below)
+    drawn = _negative_binomials(2 * numbers, epsilon, order, source)
+    return drawn[:numbers] - drawn[numbers:]
 
 
-def _negative_binomial(epsilon: Fraction, order: int, below: Below) -> int:
+def _negative_binomials(numbers: int, epsilon: Fraction, order: int, source: Bits) -> np.ndarray:
     """Draws x with P[x] = c(x) q^x (1-q)^(1/order), q = exp(-epsilon).
 
     c(x) = prod_{i <= x} ((i-1) order + 1) / (i order) <= 1: a geometric draw, kept with probability
     c(x).
     """
-    while True:
-        draw = _geometric(epsilon, below)
-        # Of order 2: c(1) = 1/2 and c(2) = 1/2 * 3/4, as i = 1 and i = 2 succeed with 1 in 2 and
-        # with 3 in 4.
-        if all(_happens(first, min(first + BLOCK, draw + 1), order, below) for first in range(1, draw + 1, BLOCK)):
-            return draw
+    law, drawn = _law(epsilon), np.zeros(numbers, dtype=object)
+    places = np.arange(numbers)
+    while len(places):
+        drawn[places] = law.geometric(len(places), source)
+        places = places[[not _is_kept(draw, order, source) for draw in drawn[places].tolist()]]
+    return drawn
 
 
-def _happens(first: int, end: int, order: int, below: Below) -> bool:
-    """Draws True with probability prod ((i-1) order + 1) / (i order), i from ``first`` to before ``end``."""
-    successes, cases = _odds(first, end, order)
-    return below(cases) < successes
+def _is_kept(draw: int, order: int, source: Bits) -> bool:
+    # Of order 2: c(1) = 1/2 and c(2) = 1/2 * 3/4, as i = 1 and i = 2 succeed with 1 in 2 and with 3 in 4.
+    odds = (_odds(first, min(first + BLOCK, draw + 1), order) for first in range(1, draw + 1, BLOCK))
+    return all(source.below(cases) < successes for successes, cases in odds)
 
 
 @lru_cache(maxsize=4096)
 def _odds(first: int, end: int, order: int) -> tuple[int, int]:
+    """Gives the product of ((i-1) order + 1) / (i order), i from ``first`` to before ``end``."""
     numbers = range(first, end)
     return math.prod((i - 1) * order + 1 for i in numbers), math.prod(i * order for i in numbers)
 
 
-def _geometric(epsilon: Fraction, below: Below) -> int:
-    """Draws x with P[x] = (1-q) q^x, q = exp(-epsilon).
-
-    With epsilon = a/b it is a geometric draw at 1/b, divided by a and rounded down.
-    """
-    while True:
-        # A geometric draw at 1/b is low + b * high: low below b, kept with exp(-low / b), and high
-        # geometric at 1. At epsilon 3/2, low 1 and high 4 make 9 at 1/2, and 9 // 3 = 3.
-        low = below(epsilon.denominator)
-        if _bernoulli_exp(low, epsilon.denominator, below):
-            break
-    high = 0
-    while _bernoulli_exp(1, 1, below):
-        high += 1
-    return (low + epsilon.denominator * high) // epsilon.numerator
-
-
-def _bernoulli_exp(numerator: int, denominator: int, below: Below) -> bool:
-    """Draws True with probability exp(-numerator/denominator), a ratio of at most 1.
-
-    True for odd k, where the k-th of draws of ratio/1, ratio/2, ... fails first.
-    """
-    # The first j draws all succeed with probability r^j / j!, r being the ratio, so the first
-    # failure is at an odd k with 1 - r + r^2/2! - r^3/3! + ... = exp(-r).
-    k = 1
-    while below(denominator * k) < numerator:
-        k += 1
-    return k % 2 == 1
+@lru_cache(maxsize=1024)
+def _law(epsilon: Fraction) -> DiscreteLaplace:
+    return DiscreteLaplace(1 / epsilon)

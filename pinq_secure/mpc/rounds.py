@@ -23,7 +23,6 @@ import asyncio
 import hashlib
 import json
 import math
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -34,10 +33,12 @@ import numpy as np
 from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from pinq.errors import SessionError
-from pinq_secure.mpc.noise import Below, stream
+from pinq.public.bits import SYSTEM, Bits
+from pinq_secure.mpc.noise import stream
 
 TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015
 NANO = 10**9
+FIRST = "noise by digits"  # changes with what a key draws: a session that drew otherwise does not go on
 MOST = 2**62  # no opened value is as large
 
 
@@ -90,8 +91,8 @@ class Rounds:
     def __init__(self, company: Company | None = None, kept: Sequence[str] = (), key: bytes | None = None) -> None:
         self.opened: list[Opened] = []
         self._company, self._kept = company or Company(), kept
-        self._key = secrets.token_bytes(32) if key is None else key
-        self._number, self._loss, self._place = 0, Fraction(0), ""
+        self._key = SYSTEM.take(32) if key is None else key
+        self._number, self._loss, self._place = 0, Fraction(0), FIRST
         self._ended = time.monotonic()
 
     async def ask(
@@ -99,8 +100,8 @@ class Rounds:
         what: str,
         epsilon: Fraction,
         size: int,
-        draw: Callable[[Below], np.ndarray],
-        work: Callable[[np.ndarray, Below], Awaitable[np.ndarray]],
+        draw: Callable[[Bits], np.ndarray],
+        work: Callable[[np.ndarray, Bits], Awaitable[np.ndarray]],
         *,
         question: bytes = b"",
     ) -> np.ndarray:
@@ -110,7 +111,7 @@ class Rounds:
             what: The opened values.
             epsilon: The cost of the query, in the session's terms.
             size: The number of opened values.
-            draw: Draws this party's noise from a source of numbers.
+            draw: Draws this party's noise from a source of bits.
             work: Opens the answer, from the noise and the source, and notes it in ``opened``.
             question: Further facts that must be the same at all parties.
         """
@@ -124,12 +125,12 @@ class Rounds:
             answer = np.array(values, dtype=object)
             self._company.pay(number, place, nano, len(values))
         else:
-            below = stream(_digest(self._key + number.to_bytes(8, "big")).encode())
-            noise = await asyncio.to_thread(draw, below)
+            source = stream(_digest(self._key + number.to_bytes(8, "big")).encode())
+            noise = await asyncio.to_thread(draw, source)
             await asyncio.sleep((self._ended - time.monotonic()) % self._company.tick)
             await self.meet(place)
             self._company.pay(number, place, nano, noise.size)
-            answer = await work(noise, below)
+            answer = await work(noise, source)
             values = [int(value) for value in answer.ravel()]
         text = json.dumps({"place": place, "opened": values})
         self._company.keep(number, text)

@@ -121,28 +121,28 @@ FAULTS = (
     ),
     Fault(
         "no more bits are drawn where 64 leave a digit of the noise open",
-        "pinq/curator/noise.py",
+        "pinq/public/noise.py",
         "for place in np.flatnonzero(self._table[digits] == words):",
         "for place in ():",
         (NOISE,),
     ),
     Fault(
         "a digit's shares are rounded up",
-        "pinq/curator/noise.py",
+        "pinq/public/noise.py",
         "yield low >> spare",
         "yield (low >> spare) + 1",
         (NOISE,),
     ),
     Fault(
         "digits of the noise are those of unbounded numbers",
-        "pinq/curator/noise.py",
+        "pinq/public/noise.py",
         "exponential(BASE * self._step, bits) if self._bounded else (0, 0)",
         "(0, 0)",
         (NOISE,),
     ),
     Fault(
         "noise beyond 64 bits wraps around",
-        "pinq/curator/noise.py",
+        "pinq/public/noise.py",
         "return np.clip(exact + self.draw(len(exact)), -LARGEST, LARGEST).astype(np.int64)",
         "return ((exact + self.draw(len(exact)) + 2**63) % 2**64 - 2**63).astype(np.int64)",
         (NOISE,),
@@ -164,7 +164,7 @@ FAULTS = (
     Fault(
         "of the candidates that permute-and-flip accepts the first one is chosen",
         "pinq/curator/mechanisms.py",
-        "drawn = [first + secrets.randbelow(int(end - first)) for",
+        "drawn = [first + SYSTEM.below(int(end - first)) for",
         "drawn = [first for",
         (MECHANISMS, LAWS),
     ),
@@ -479,8 +479,8 @@ FAULTS = (
     Fault(
         "a session draws one party's noise too little",
         "pinq_secure/mpc/noise.py",
-        "own_share(epsilon, honest, below)",
-        "own_share(epsilon, honest + 1, below)",
+        "* plays, epsilon, honest, source)",
+        "* plays, epsilon, honest + 1, source)",
         (SHARED_NOISE,),
     ),
     Fault(

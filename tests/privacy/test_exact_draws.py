@@ -33,17 +33,16 @@ class Bits:
     def __init__(self, *words: int) -> None:
         self.words = list(words)
 
-    def randbits(self, bits: int) -> int:
-        assert bits == 64
+    def word(self) -> int:
         return self.words.pop(0)
 
-    def randbelow(self, members: int) -> int:
+    def below(self, members: int) -> int:
         return members - 1
 
 
 def drawn(runs: Weighted, monkeypatch: pytest.MonkeyPatch, *words: int, epsilon: Fraction = EPSILON) -> int:
     """The run that these words of random bits choose."""
-    monkeypatch.setattr(mechanisms, "secrets", Bits(*words, 0))
+    monkeypatch.setattr(mechanisms, "SYSTEM", Bits(*words, 0))
     run, member = choose_weighted(runs, SPAN, epsilon)
     assert member == runs.members[run] - 1
     return run

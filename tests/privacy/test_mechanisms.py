@@ -141,7 +141,7 @@ def test_those_accepted_are_equally_likely(monkeypatch: pytest.MonkeyPatch) -> N
             assert limit == size
             return number
 
-        monkeypatch.setattr("pinq.curator.mechanisms.secrets", SimpleNamespace(randbelow=below))
+        monkeypatch.setattr("pinq.curator.mechanisms.SYSTEM", SimpleNamespace(below=below))
         found.append(pinq.curator.mechanisms._flip(Law(), scores, np.array(lengths)).tolist())  # type: ignore[arg-type]
     assert found == [[first, 0, last] for first in (0, 1, 3) for last in (0, 1)]
 

@@ -17,9 +17,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from pinq.curator import noise
 from pinq.curator.mechanisms import laplace
-from pinq.curator.noise import BASE, LARGEST, LARGEST_SCALE, WORD, Digit, DiscreteLaplace, exponential
+from pinq.public import noise
+from pinq.public.bits import SYSTEM, Bits
+from pinq.public.noise import BASE, LARGEST, LARGEST_SCALE, WORD, Digit, DiscreteLaplace, exponential
 from tests.support.laws.laws import interval_of, law_is, noise_law
 
 SCALES = [
@@ -38,14 +39,12 @@ SCALES = [
 scales = pytest.mark.parametrize("scale", SCALES, ids=float)
 
 
-class Bits:
+def of_words(*words: int) -> Bits:
     """Gives these words, and then no more."""
-
-    def __init__(self, *words: int) -> None:
-        self.words = list(words)
-
-    def randbits(self, bits: int) -> int:
-        return self.words.pop(0)
+    left = list(words)
+    source = Bits(lambda size: b"")
+    source.word = lambda: left.pop(0)  # type: ignore[method-assign]
+    return source
 
 
 def digits_of(scale: Fraction) -> list[Digit]:
@@ -95,13 +94,13 @@ def test_the_ends_of_every_digit_are_exact(scale: Fraction) -> None:
 
 
 @scales
-def test_every_draw_makes_the_digit_in_whose_share_it_lies(scale: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_draw_makes_the_digit_in_whose_share_it_lies(scale: Fraction) -> None:
     """Of 64 bits beside each end, and off by any power of two; at an end the next 64 bits decide, and there the next."""
     for digit in digits_of(scale):
         ends, more = digit._table.tolist(), list(islice(digit.ends(2 * WORD), len(digit._table)))
         words = {end + sign * 2**away for end in ends for away in range(WORD) for sign in (-1, 1)} - set(ends)
         drawn = np.array([word for word in words if 0 <= word < 2**WORD], dtype=np.uint64)
-        assert digit.of(drawn).tolist() == [sum(end < word for end in ends) for word in drawn.tolist()]
+        assert digit.of(drawn, of_words()).tolist() == [sum(end < word for end in ends) for word in drawn.tolist()]
         for end, exactly in list(zip(ends, more, strict=True))[: BASE - 1 if digit._bounded else None]:
             if exactly >> WORD != end:  # an end of a rare digit, beyond all of 64 bits
                 continue
@@ -110,8 +109,8 @@ def test_every_draw_makes_the_digit_in_whose_share_it_lies(scale: Fraction, monk
                 (exactly + 1, sum(e <= exactly for e in more)),
             ):
                 if word >> WORD == end:
-                    monkeypatch.setattr(noise, "secrets", Bits(word % 2**WORD))
-                    assert digit.of(np.array([end], dtype=np.uint64)).tolist() == [number]
+                    more_bits = of_words(word % 2**WORD)
+                    assert digit.of(np.array([end], dtype=np.uint64), more_bits).tolist() == [number]
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(1), Fraction(7)], ids=float)
@@ -123,9 +122,10 @@ def test_all_short_draws_have_the_law(scale: Fraction, monkeypatch: pytest.Monke
         for word in range(2**8):
             at_an_end = word in digit._table
             for more in range(2**8) if at_an_end else [0]:
-                monkeypatch.setattr(noise, "secrets", Bits(more))
                 try:
-                    draws[int(digit.of(np.array([word], dtype=np.uint64))[0])] += 1 if at_an_end else 2**8
+                    draws[int(digit.of(np.array([word], dtype=np.uint64), of_words(more))[0])] += (
+                        1 if at_an_end else 2**8
+                    )
                 except IndexError:
                     undecided += 1
         assert draws.sum() + undecided == 2**16
@@ -140,8 +140,8 @@ def test_a_number_is_the_difference_of_two_that_the_digits_write(monkeypatch: py
     drawn: list[np.ndarray] = []
     right = Digit.of
 
-    def noted(digit: Digit, words: np.ndarray) -> np.ndarray:
-        drawn.append(right(digit, words))
+    def noted(digit: Digit, words: np.ndarray, source: Bits) -> np.ndarray:
+        drawn.append(right(digit, words, source))
         return drawn[-1]
 
     monkeypatch.setattr(Digit, "of", noted)
@@ -172,8 +172,9 @@ def test_another_scale_would_be_seen() -> None:
 
 def all_ones(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of two numbers is made of ones alone, in so many further words; the second one of zeros."""
-    monkeypatch.setattr("os.urandom", lambda size: b"\xff" * (size // 2) + b"\0" * (size // 2))
-    monkeypatch.setattr(noise, "secrets", Bits(*[2**WORD - 1] * words, *[0] * 1000))
+    halves = np.array([2**WORD - 1, 0], dtype=np.uint64)
+    monkeypatch.setattr(SYSTEM, "words", lambda numbers: halves.repeat(numbers // 2))
+    monkeypatch.setattr(SYSTEM, "word", of_words(*[2**WORD - 1] * words, *[0] * 1000).word)
 
 
 @scales

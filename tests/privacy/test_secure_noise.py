@@ -23,6 +23,7 @@ from miners.federated.scorecard import HoldersCardMiner
 from pinq.errors import QueryError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Cuts, bind
+from pinq.public.bits import SYSTEM, Bits
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq_secure import SecureFederation
@@ -30,7 +31,7 @@ from pinq_secure.id3.public_tree import Later, LossSplit, NoisyRules, later
 from pinq_secure.id3.task import Task, hold
 from pinq_secure.mpc import rounds
 from pinq_secure.mpc.arithmetic import ALONE, Arithmetic, run_to_end
-from pinq_secure.mpc.noise import own_share
+from pinq_secure.mpc.noise import own_shares
 from pinq_secure.session.party import run_simulation
 from pinq_secure.sums import Addition, JointSum, Units, noisy_sum, noisy_sum_bits, simulate_noisy_sum
 from tests.support.processes.secure_parties import session_of
@@ -39,8 +40,15 @@ LEVEL = 1e-6
 DRAWS = 6_000
 
 
-def seeded(seed: int) -> Any:
-    return random.Random(seed).randrange
+def seeded(seed: int) -> Bits:
+    return Bits(random.Random(seed).randbytes)
+
+
+def draw_from(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Makes a seeded source the operating system's."""
+    source = seeded(seed)
+    for name in ("words", "word", "below"):
+        monkeypatch.setattr(SYSTEM, name, getattr(source, name))
 
 
 def misfit(draws: list[int], epsilon: float) -> float:
@@ -58,22 +66,22 @@ def misfit(draws: list[int], epsilon: float) -> float:
 )
 def test_shares_sum_to_one_discrete_laplace_variable(parties: int, epsilon: Fraction) -> None:
     """Exactly that law, whatever the number of parties; noise 30 % too small fails."""
-    below = seeded(parties)
-    draws = [sum(own_share(epsilon, parties, below) for _ in range(parties)) for _ in range(DRAWS)]
+    source = seeded(parties)
+    draws = sum(own_shares(DRAWS, epsilon, parties, source) for _ in range(parties)).tolist()
     assert misfit(draws, float(epsilon)) > LEVEL
     assert misfit(draws, float(epsilon) * 0.7) < LEVEL  # the same draws, where they should be 1/0.7 as wide
 
 
 def test_a_share_is_moved_only_where_it_would_not_fit() -> None:
     """A share is as narrow as it claims, so its bound is never met in practice."""
-    below = seeded(9)
-    assert max(abs(own_share(Fraction(1, 2), 3, below)) for _ in range(1000)) < 200  # the bound is 140 / (1/2)
+    source = seeded(9)
+    assert abs(own_shares(1000, Fraction(1, 2), 3, source)).max() < 200  # the bound is 140 / (1/2)
 
 
 def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The building block for other miners: with nobody colluding exactly DLap(1/epsilon) a cell, with one of three half as much variance more."""
     holders = [np.full(DRAWS // 2, 7), np.full(DRAWS // 2, 11), np.zeros(DRAWS // 2, dtype=int)]
-    monkeypatch.setattr("secrets.randbelow", seeded(4))
+    draw_from(monkeypatch, 4)
     errors = simulate_noisy_sum(holders, Fraction(1), rows=100_000) - 18
     assert misfit(errors.tolist(), 1.0) > LEVEL
     assert misfit(errors.tolist(), 0.7) < LEVEL
@@ -99,7 +107,7 @@ def test_a_federation_that_adds_up_has_the_noise_of_one_holder(
     adjacency: Any, colluding: int | None, wider: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The law of one curator where nobody colludes, at the schema's distance; noise 30 % too small fails. Its variance is the one that growth counts with."""
-    monkeypatch.setattr("secrets.randbelow", seeded(7))
+    draw_from(monkeypatch, 7)
     schema = Schema(columns={"x": Numeric(lower=0, upper=2999, integer=True)}, max_rows=100, adjacency=adjacency)
     together = SecureFederation.simulated([pd.DataFrame({"x": [3, 5]})] * 3, schema=schema, colluding=colluding)
     errors = (

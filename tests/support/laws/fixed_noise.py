@@ -19,18 +19,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from pinq.public.bits import Bits
+
 OF_NOISE = ("tests/privacy/", "tests/contract/test_every_mechanism.py", "tests/integration/test_selftest.py")
 """Tests whose subject is the noise."""
-ASK_THE_SYSTEM = (
-    "pinq.curator.mechanisms",
-    "pinq.curator.noise",
-    "pinq.ledger.ledger",
-    "pinq_secure.sums",
-)
-"""Modules whose ``secrets`` decide numbers that tests compare: noise, choices, who is dealt into which shard, parties' noise."""
 
 
 class Coins:
@@ -65,20 +62,27 @@ class Coins:
             self._numbers, self._words = before
             _forget_rehearsals()
 
-    def urandom(self, size: int) -> bytes:
-        return self._numbers.bytes(size) if self._numbers is not None and self.seeded else os.urandom(size)
+    def words(self, numbers: int) -> np.ndarray:
+        if self._numbers is None or not self.seeded:
+            return _of_the_product().words(numbers)
+        return np.frombuffer(self._numbers.bytes(8 * numbers), dtype=np.uint64)
 
-    def randbits(self, bits: int) -> int:
-        return self._words.getrandbits(bits) if self.seeded else secrets.randbits(bits)
+    def word(self) -> int:
+        return self._words.getrandbits(64) if self.seeded else _of_the_product().word()
 
-    def randbelow(self, limit: int) -> int:
-        return self._words.randrange(limit) if self.seeded else secrets.randbelow(limit)
+    def below(self, limit: int) -> int:
+        return self._words.randrange(limit) if self.seeded else _of_the_product().below(limit)
 
     def token_hex(self, size: int) -> str:
         return self._words.randbytes(size).hex() if self.seeded else secrets.token_hex(size)
 
 
 COINS = Coins()
+
+
+def _of_the_product() -> Bits:
+    bits = sys.modules["pinq.public.bits"]
+    return bits.Bits(bits.WATCHED.take)
 
 
 def _forget_rehearsals() -> None:
@@ -89,12 +93,11 @@ def _forget_rehearsals() -> None:
 
 def take_over() -> None:
     """Puts the samplers in their places, as far as these are imported."""
-    for name in ASK_THE_SYSTEM:
-        if (module := sys.modules.get(name)) is not None and module.secrets is secrets:
-            drawn = SimpleNamespace(randbits=COINS.randbits, randbelow=COINS.randbelow, token_hex=COINS.token_hex)
-            vars(module)["secrets"] = drawn
-    if (noise := sys.modules.get("pinq.curator.noise")) is not None:
-        noise.os = SimpleNamespace(urandom=COINS.urandom)  # type: ignore[attr-defined]
+    # Who is dealt into which shard follows from a salt of the ledger.
+    if (ledger := sys.modules.get("pinq.ledger.ledger")) is not None:
+        vars(ledger)["secrets"] = SimpleNamespace(token_hex=COINS.token_hex)
+    if (bits := sys.modules.get("pinq.public.bits")) is not None:
+        vars(bits.SYSTEM).update(words=COINS.words, word=COINS.word, below=COINS.below)
 
 
 def seed_of(name: str) -> str | None:

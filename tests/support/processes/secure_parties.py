@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from benchmarks.papers.secure.processes import free_ports
 from pinq.provider.grants import grant
+from pinq.public.bits import SYSTEM
 from pinq.public.schema import Categorical, Schema
 from pinq_secure.holding import Holding
 from pinq_secure.id3.task import Task
@@ -120,7 +120,7 @@ def with_plain_noise(parties: SecureFederation, seed: int) -> SecureFederation:
 
     def add_up(asked: JointSum, own: OwnRows) -> np.ndarray:
         scales = np.concatenate([np.full(math.prod(one.shape), float(1 / one.loss)) for one in asked.additions])
-        return asked.table(own, secrets.randbelow) + np.rint(draw.laplace(0, scales)).astype(np.int64)
+        return asked.table(own, SYSTEM) + np.rint(draw.laplace(0, scales)).astype(np.int64)
 
     parties._add_up = add_up
     return parties

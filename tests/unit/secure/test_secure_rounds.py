@@ -16,10 +16,11 @@ import pytest
 
 from miners.budget.plan import FitWarning
 from pinq.errors import SessionError
+from pinq.public.bits import Bits
 from pinq_secure.id3.task import hold
 from pinq_secure.mpc import rounds
 from pinq_secure.mpc.arithmetic import ALONE
-from pinq_secure.mpc.noise import Below, own_noise
+from pinq_secure.mpc.noise import own_noise
 from pinq_secure.session.party import take_part
 from pinq_secure.session.session import Session
 
@@ -52,11 +53,11 @@ def ran(company: Company, kept: list[str], prices: list[Fraction], key: bytes = 
     """Asks for one noisy zero at each price; returns what was opened."""
     asked = rounds.Rounds(company, kept, key)
 
-    def draw(below: Below) -> np.ndarray:
+    def draw(source: Bits) -> np.ndarray:
         company.did.append(("draw", -1))
-        return own_noise((1,), Fraction(1, 50), 2, below)
+        return own_noise((1,), Fraction(1, 50), 2, source)
 
-    async def work(noise: np.ndarray, _: Below) -> np.ndarray:
+    async def work(noise: np.ndarray, _: Bits) -> np.ndarray:
         company.did.append(("send", -1))
         return noise
 

@@ -17,6 +17,7 @@ from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.derivatives import Derivatives, Logistic, Residuals, Softmax
 from pinq.language.points import Points
 from pinq.language.specs import Cuts, Values
+from pinq.public.bits import SYSTEM, Bits
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
 from pinq_secure.mpc import noise
@@ -57,15 +58,15 @@ def test_no_row_moves_more_than_the_sensitivity(loss: Derivatives) -> None:
 def test_rounding_moves_no_sum_on_average() -> None:
     """And never by more than one unit."""
     units = Units(step=10, sensitivity=9, unit=0.1)
-    below = random.Random(4).randrange
-    rounded = units.rounded(np.repeat([-13, 0, 7], 4000), below).reshape(3, -1)
+    source = Bits(random.Random(4).randbytes)
+    rounded = units.rounded(np.repeat([-13, 0, 7], 4000), source).reshape(3, -1)
     assert rounded.mean(axis=1) == pytest.approx([-1.3, 0, 0.7], abs=0.03)
     assert [sorted(set(row.tolist())) for row in rounded] == [[-2, -1], [0], [0, 1]]
 
 
 def test_sums_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each cell, up to a unit of rounding, where noise is next to nothing."""
-    monkeypatch.setattr(noise, "own_share", lambda *_: 0)
+    monkeypatch.setattr(noise, "own_shares", lambda numbers, *_: np.zeros(numbers, dtype=object))
     loss, parties = LOSSES[0], together(1)
     question = parties.parts().sum_question(loss, Values("smokes"), epsilon={"all parties": parties._limit})
     (answer,) = parties.ask([question])
@@ -79,7 +80,8 @@ def test_sums_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_sum_has_the_noise_of_its_sensitivity(monkeypatch: pytest.MonkeyPatch) -> None:
     """DLap(sensitivity / epsilon) whole units: 15 % less noise fails, and the variance that fits count with is right."""
-    monkeypatch.setattr("secrets.randbelow", random.Random(5).randrange)
+    monkeypatch.setattr(SYSTEM, "words", Bits(random.Random(5).randbytes).words)
+    monkeypatch.setattr(SYSTEM, "below", random.Random(6).randrange)
     loss, wide = Logistic("ill", ("yes",), Points()), Cuts("age", tuple(range(1, 99)))
     empty = [patients(1, number).iloc[:0] for number in range(3)]
     parties = SecureFederation.simulated(empty, schema=SCHEMA, epsilon=10**6, colluding=0, rows=1000)
@@ -145,7 +147,7 @@ def test_parties_see_that_they_sum_the_same_loss(monkeypatch: pytest.MonkeyPatch
 
     def add_up(asked: Any, own: Any) -> Any:
         seen.append(asked.identity)
-        return asked.table(own, random.Random(5).randrange)
+        return asked.table(own, Bits(random.Random(5).randbytes))
 
     monkeypatch.setattr(parties, "_add_up", add_up)
     for base in (0, 1, 1):

@@ -5,7 +5,7 @@
 
 - K is the difference of two independent geometric numbers, P[G = g] = (1 - r) * r**g.
 - The digits of G in base 64 are independent, because r**g is the product of (r**(64**i))**d over
-  its digits d. Digit i has P[d] proportional to (r**(64**i))**d. What is left above n digits,
+  its digits d. Digit i has P[d] proportional to (r**(64**i))**d. The rest above n digits,
   G // 64**n, is geometric with r**(64**n); it stands as the last digit, which has no bound.
 - A digit is the number of ends C_0 < C_1 < ... of its law that are at most U, where U is uniform
   in [0, 1). With q = r**(64**i), C_j = (1 - q**(j + 1)) / (1 - q**64), and of the last digit
@@ -17,10 +17,11 @@ number of finitely many bits, because exp of a rational number is transcendental
 bounds on C_j decide F_j, and more bits decide the digit with probability 1.
 
 Privacy:
-    Exact: whole numbers and fractions only; every bit is the operating system's.
+    Exact: whole numbers and fractions only. Bits are the operating system's (``bits.py``), or follow
+    from the key of a party that draws its share of a common noise.
     Nothing overflows. The last digit has a scale of at most 1, so its table ends by j = 45. With
-    64**n < 64 scale <= 2^56, numbers that tables decide are below 46 * 2^56 < 2^62. Those that more
-    bits decide, and all of larger scales, are Python's; an answer stops at 64 bits, noise and all.
+    64**n < 64 scale <= 2^56, numbers that tables decide are below 46 * 2^56 < 2^62. Numbers that
+    more bits decide, and all of larger scales, are Python's; an answer stops at 64 bits, noise and all.
     Held by: tests/privacy/test_noise_by_digits.py.
 
 References:
@@ -29,13 +30,13 @@ References:
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count, islice
 
 import numpy as np
+
+from pinq.public.bits import SYSTEM, Bits
 
 BASE = 64  # scales up to 64 take two tables, made in some .1 ms
 WORD = 64  # bits; one draw of about 2^58 needs more
@@ -65,11 +66,16 @@ class DiscreteLaplace:
         geometric = self.geometric(2 * numbers)
         return geometric[:numbers] - geometric[numbers:]
 
-    def geometric(self, numbers: int) -> np.ndarray:
-        """Draws independent geometric numbers, P[G >= k] = r**k, shape (numbers,), as ``draw`` does."""
+    def geometric(self, numbers: int, source: Bits = SYSTEM) -> np.ndarray:
+        """Draws independent geometric numbers, P[G >= k] = r**k, shape (numbers,), as ``draw`` does.
+
+        Args:
+            numbers: Their number.
+            source: The source of bits; by default the operating system.
+        """
         drawn = np.zeros(numbers, dtype=np.int64)
         for digit, value in zip(self._digits, self._values, strict=True):
-            drawn = drawn + digit.of(np.frombuffer(os.urandom(numbers * WORD // 8), dtype=np.uint64)) * value
+            drawn = drawn + digit.of(source.words(numbers), source) * value
         return drawn
 
 
@@ -90,19 +96,19 @@ class Digit:
             table.append(min(next(ends), last))
         self._table = np.array(table[1:], dtype=np.uint64)
 
-    def of(self, words: np.ndarray) -> np.ndarray:
+    def of(self, words: np.ndarray, source: Bits) -> np.ndarray:
         """Returns the digits that uniform numbers have which begin with these 64 bits."""
         digits = self._table.searchsorted(words)
         for place in np.flatnonzero(self._table[digits] == words):
             digits = digits.astype(object)
-            digits[place] = self.settled(int(words[place]))
+            digits[place] = self.settled(int(words[place]), source)
         return digits
 
-    def settled(self, word: int) -> int:
+    def settled(self, word: int, source: Bits) -> int:
         """Draws more bits of a uniform number that begins with these, until they decide its digit."""
         bits = WORD
         while True:
-            bits, word = bits + WORD, word << WORD | secrets.randbits(WORD)
+            bits, word = bits + WORD, word << WORD | source.word()
             digit, end = next((digit, end) for digit, end in enumerate(self.ends(bits)) if word <= end)
             if word < end:
                 return digit
