@@ -3,7 +3,7 @@
 
 They group values, compare records, classify by neighbours, cluster and draw pictures.
 
-Run with ``make examples``, or ``python examples/dilca.py``. Everything it writes is in
+Run with ``python examples/dilca.py``. Everything it writes is in
 ``build/dilca-example``. The provider's part is as in ``examples/adult.py``; here a simulated handle
 over three quarters of the rows stands for it, and the rest is the analyst's own records.
 """

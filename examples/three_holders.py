@@ -3,7 +3,7 @@
 
 No row leaves its holder, and each holder audits its own ledger.
 
-Run with ``python examples/three_holders.py`` (``make examples`` does). Everything it writes is in
+Run with ``python examples/three_holders.py``. Everything it writes is in
 ``build/three-holders``.
 """
 
