@@ -71,6 +71,11 @@ class Module:
         lines = [line.strip() for number, line in enumerate(self.text.splitlines(), 1) if number not in prose]
         return sum(len(re.sub(r"\s+# .*", "", line)) for line in lines if not line.startswith("#"))
 
+    @property
+    def docstring_words(self) -> int:
+        docstrings = [ast.get_docstring(node) or "" for node in self.nodes if isinstance(node, DOCUMENTED)]
+        return sum(len(docstring.split()) for docstring in docstrings)
+
     def functions(self) -> Iterator[tuple[str, int]]:
         """Yields the name of each function, and its length in lines without its docstring."""
         for node in self.nodes:
@@ -98,6 +103,7 @@ class House:
 
     def __init__(self, root: Path = ROOT) -> None:
         files = sorted(file for package in PACKAGES for file in (root / package).rglob("*.py"))
+        self.root = root
         modules = [Module(file.relative_to(root).as_posix(), file.read_text("utf-8")) for file in files]
         self.modules = {module.name: module for module in modules}
 
@@ -127,6 +133,18 @@ class House:
             "functions: number, median, p90, max": f"{len(functions):,}, {statistics.median(functions):g}, "
             f"{functions[len(functions) * 9 // 10]}, {functions[-1]}",
             "numeric constants of modules": f"{sum(module.constants for module in modules)}",
+            "words of docstrings": f"{sum(module.docstring_words for module in modules):,}",
+            **self.pages(),
+        }
+
+    def pages(self) -> dict[str, str]:
+        """The words of the pages for readers, and the number and the words of the decisions."""
+        docs = self.root / "docs"
+        pages, decisions = [*docs.glob("*.md"), *docs.glob("start/*.md")], sorted(docs.glob("decisions/[0-9]*.md"))
+        words = [sum(len(page.read_text("utf-8").split()) for page in some) for some in (pages, decisions)]
+        return {
+            "words of pages": f"{words[0]:,}",
+            "decisions: number, words": f"{len(decisions)}, {words[1]:,}",
         }
 
 
