@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from pinq.errors import InternalError
-from pinq.public.bits import SYSTEM
+from pinq.public.bits import SYSTEM, Bits
 from pinq.public.noise import DiscreteLaplace, exponential
 
 MOST_BITS = 10**4  # of a uniform number: none comes as close to a boundary
@@ -28,7 +28,11 @@ BLOCK = 128  # weights of which the sum is enough until a number falls among the
 
 
 def laplace(
-    exact: np.ndarray, sensitivity: int, epsilon: Fraction, check: Callable[[], None] = lambda: None
+    exact: np.ndarray,
+    sensitivity: int,
+    epsilon: Fraction,
+    check: Callable[[], None] = lambda: None,
+    source: Bits = SYSTEM,
 ) -> np.ndarray:
     """Adds independent discrete Laplace noise to integers.
 
@@ -38,6 +42,7 @@ def laplace(
             change.
         epsilon: Privacy loss of the release for one row. Greater than 0.
         check: Called now and then; what it raises ends the work.
+        source: The source of bits: the operating system, or known ones, of which answers are known.
 
     Returns:
         ``exact + k``, with P[k] = (1 - a) / (1 + a) * a**|k|, a = exp(-epsilon / sensitivity);
@@ -61,7 +66,7 @@ def laplace(
     for start in range(0, noisy.size, AT_ONCE):
         check()
         drawn = slice(start, start + AT_ONCE)
-        noisy[drawn] = law.added(noisy[drawn])
+        noisy[drawn] = law.added(noisy[drawn], source)
     return noisy.reshape(values.shape)
 
 
@@ -70,7 +75,9 @@ def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
     return int(choose_each(np.asarray(scores, dtype=np.int64), [len(scores)], span, epsilon)[0])
 
 
-def choose_each(scores: np.ndarray, lengths: Sequence[int], span: int, epsilon: Fraction) -> np.ndarray:
+def choose_each(
+    scores: np.ndarray, lengths: Sequence[int], span: int, epsilon: Fraction, source: Bits = SYSTEM
+) -> np.ndarray:
     """Chooses a candidate from each of several lists by permute-and-flip.
 
     Args:
@@ -78,6 +85,7 @@ def choose_each(scores: np.ndarray, lengths: Sequence[int], span: int, epsilon: 
         lengths: Candidates of each list, at least 1.
         span: Largest change of the difference of two scores of a list when one row comes or goes.
         epsilon: Privacy loss of each choice for one row.
+        source: As in ``laplace``.
 
     Returns:
         The position of each choice in its list, shape (lists,).
@@ -96,17 +104,17 @@ def choose_each(scores: np.ndarray, lengths: Sequence[int], span: int, epsilon: 
     References:
         McKenna & Sheldon 2020, "Permute-and-Flip"; Ding et al. 2021 (equivalence).
     """
-    return _flip(_laplace(scale_of(span, epsilon)), scores, np.asarray(lengths))
+    return _flip(_laplace(scale_of(span, epsilon)), scores, np.asarray(lengths), source)
 
 
-def _flip(law: DiscreteLaplace, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _flip(law: DiscreteLaplace, scores: np.ndarray, lengths: np.ndarray, source: Bits) -> np.ndarray:
     # Lists of 7 4 and 9 9 5 are 0 3 and 0 0 4 behind. Numbers 2 1 and 0 8 3 accept the first of one and
     # the first two of the other: positions 0, 2 and 3, which begin at 0 and 1 for the two lists.
     starts = np.cumsum(lengths) - lengths
     behind = np.maximum.reduceat(scores, starts).repeat(lengths) - scores
-    accepted = np.flatnonzero(law.geometric(len(scores)) >= behind)
+    accepted = np.flatnonzero(law.geometric(len(scores), source) >= behind)
     ends = [*np.searchsorted(accepted, starts), len(accepted)]
-    drawn = [first + SYSTEM.below(int(end - first)) for first, end in itertools.pairwise(ends)]
+    drawn = [first + source.below(int(end - first)) for first, end in itertools.pairwise(ends)]
     return accepted[drawn] - starts
 
 
@@ -126,7 +134,11 @@ class Weighted:
 
 
 def choose_weighted(
-    candidates: Weighted, span: int, epsilon: Fraction, whole: Callable[[], Weighted] | None = None
+    candidates: Weighted,
+    span: int,
+    epsilon: Fraction,
+    whole: Callable[[], Weighted] | None = None,
+    source: Bits = SYSTEM,
 ) -> tuple[int, int]:
     """Chooses one of many weighted candidates by the exponential mechanism, exactly.
 
@@ -136,6 +148,7 @@ def choose_weighted(
         epsilon: As in ``choose``.
         whole: All runs, where some of these stand for several, together far less than 2^-39 of the weight
             of all; None where none does.
+        source: As in ``laplace``.
 
     Returns:
         The run, of all runs where it took whole numbers to decide, and the member within the run (uniform).
@@ -155,15 +168,15 @@ def choose_weighted(
     """
     eta = epsilon / span
     best = int(candidates.scores.max(where=candidates.members > 0, initial=np.iinfo(np.int64).min))
-    bits, drawn = 64, SYSTEM.word()
+    bits, drawn = 64, source.word()
     run = _by_doubles(candidates, best, eta, drawn)
     while run is None:
         candidates = candidates if whole is None else whole()
         run = _by_integers(candidates, best, eta, drawn, bits)
-        bits, drawn = bits + 64, drawn << 64 | SYSTEM.word()
+        bits, drawn = bits + 64, drawn << 64 | source.word()
         if bits > MOST_BITS:
             raise InternalError("a weighted choice could not be decided; please report this")
-    return run, SYSTEM.below(int(candidates.members[run]))
+    return run, source.below(int(candidates.members[run]))
 
 
 def _weights(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:

@@ -57,13 +57,13 @@ class DiscreteLaplace:
         kind = np.int64 if scale <= LARGEST_SCALE else object
         self._values = [np.array(BASE**place, dtype=kind) for place in range(bounded + 1)]
 
-    def added(self, exact: np.ndarray) -> np.ndarray:
+    def added(self, exact: np.ndarray, source: Bits = SYSTEM) -> np.ndarray:
         """Returns whole numbers below 2^62 in size, each with noise of its own; int64, shape (numbers,)."""
-        return np.clip(exact + self.draw(len(exact)), -LARGEST, LARGEST).astype(np.int64)
+        return np.clip(exact + self.draw(len(exact), source), -LARGEST, LARGEST).astype(np.int64)
 
-    def draw(self, numbers: int) -> np.ndarray:
+    def draw(self, numbers: int, source: Bits = SYSTEM) -> np.ndarray:
         """Draws independent noise, shape (numbers,), in 64 bits or Python's whole numbers."""
-        geometric = self.geometric(2 * numbers)
+        geometric = self.geometric(2 * numbers, source)
         return geometric[:numbers] - geometric[numbers:]
 
     def geometric(self, numbers: int, source: Bits = SYSTEM) -> np.ndarray:

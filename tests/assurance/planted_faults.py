@@ -115,7 +115,7 @@ FAULTS = (
     Fault(
         "all numbers of an array get the same noise",
         "pinq/curator/mechanisms.py",
-        "noisy[drawn] = law.added(noisy[drawn])",
+        "noisy[drawn] = law.added(noisy[drawn], source)",
         "noisy[drawn] = noisy[drawn] + law.added(noisy[:1] * 0)",
         (LAWS,),
     ),
@@ -143,8 +143,8 @@ FAULTS = (
     Fault(
         "noise beyond 64 bits wraps around",
         "pinq/public/noise.py",
-        "return np.clip(exact + self.draw(len(exact)), -LARGEST, LARGEST).astype(np.int64)",
-        "return ((exact + self.draw(len(exact)) + 2**63) % 2**64 - 2**63).astype(np.int64)",
+        "return np.clip(exact + self.draw(len(exact), source), -LARGEST, LARGEST).astype(np.int64)",
+        "return ((exact + self.draw(len(exact), source) + 2**63) % 2**64 - 2**63).astype(np.int64)",
         (NOISE,),
     ),
     Fault(
@@ -164,7 +164,7 @@ FAULTS = (
     Fault(
         "of the candidates that permute-and-flip accepts the first one is chosen",
         "pinq/curator/mechanisms.py",
-        "drawn = [first + SYSTEM.below(int(end - first)) for",
+        "drawn = [first + source.below(int(end - first)) for",
         "drawn = [first for",
         (MECHANISMS, LAWS),
     ),

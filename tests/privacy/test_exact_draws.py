@@ -40,10 +40,9 @@ class Bits:
         return members - 1
 
 
-def drawn(runs: Weighted, monkeypatch: pytest.MonkeyPatch, *words: int, epsilon: Fraction = EPSILON) -> int:
+def drawn(runs: Weighted, *words: int, epsilon: Fraction = EPSILON) -> int:
     """The run that these words of random bits choose."""
-    monkeypatch.setattr(mechanisms, "SYSTEM", Bits(*words, 0))
-    run, member = choose_weighted(runs, SPAN, epsilon)
+    run, member = choose_weighted(runs, SPAN, epsilon, source=Bits(*words, 0))  # type: ignore[arg-type]
     assert member == runs.members[run] - 1
     return run
 
@@ -71,7 +70,7 @@ def ends(runs: Weighted, bits: int, epsilon: Fraction = EPSILON) -> list[int]:
     return [int(number) for number, _ in numbers[:-1]]
 
 
-def agree(runs: Weighted, monkeypatch: pytest.MonkeyPatch, epsilon: Fraction = EPSILON) -> bool:
+def agree(runs: Weighted, epsilon: Fraction = EPSILON) -> bool:
     """Whether draws beside each end, and further off on both sides, choose the run that they lie in."""
     first, both = ends(runs, 64), ends(runs, 128)
     far = [1, 2, *(2**bits for bits in range(4, 64, 4))]
@@ -81,7 +80,7 @@ def agree(runs: Weighted, monkeypatch: pytest.MonkeyPatch, epsilon: Fraction = E
     for word in words:
         number = word[0] << 64 | (word[1] if len(word) > 1 else 0)
         run = filled(runs)[sum(end < number for end in both)]
-        if drawn(runs, monkeypatch, *word, epsilon=epsilon) != run:
+        if drawn(runs, *word, epsilon=epsilon) != run:
             return False
     return True
 
@@ -96,10 +95,10 @@ def test_every_draw_falls_to_the_run_in_whose_share_it_lies(
     Whether the end is one of a block, or within one.
     """
     monkeypatch.setattr(mechanisms, "BLOCK", block)
-    assert agree(CASES[name], monkeypatch)
+    assert agree(CASES[name])
 
 
 @pytest.mark.parametrize("fault", [Fraction(1, 2), Fraction(85, 100), Fraction(1) - Fraction(1, 10**12)], ids=str)
-def test_another_epsilon_would_be_seen(fault: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_epsilon_would_be_seen(fault: Fraction) -> None:
     """Shares of another epsilon end elsewhere, be it larger by a part in a million millions only."""
-    assert not agree(CASES["a cut's runs"], monkeypatch, EPSILON / fault)
+    assert not agree(CASES["a cut's runs"], EPSILON / fault)

@@ -124,11 +124,11 @@ def test_lists_are_chosen_from_each_by_its_own_law() -> None:
     law_is(drawn[:, 0] * lengths[3] + drawn[:, 3], np.outer(laws[0], laws[3]).ravel())
 
 
-def test_those_accepted_are_equally_likely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_accepted_are_equally_likely() -> None:
     """A candidate k behind the best of its list is accepted by a geometric number of k or more, and each number below those accepted takes one."""
 
     class Law:
-        def geometric(self, numbers: int) -> np.ndarray:
+        def geometric(self, numbers: int, source: object) -> np.ndarray:
             return np.array([0, 2, 1, 0, 0, 3, 0, 2])
 
     scores, lengths = np.array([9, 7, 7, 9, 0, 5, 5, 2]), [4, 1, 3]
@@ -141,8 +141,8 @@ def test_those_accepted_are_equally_likely(monkeypatch: pytest.MonkeyPatch) -> N
             assert limit == size
             return number
 
-        monkeypatch.setattr("pinq.curator.mechanisms.SYSTEM", SimpleNamespace(below=below))
-        found.append(pinq.curator.mechanisms._flip(Law(), scores, np.array(lengths)).tolist())  # type: ignore[arg-type]
+        source = SimpleNamespace(below=below)
+        found.append(pinq.curator.mechanisms._flip(Law(), scores, np.array(lengths), source).tolist())  # type: ignore[arg-type]
     assert found == [[first, 0, last] for first in (0, 1, 3) for last in (0, 1)]
 
 

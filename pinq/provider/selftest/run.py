@@ -46,6 +46,7 @@ from pinq.provider.selftest.claims import (
     publish_table,
     through_a_server,
 )
+from pinq.provider.selftest.known import wrong_answers
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
@@ -524,7 +525,7 @@ def selftest(
     began, at = monotonic(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     left_out: list[str] = []
     loaded = None if policy is None else load_policy(policy)
-    results: list[Result] = [] if loaded is None else _checked(loaded, left_out)
+    results: list[Result] = [_known(), *([] if loaded is None else _checked(loaded, left_out))]
     claims, unasked = claims_of(MADE_UP if loaded is None else loaded.schema_)
     left_out += unasked
     steps = _steps(server, claims)
@@ -562,6 +563,12 @@ def _steps(server: bool, claims: Sequence[Claim]) -> list[Step]:
     fits = plugin("pinq.selftest", "miners", "A self-test fits miners.")
     # A short test has time for the first claims and the miners.
     return [*asked[:2], *((name, 2.0, partial(measure_canary, name, fit)) for name, fit in fits.items()), *asked[2:]]
+
+
+def _known() -> Check:
+    """Compares the samplers with known answers."""
+    total, wrong = wrong_answers()
+    return Check("known answers of the samplers", not wrong, f"{total:,} numbers, wrong: {', '.join(wrong) or 'none'}")
 
 
 def _checked(policy: Policy, left_out: list[str]) -> list[Result]:

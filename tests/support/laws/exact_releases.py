@@ -65,7 +65,7 @@ class Samplers:
     member: Callable[[int], int] = lambda members: 0
     calls: list[Call] = field(default_factory=list)
 
-    def flip(self, law: ScriptedLaw, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def flip(self, law: ScriptedLaw, scores: np.ndarray, lengths: np.ndarray, source: object) -> np.ndarray:
         lists = np.split(scores, np.cumsum(lengths)[:-1])
         self.calls += [Call(tuple(own.tolist()), law.scale) for own in lists]
         return np.array([self.winner(len(own)) for own in lists])
@@ -86,7 +86,7 @@ class ScriptedLaw:
     samplers: Samplers
     scale: Fraction
 
-    def added(self, numbers: np.ndarray) -> list[int]:
+    def added(self, numbers: np.ndarray, source: object) -> list[int]:
         self.samplers.calls.append(Call(tuple(numbers.tolist()), self.scale))
         return self.samplers.noisy(len(numbers))
 

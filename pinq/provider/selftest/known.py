@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Known answers: random bits, and the numbers that the samplers must make of them.
+
+``known_draws.json`` was made by an implementation that shares nothing with the samplers: logarithms
+of 2,000 bits (mpmath) in place of whole numbers and tables (tests/assurance/known_draws.py, which
+says in which order bits are used). A machine on which a sampler answers otherwise has a fault in its
+processor, its Python or numpy, or in this package. The answers have all scales from 10^-6 to 10^27,
+and bits that lie at the ends of digits, where more are drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from importlib.resources import files
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from pinq.curator.mechanisms import Weighted, choose_each, choose_weighted, laplace
+from pinq.public.bits import Bits
+from pinq.public.noise import DiscreteLaplace
+
+Known = Mapping[str, Any]
+"""A line of the file: what is asked, the bits, and the answer under its ``ANSWER``."""
+
+
+def numbers(known: Known, source: Bits) -> Sequence[int]:
+    """Geometric numbers of a scale."""
+    return DiscreteLaplace(Fraction(known["scale"])).geometric(len(known["numbers"]), source).tolist()
+
+
+def answers(known: Known, source: Bits) -> Sequence[int]:
+    """Numbers with the noise of a loss."""
+    return laplace(np.array(known["exact"]), known["sensitivity"], Fraction(known["epsilon"]), source=source).tolist()
+
+
+def choices(known: Known, source: Bits) -> Sequence[int]:
+    """Choices from lists by permute-and-flip."""
+    scores, epsilon = np.array(known["scores"]), Fraction(known["epsilon"])
+    return choose_each(scores, known["lengths"], known["span"], epsilon, source).tolist()
+
+
+def weighted(known: Known, source: Bits) -> Sequence[int]:
+    """Choices among weighted runs by the exponential mechanism."""
+    runs = Weighted(*np.array(known["runs"]).T)
+    return list(choose_weighted(runs, known["span"], Fraction(known["epsilon"]), source=source))
+
+
+KINDS: Mapping[str, tuple[Callable[[Known, Bits], Sequence[int]], str]] = {
+    "numbers": (numbers, "numbers"),
+    "noise": (answers, "answers"),
+    "choices": (choices, "chosen"),
+    "weighted": (weighted, "chosen"),
+}
+"""How each kind of line is answered, and the name of its answer."""
+
+
+def wrong_answers() -> tuple[int, list[str]]:
+    """Returns the number of known answers, and a text for each line whose answers are others."""
+    content, total, wrong = json.loads(files(__package__).joinpath("known_draws.json").read_text()), 0, list[str]()
+    for kind, (ask, name) in KINDS.items():
+        for place, known in enumerate(content[kind]):
+            bits = BytesIO(bytes.fromhex(known["bits"]))
+            total += len(known[name])
+            if list(ask(known, Bits(bits.read))) != known[name] or bits.read():
+                wrong.append(f"{kind} {place}")
+    return total, wrong
