@@ -19,7 +19,7 @@ Kind = Literal["classifier", "regressor", "transformer"] | None
 
 
 class HasParams(Protocol):
-    """Whatever gives its parameters as scikit-learn's estimators do."""
+    """An object that gives its parameters as scikit-learn's estimators do."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Returns each parameter by its name."""

@@ -17,14 +17,14 @@ Privacy:
     Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
     everybody outside and to any ``colluding`` parties together.
     Why: all that is opened are noisy sums, each at its question's loss over the schema's distance.
-    What they cost together is the ledger's own recursion, rounded up to whole nano-epsilons, and a
-    party that would pass its limit refuses before anything is shared. Which question comes next
-    follows from what was opened. Noise is of the size that the question says, so parties that asked
+    Their joint cost is the ledger's own recursion, rounded up to whole nano-epsilons, and a
+    party that would pass its limit refuses before anything is shared. The next question
+    follows from the opened values. Noise is of the size that the question says, so parties that asked
     different ones must not add up: fits decide by floating-point numbers, which another machine may
     round otherwise. So a round compares the question first (``pinq_secure.mpc.rounds``).
     Noise DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in one cell.
     Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform on
-    0 .. step - 1 and drawn without a look at any row. For whatever U a row whose vector moves S_i by
+    0 .. step - 1 and drawn without a look at any row. For every U, a row whose vector moves S_i by
     v_i moves the rounded number by less than |v_i| / step + 1, and by nothing where v_i = 0. A vector
     has ``width`` entries, all in one cell, of L1 norm at most ``bound``: in all at most bound / step +
     width units, which is whole, so its floor. The field holds sums and noise, for its bits follow from
@@ -233,7 +233,7 @@ class Addition:
 
     @cached_property
     def units(self) -> Units:
-        """In which the numbers are whole."""
+        """The units in which the numbers are whole."""
         return Units(1, 1, 1) if self.sums is None else Units.of(self.sums.loss, self.schema)
 
     @property
@@ -285,7 +285,7 @@ class JointSum:
 
     @property
     def size(self) -> int:
-        """How many numbers are added up."""
+        """The number of sums."""
         return sum(math.prod(addition.shape) for addition in self.additions)
 
     def table(self, rows: OwnRows, source: Bits) -> np.ndarray:

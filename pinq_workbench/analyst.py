@@ -2,7 +2,7 @@
 """The analyst's pages: a served dataset through its handle only.
 
 Each page builds a question, a value that knows its plan, its answer and the lines of Python that do the
-same; what is shown before asking is free, and what was answered stays until the workbench is stopped.
+same; the page before a query is free, and an answer stays until the workbench is stopped.
 Then ``reuse`` gives it again for nothing.
 """
 

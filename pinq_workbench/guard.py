@@ -93,7 +93,7 @@ class Guard:
         return origin in (proxied or [f"http://{host}"])
 
     def _opened(self, asked: HTTPConnection, known: bool) -> Response:
-        """Gives the cookie for the key, once; who has it already goes to the page."""
+        """Gives the cookie for the key, once; a browser that has it goes to the page."""
         given = asked.query_params.get("key", "")
         if not known and not (self.key and secrets.compare_digest(given.encode(), self.key.encode())):
             return PlainTextResponse(CLOSED, 403)

@@ -116,7 +116,7 @@ def fields(draft: Inputs, labels: Mapping[str, str], changed: Redraw = lambda: N
 def choice(
     label: str, options: Any, draft: Inputs, name: str, changed: Redraw = lambda: None, **words: Any
 ) -> ui.select:
-    """Makes a choice that outlives the page; what was chosen and is no longer there is forgotten."""
+    """Makes a choice that outlives the page; a chosen value that is no longer there is forgotten."""
     chosen = draft.get(name)
     made = ui.select(options, label=label, value=chosen if chosen in options else None, **words)
     made.props("outlined dense stack-label options-dense")

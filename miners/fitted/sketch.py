@@ -44,7 +44,7 @@ class NodeCard:
         shares: Class probabilities; of a numeric target how far its mean is from the lower bound on
             the scale from 0 to 1 that ends at the upper one. Empty without counts.
         best: The likeliest class.
-        vote: That class and its share, a long name cut short: ``>50K 74%``; or the mean. ``>50K
+        vote: The class and its probability, a long name cut short: ``>50K 74%``; or the mean. ``>50K
             74%, as above`` where noise has eaten the node's own rows.
         mix: The same in full; the three likeliest where there are more than two classes; or the
             mean with its 95 % interval.
@@ -123,7 +123,7 @@ def sketch(
             shape (nodes, classes). Of nodes with a label alone 1 for the class, else 0.
         means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
         drowned: The nodes whose rows are mostly noise and that answer like their parent; shape (nodes,).
-        max_depth: Levels of splits to show; what lies below is folded into its node.
+        max_depth: Levels of splits to show; deeper nodes are folded into their ancestor.
         max_ends: Without ``max_depth``: shows as many levels as have at most so many ends.
     """
     limit, leaves = _limit(nodes, depths, max_depth, max_ends), _leaves(nodes)

@@ -202,8 +202,8 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
     """Says of which classes, or ends of a numeric target, trees know too little; empty if of none.
 
     Rows that are at least four deviations of their noise are known within a factor of two in nineteen
-    cases of twenty. What leaves answer, weighed by their rows, should add up to them as nearly: where it
-    does not, noise in the leaves is large, or trees disagree.
+    cases of twenty. The answers of leaves, weighed by their rows, should add up to them as nearly: where they
+    do not, noise in the leaves is large, or trees disagree.
 
     Args:
         trees: All trees of a model.

@@ -137,7 +137,7 @@ class Agent:
         self.tools = {tool.name: tool for tool in tools}
 
     def call(self, name: str, arguments: object = None) -> Told:
-        """Calls a tool; whatever goes wrong is an answer that says so, and what remains."""
+        """Calls a tool; a failure is an answer too, which says what remains."""
         try:
             tool = self.tools.get(name)
             if tool is None:

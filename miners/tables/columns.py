@@ -57,7 +57,7 @@ def half_width(
     less the difference of two fractional parts that do not depend on it (an exponential variable's
     whole part is geometric). So the sum of w X is as wide as that of w Z, or wider by at most those
     fractions. Its characteristic function is the product of 1 / (1 + (r w s)^2); its Fourier
-    transform is the law, read at ``POINTS`` points. What lies between two points, and half a row for
+    transform is the law, read at ``POINTS`` points. The distance between two points, and half a row for
     whole numbers, are added. Held by: tests/unit/tables/test_noise.py, by exact laws.
 
     Example: one noise of scale 10 is within 30 at 95 %, and ten of them within 88.

@@ -92,7 +92,7 @@ class Recommendation(Shown):
 
     Attributes:
         miner: The recommended miner with this epsilon, not fitted.
-        reason: Why, in a sentence.
+        reason: The reason, in a sentence.
         facts: The facts that decided.
         alternatives: All that was considered, the recommended one first.
         warnings: The warnings of the recommended miner's plan.

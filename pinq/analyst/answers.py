@@ -220,7 +220,7 @@ class NoisyDateTime(_NoisyNumber[datetime], datetime):
 class NoisyArray(_Noisy, np.ndarray):
     """An array of noisy numbers, with ``epsilon``, ``scale`` and ``interval()``.
 
-    Whatever is computed from it is a plain array, or one without these (``T``, ``reshape``, ``copy``): the
+    Results computed from it are plain arrays, or arrays without these (``T``, ``reshape``, ``copy``): the
     facts say which number is of which part, so they do not follow numbers to other places.
     """
 

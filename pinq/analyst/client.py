@@ -363,7 +363,7 @@ class RemoteSession:
         """The description of a failed attempt.
 
         Args:
-            problem: Why there was no answer.
+            problem: The reason why there was no answer.
             patience: Seconds after which it is given up.
             charged: Whether this attempt or one before it may have been charged; a refused
                 connection never is.

@@ -70,7 +70,7 @@ def answer_html(title: str, frame: pd.DataFrame) -> str:
 
 
 class History(pd.DataFrame):
-    """A row for each charge and refusal, oldest first, printed by acts; what is computed from it is a plain frame.
+    """A row for each charge and refusal, oldest first, printed by acts; results computed from it are plain frames.
 
     Columns: ``at`` (datetime64, UTC), ``asked``, ``epsilon`` and ``spent`` (float64; no epsilon
     where the request was refused), ``outcome``, ``answer``; and ``act``, what the question belongs

@@ -92,7 +92,7 @@ AsJson = Annotated[bool, flag("--json", help="Print JSON, for scripts.")]
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """Makes a command print an error as one line and end with an exit status.
 
-    What is not ours is named by its type alone: its text could quote a row.
+    Foreign errors are named by their type alone: their text could quote a row.
     """
 
     @functools.wraps(command)
@@ -133,7 +133,7 @@ def fail(message: str) -> NoReturn:
 
 
 def _fail_unexpectedly(error: Exception, known: str = "") -> NoReturn:
-    """Ends the command; what is not known by a text of ours goes to the log of details."""
+    """Ends the command; the log of details gets an error that has no text of ours."""
     if not known:
         logging.getLogger("pinq.cli.main").exception("the command failed")
     fail(
@@ -159,7 +159,7 @@ def console(file: TextIO | None = None) -> Console:
 
 
 def print_lines(text: object) -> None:
-    """Prints a text of several lines; what else does not print shows as an escape."""
+    """Prints a text of several lines; other unprintable characters show as escapes."""
     typer.echo("\n".join(map(printable, str(text).splitlines())))
 
 

@@ -161,7 +161,7 @@ def revoke(
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
-    """End a grant at once. What was spent stays spent."""
+    """End a grant at once. Its spent epsilon stays spent."""
     from pinq.provider.grants import revoke as revoke_grant
 
     if not yes and can_ask():
@@ -227,7 +227,7 @@ def terms(
 
 
 def _terms_of(policy: Path, before: Terms, **limits: str | int | None) -> Terms:
-    """Reads the terms that options say, checked; what no option says stays as it was before."""
+    """Reads the terms that options say, checked; terms without an option stay as they were."""
     from pinq.provider.grants import make_terms
     from pinq.provider.policy_file import load_policy
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``pinq`` command: parse, call, print. What it does is in ``pinq.provider``.
+"""The ``pinq`` command: parse, call, print. The work is done in ``pinq.provider``.
 
 Exit status: 0 done, 1 refused or not ready, 2 the command line is wrong. An error is one line on
 the standard error stream and never contains a row's value. The cause of a failure after a charge

@@ -200,8 +200,8 @@ class RowScores:
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowScores:
         """The same scores, looked up in the cells of joint tables where those have the axes.
 
-        Whoever needs these cells anyway finds in one look what all axes of a table add. What is
-        left is joined by itself.
+        A caller that needs these cells anyway finds in one look the sum of all axes of a table. The
+        other axes are joined by themselves.
         """
         tables: dict[int, np.ndarray] = {}
         left = list[_Term]()
@@ -253,7 +253,7 @@ def _joined(terms: Iterable[_Term]) -> Iterator[_Term]:
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
     """Numbers as plain integers. Raises ``QueryError`` if one is not whole, or too large.
 
-    What is checked is what is kept: an iterable may give other numbers when it is read again, and
+    The checked numbers are the kept ones: an iterable may give other numbers when it is read again, and
     a number of another class may compare as it likes.
     """
     listed = tuple(numbers)

@@ -149,7 +149,7 @@ class SumDerivatives(Question):
             raise QueryError(f"has {len(self.by):,} specs", parameter="by", allowed=f"at most {MAX_BY:,} of them")
 
     def form(self) -> Hashable:
-        """Whatever the loss looks at."""
+        """The same for all columns that a loss looks at."""
         return type(self).__name__, self.column.kind, self.by is None
 
     def columns(self) -> set[str]:

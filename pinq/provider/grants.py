@@ -302,7 +302,7 @@ def set_terms(policy: Where, analyst: str, terms: Terms, *, by: Signature | None
 
 
 def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> GrantReport:
-    """Ends a grant at once; what it spent stays spent.
+    """Ends a grant at once; its spent epsilon stays spent.
 
     Raises:
         LedgerError: There is no such grant, or the ledger cannot be trusted.
@@ -382,7 +382,7 @@ def cap_warning(ledger: Ledger, analyst: str, limit: Epsilon) -> str:
 def promised(ledger: Ledger, besides: str = "") -> Epsilon:
     """Adds up the grants of all analysts but one.
 
-    What was spent under an ended grant still counts against the cap.
+    The spending of an ended grant still counts against the cap.
     """
     # Ana has 1, and bob was revoked after he had spent .3 of his 1: 1.3 are promised.
     others = [grant for grant in ledger.grants().values() if grant.analyst != besides]

@@ -283,7 +283,7 @@ def propose_like(
 
     Args:
         data: As in ``propose``.
-        like: The policy that the holders share. What is unreviewed there is unreviewed here.
+        like: The policy that the holders share. Its unreviewed values are unreviewed here too.
         dataset: As in ``propose``; by default the name there.
         folder: As in ``propose``.
         csv: The format of this owner's delimited text; by default the usual one.

@@ -69,7 +69,7 @@ def is_listing(value: object) -> TypeIs[Iterable[object]]:
 def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], problem: str | Callable[[], str]) -> None:
     """Raises ``QueryError`` with this text unless each value is of one of the kinds.
 
-    For what a caller passes; what is ours already answers for itself. A text that takes long to
+    It is for arguments of callers; our own values answer for themselves. A text that takes long to
     write is given as a function.
     """
     for value in values:

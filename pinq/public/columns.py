@@ -92,7 +92,7 @@ def problems(error: ValidationError) -> str:
 class Declared(Shown, BaseModel):
     """A declaration: frozen, and without unknown keys.
 
-    What follows from its fields is a ``functools.cached_property``: no dump, comparison, copy or pickle
+    Facts that follow from its fields are a ``functools.cached_property``: no dump, comparison, copy or pickle
     of a declaration depends on what was computed before.
     """
 
@@ -471,7 +471,7 @@ class Numeric(_Column):
 
     @cached_property
     def tolerance(self) -> float:
-        """By how much of a cell a number may lie below an edge and still count as on it."""
+        """The part of a cell by which a number may lie below an edge and still count as on it."""
         # Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles
         # can tell apart, where that is more) puts grid points into their own cell.
         return max(1e-9, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))

@@ -72,7 +72,7 @@ def moment_text(value: object) -> str | None:
 
 
 def write_moment(microseconds: float | Fraction | Decimal) -> str:
-    """Writes ``2024-02-29``, with ``08:30`` behind it where it is not midnight; within what a calendar has."""
+    """Writes ``2024-02-29``, with ``08:30`` behind it where it is not midnight; within the calendar's range."""
     moment = _EPOCH + timedelta(microseconds=min(max(round(microseconds), _LEAST), _MOST))
     return str(moment.date()) if moment.time() == datetime.min.time() else moment.isoformat(" ").removesuffix(":00")
 

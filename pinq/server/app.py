@@ -173,7 +173,7 @@ class Reload:
         log: The provider's.
 
     Attributes:
-        certificate: Reads the certificate again; says whether it changed. What it raises leaves the old one in force.
+        certificate: Reads the certificate again; says whether it changed. If it raises, the old one stays in force.
     """
 
     def __init__(self, datasets: Datasets, log: RequestLog) -> None:

@@ -64,7 +64,7 @@ class Dataset:
         engine: Counts for the curator.
         source: The facts of the source's files, from before they were read.
         meter: Counts its analysts' work.
-        trouble: Why its ledger last failed a request, until it can be written again.
+        trouble: The reason why its ledger last failed a request, until it can be written again.
         users: The server, while it is served, and each lease.
     """
 
@@ -101,7 +101,7 @@ class Dataset:
         Args:
             policy: The policy under which it is open there.
             url: The place of its ledger.
-            salt: That ledger's own.
+            salt: The ledger's own salt.
             source: The facts of its source's files, from before they were read there.
             meter: Counts analysts' work.
 
@@ -181,7 +181,7 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """Under which analysts know it."""
+        """The name by which analysts know it."""
         return self.policy.dataset
 
     def outdated(self) -> str:
@@ -281,7 +281,7 @@ class Datasets:
         return datasets
 
     def reload(self) -> Reloaded:
-        """Reads all policies again. What cannot be served leaves what was served before.
+        """Reads all policies again. If a policy cannot be opened, its old dataset stays.
 
         A policy of a folder that is there no more is served no more. Questions that were let in end
         under the policy that let them in.
@@ -362,7 +362,7 @@ class Datasets:
 
 
 def _opened(file: Path, processes: int) -> Dataset:
-    """A policy's dataset; what is wrong names the file, for a folder may have many."""
+    """Opens a policy's dataset; errors name the file, because a folder may have many."""
     try:
         policy = load_policy(file)
         _require_one_clock(policy, processes)

@@ -9,7 +9,7 @@ With padding a token's requests run one at a time. The clock of a request starts
 there and its work begins, and padding keeps its turn in the queue: so the token's next request does
 not begin, and is not dated, before the bucket ends. A clock that started when a request arrives, or
 two that run at once, would let the asker choose how the work lies in a bucket, and so measure it
-more finely. Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never
+more finely. Every failure becomes an error of one shape. Blocking work (ledger, engine) never
 runs on the event loop.
 """
 
@@ -207,7 +207,7 @@ class Gate:
     async def _padded(self, visit: Visit) -> AsyncIterator[None]:
         """Ends what is inside, also with an error, at the end of a time bucket.
 
-        What is cancelled ends at once.
+        Cancelled work ends at once.
         """
         try:
             yield
@@ -219,7 +219,7 @@ class Gate:
     async def _pad(self, visit: Visit) -> None:
         """Waits for the end of the time bucket, once.
 
-        How long work takes follows the rows; which bucket it ends in says less.
+        The duration of work depends on rows; the bucket in which it ends says less.
         """
         if visit.padded:
             return
@@ -274,7 +274,7 @@ async def read_body(http: Request, most: int, seconds: float) -> bytes:
 
 
 def failure(error: PinqError, status: int | None = None) -> Response:
-    """Makes a response of an error. What a ledger's error says of files is the provider's."""
+    """Makes a response of an error; the files that a ledger's error names are for the provider alone."""
     shown, headers = error, dict(_HEADERS)
     match error:
         case LedgerError():

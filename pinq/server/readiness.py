@@ -3,7 +3,7 @@
 
 Strangers learn two bits, without names; the log and the metrics, which only the provider sees, say
 which dataset it is and what is wrong. It costs the same whatever the rows are, and charges nothing.
-What does the work says first what is wrong: a ledger that failed a request, a worker that ended.
+Failures are reported by the component that fails: a ledger that failed a request, a worker that ended.
 Where nobody asks, the look itself writes to each ledger and asks a worker for a sign of life.
 
 ``Metrics`` counts what was asked, for Prometheus, on a port of its own. There are no timings: they

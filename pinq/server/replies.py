@@ -45,7 +45,7 @@ class Visit:
         at: The open dataset whose ledger knows its token; another one where none has that name.
         dataset, grant: The dataset and grant of its token; None until it was accepted.
         request: Its id, once it was read.
-        reason: Why whom a token names is not known, for the log.
+        reason: The reason why a token's owner is unknown, for the log.
         started: The time of its arrival.
         clock: The time at which its work began; buckets are counted from it.
         padded: Whether it has waited for the end of its bucket.
@@ -73,8 +73,8 @@ class Visit:
 
         Raises:
             NotAuthorised: One text, after one look into one ledger, for an unknown dataset and for
-                a token that is wrong, expired, revoked or another dataset's. What is left of a
-                difference in time, the gate hides.
+                a token that is wrong, expired, revoked or another dataset's. The gate hides the rest
+                of a difference in time.
         """
         self.dataset = self.grant = None
         assert self.at is not None

@@ -264,7 +264,7 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
 
 
 def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
-    """What has a certificate and its key; ``PolicyError`` unless the files are that."""
+    """Returns the context of a certificate and its key; ``PolicyError`` unless the files are that."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # An encrypted key would ask for its password on a terminal that a server does not have.

@@ -67,7 +67,7 @@ class DatasetState:
     Attributes:
         policy: The policy under which it is opened.
         url: The place of its ledger.
-        salt: That ledger's own, which tells it from another one in its place.
+        salt: The ledger's own salt, which tells it from another one in its place.
         source: The facts of its source's files when they were encoded.
     """
 
@@ -209,7 +209,7 @@ class Worker:
     """A worker as the server sees it. Its process is started when it is first needed.
 
     Attributes:
-        problem: Why it could not be used last; empty for nothing.
+        problem: The reason why it could not be used last; empty for none.
         ends: The number of times that its process ended or was killed.
     """
 
@@ -253,7 +253,7 @@ class Worker:
         self._shared[END] = min(self._shared[END], max(moment, time.monotonic()))
 
     def end(self) -> None:
-        """Ends its process, which another one will replace; what runs there is broken off."""
+        """Ends its process, which another one will replace; its work is broken off."""
         pool, self._pool = self._pool, None
         if pool is not None:
             for process in multiprocessing.active_children():
@@ -330,7 +330,7 @@ class Workers:
 
     @property
     def problem(self) -> str:
-        """Why what takes long cannot be answered now; empty for nothing."""
+        """The reason why long work cannot be answered now; empty for none."""
         return next((worker.problem for worker in self.all if worker.problem), "")
 
     @property
@@ -341,8 +341,8 @@ class Workers:
     async def do(self, visit: Visit, work: Work, body: bytes, look: Look, *, heavy: bool) -> str:
         """Does a request's work in a worker.
 
-        What a warehouse serves is read once only, so such a dataset's work is done in a thread of
-        the server; so is what a worker cannot open as it is open there.
+        Rows of a warehouse are read once only, so such a dataset's work is done in a thread of
+        the server; so is the work of a dataset that a worker cannot open as it is open there.
 
         Args:
             visit: The request, whose token was accepted.

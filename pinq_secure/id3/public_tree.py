@@ -31,12 +31,12 @@ class ExactRules:
 
     They open for each node whether it stops, for each leaf its class, for each other node its
     attribute. A node stops with at most ``stop_share`` of all rows, or with all rows of one class;
-    which of the two it was is not opened. Splits are compared by sum_j (sum_i x_ij^2) / (alpha n_j
+    the reason is not opened. Splits are compared by sum_j (sum_i x_ij^2) / (alpha n_j
     + 1); of equal classes or attributes the first wins.
 
     Privacy:
-        None of differential privacy: an exact tree leaks (who is alone in a leaf, say). What is
-        opened is the tree and nothing else.
+        None of differential privacy: an exact tree leaks (who is alone in a leaf, say). Only the
+        tree is opened.
         Held by: tests/unit/secure/test_secure_trees.py.
 
     References:

@@ -26,8 +26,8 @@ async def grow_secret(
 ) -> list[Level]:
     """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 
-    A node that goes on has as many children as the attribute with the most values has. Which
-    attributes are unused is a secret bit each. The paper subtracts 1 from the score of one that was
+    A node that goes on has as many children as the attribute with the most values has. A secret
+    bit of each attribute says whether it is unused. The paper subtracts 1 from the score of one that was
     used and says that its score is 0; it is not: all rows lie in one of its values, and its score is
     that of no split at all. Here the bit multiplies the score's numerator instead: then a used
     attribute has score 0, and an unused one more, for a node that goes on has rows.
@@ -160,7 +160,7 @@ async def classify_all(
         task: The public facts.
         classify: Finds the class of each secret row, as shares of its number.
         lookups: The number of rows that each party looks up; public.
-        own: This party's rows, shape (rows, attributes). Those that were announced and are not there
+        own: This party's rows, shape (rows, attributes). Announced rows that are missing
             are looked up as zeros; nobody else can tell.
 
     Returns:

@@ -160,7 +160,7 @@ class Sharing:
     async def sum_of_inputs(self, values: np.ndarray) -> Shares:
         """Shares the sum of what each party passes, arrays of one shape.
 
-        What a party adds stays its own.
+        The numbers of a party stay its own.
         """
         dealt = await self._dealt("numbers", values.reshape(-1), self._everybody, values.size)
         return (np.sum(list(dealt.values()), axis=0) % self.modulus).reshape(values.shape)
@@ -203,7 +203,7 @@ class Sharing:
         return {self.party: own.pop(self.party)} | await self._exchange(what, own, dealers, size)
 
     async def opened(self, shares: Shares, degree: int | None = None, receiver: int | None = None) -> np.ndarray:
-        """Opens numbers from 0 to below the prime to all parties, or to one; who receives nothing gets zeros.
+        """Opens numbers from 0 to below the prime to all parties, or to one; the others get zeros.
 
         Args:
             shares: Points of polynomials that are the numbers at 0.
@@ -313,7 +313,7 @@ class Arithmetic(Sharing):
         self._power = optional("gmpy2", "secure", "secure computation needs gmpy2").powmod_base_list
 
     async def open(self, secrets: Shares, what: str, receiver: int | None = None) -> np.ndarray:
-        """Opens secrets to all parties, or to one; who receives nothing gets zeros."""
+        """Opens secrets to all parties, or to one; the others get zeros."""
         numbers = self.signed(await self.opened(secrets, receiver=receiver))
         return self._noted(numbers, what) if receiver in (None, self.party) else numbers
 

@@ -10,7 +10,7 @@ Privacy:
     everybody outside and to any ``colluding`` parties together, which subtract the shares they drew
     themselves.
     Why: shares are of order 1/(m - colluding), so those of the other parties alone sum to
-    DLap(1/epsilon); what the colluders added is a known constant. A share alone protects nobody: it
+    DLap(1/epsilon); the numbers that the colluders added are a known constant. A share alone protects nobody: it
     must only ever be added inside the computation.
     Assumes: a party draws as it should, from a key that nobody else knows (``rounds``), so the law
     is that of SHAKE-256 of 256 random bits; and it tells nobody how long that took, which grows with

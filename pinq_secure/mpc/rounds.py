@@ -51,7 +51,7 @@ class Opened:
 
 
 class _Kept(BaseModel):
-    """What is kept of a round, here or at a party that was one round ahead."""
+    """The record of a round, here or at a party that was one round ahead."""
 
     place: str
     opened: list[Annotated[StrictInt, Field(ge=-MOST, le=MOST)]]

@@ -3,7 +3,7 @@
 
 The log is replayed through the same recursion that charged it, after its chain was verified. No
 data source is opened. A line of a report is an event of the log, and where the budgets stood after
-it. How a report looks in a terminal stands at the end, and how on a page, in ``html.py``.
+it. The form of a report in a terminal stands at the end, its form as a page in ``html.py``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class AuditLine:
         about: The question, by public facts; for a change, what changed.
         outcome: ``answered``, ``charged, not answered``, ``refused (...)``, else empty.
         epsilon: The epsilon of each part.
-        cost: By how much ``spent`` grew.
+        cost: The growth of ``spent``.
         asked: The cost of a refused request.
         remaining: The remaining budget at the refusal.
         scope: The budget that refused: ``analyst`` or ``cap``.
@@ -99,7 +99,7 @@ class AuditLine:
         limit: The analyst's limit.
         cap: The limit of all together.
         by: The author of a provider's act; empty in logs of earlier releases.
-        because: Why, where a reason was given.
+        because: The reason, where one was given.
         act: The act of the query, as the analyst's program stated it.
         run: Tells one act from others of its name.
     """

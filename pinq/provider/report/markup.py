@@ -48,7 +48,7 @@ class Html(str):
 
 
 def escaped(text: str) -> Html:
-    """Returns a text as HTML; what does not print shows as an escape."""
+    """Returns a text as HTML; unprintable characters show as escapes."""
     return text if isinstance(text, Html) else Html(escape(printable(text)))
 
 

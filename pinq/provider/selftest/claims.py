@@ -2,8 +2,8 @@
 """The tested claims: queries of a schema's columns, each with two neighbouring tables that reach its epsilon.
 
 A line of the table has a question, the columns that it needs, the rows of a table, and the row
-that comes. Kinds of columns, scores and losses are those that the package knows; what a schema has
-no column for is said. Each pair is the worst that is known, so that noise a little too small passes
+that comes. Kinds of columns, scores and losses are those that the package knows; the report names those for
+which a schema has no column. Each pair is the worst that is known, so that noise a little too small passes
 the claim: the row that comes moves the answer, or the difference of two scores, by all that its
 sensitivity admits.
 
@@ -96,7 +96,7 @@ class Pair:
 
     @property
     def neighbours(self) -> str:
-        """In which sense, for people."""
+        """The kind of neighbours, for people."""
         rows = "a row" if self.unit_rows is None else f"a person of {self.unit_rows} rows"
         return f"{rows} {'comes' if self.adjacency == 'add-remove' else 'is replaced'}"
 
@@ -242,7 +242,7 @@ class Claim:
         name: The query, for people.
         pair: Neighbouring tables.
         question: Asks all copies at a loss; gives an answer for each.
-        seconds: About how long it takes to measure, with all draws, on a quiet core.
+        seconds: The approximate time of a measurement with all draws, on a quiet core.
         noisy: Whether answers are numbers with noise.
         law: The exact law of the outcomes on the first table, at ``EPSILON``; None where it is not
             known in numbers.

@@ -359,7 +359,7 @@ class _Series:
     """One table that is queried at one epsilon repeatedly.
 
     Attributes:
-        outcomes: One for each copy and request; what is refused or fails is an outcome too.
+        outcomes: One for each copy and request; a refusal or a failure is an outcome too.
         failed: Whether a request did, whose charge may stand or not.
         charge: The charge of the requests that were answered.
     """
@@ -384,7 +384,7 @@ class _Series:
 
 
 def _in_turns(series: Sequence[_Series], limit: Time) -> int:
-    """Asks all series until there are draws enough or the time is over; how many each has then.
+    """Asks all series until there are draws enough or the time is over; returns the number of each.
 
     In turns, for a bound is as sharp as the shortest series is long: one after another, the last
     one would have what time the others left.
@@ -459,7 +459,7 @@ def measure_canary(name: str, fit: Guess, folder: Path, _: Time | None = None) -
 
 
 def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Fits once; which canaries were in the table, and the model's share for each, (canaries,)."""
+    """Fits once; returns for each canary whether it was in the table, and the model's probability, (canaries,)."""
     folder.mkdir()
     inside = np.random.default_rng().integers(2, size=CANARIES).astype(bool)
     here = np.flatnonzero(inside)
@@ -509,7 +509,7 @@ def selftest(
     Args:
         policy: The policy whose schema is tested, on dummy rows; its source is compared with it and its ledger's
             chain verified, and they are asked nothing. None for columns of every kind.
-        minutes: About how long it may take. With less there are fewer draws, and less is seen.
+        minutes: The approximate limit of time. With less there are fewer draws, and less is seen.
         server: Ask through ``pinq serve``, which is started for it, instead of in this process.
         progress: Called before each step.
 
