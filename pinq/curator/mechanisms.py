@@ -41,7 +41,7 @@ def laplace(
         sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can
             change.
         epsilon: Privacy loss of the release for one row. Greater than 0.
-        check: Called now and then; what it raises ends the work.
+        check: Called now and then; an error that it raises ends the work.
         source: The source of bits: the operating system, or known ones, of which answers are known.
 
     Returns:
@@ -124,7 +124,7 @@ class Weighted:
 
     Attributes:
         scores: The score of each run, integers, shape (runs,).
-        members: How many candidates each run holds, integers, shape (runs,); 0 is allowed.
+        members: The number of candidates of each run, integers, shape (runs,); 0 is allowed.
         mass: The prior mass of one candidate of each run is 1 / mass; integers, shape (runs,).
     """
 
@@ -157,7 +157,7 @@ def choose_weighted(
         Adjacency: add or remove one row. Claim: epsilon-DP.
         Why: P[r] is proportional to mu(r) exp(eta q(r)), eta = epsilon / span, with a public mu; if
         changes of q span at most ``span``, the log-ratio is at most eta * span (range lemma,
-        privacy.md 2.4). How candidates are gathered into runs follows the rows but not the law.
+        privacy.md 2.4). The gathering of candidates into runs depends on rows; the law does not.
         Exact: a uniform real is revealed bit by bit until rigorous bounds on the cumulative weights
         say on which side of each it lies: first in doubles with a proven error, if that cannot tell
         in whole numbers of growing precision (privacy.md 3.2).

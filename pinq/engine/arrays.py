@@ -336,7 +336,7 @@ def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:
 
 
 def side_by_side(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """Does the same work for several items in threads; what comes of each, in order.
+    """Does the same work for several items in threads; returns the results in order.
 
     Work must not wait for other work that is done so: all threads could be waiting.
     """

@@ -231,7 +231,7 @@ class MappedCodes(Codes):
     def problem(self) -> str:
         """Says what is wrong with it; empty for nothing.
 
-        Whoever may write to the file can cut off its end while it is mapped.
+        A process that may write to the file can cut off its end while it is mapped.
         """
         if self._is_damaged:
             return "the file of its codes is damaged"

@@ -621,7 +621,7 @@ class Counts:
         self.tallies, self._numbers = [tally for tally, _ in opened], [numbers for _, numbers in opened]
 
     def add(self, rows: Rows, check: Callable[[], None] = go_on) -> None:
-        """Takes in rows that ``CountRequest.divide`` gave; what ``check`` raises now and then ends it."""
+        """Takes in rows that ``CountRequest.divide`` gave; an error of ``check`` ends it."""
         for piece in rows.pieces(self._request.rows_at_once):
             check()
             for tally in self.tallies:

@@ -294,7 +294,7 @@ class DelimitedFiles(TextFiles):
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yields which lines are unreadable, and why.
 
-        What a glance at the block rules out is not looked for.
+        Faults that a glance at the block rules out are not looked for.
         """
         if foreign is not None:
             yield _FOREIGN + self._dialect.encoding, foreign
@@ -477,7 +477,7 @@ class _Place:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked. What fails here is the file, not a line of it."""
+    """The bytes of a file, unpacked. An error here concerns the file, not a line of it."""
     try:
         with gzip.open(file) if file.name.lower().endswith(".gz") else file.open("rb") as stream:
             yield stream  # type: ignore[misc]

@@ -63,7 +63,7 @@ class RawValue:
     def require_exact(self, name: str, texts: Iterable[str]) -> None:
         """Raises ``PolicyError`` where a column's type takes one of these whole numbers for another.
 
-        Which rows are missing may have decided the type, so it must not decide what others are.
+        Missing rows may have decided the type, so the type must not decide the values of others.
         """
         if self.kind in INEXACT and any(_is_beyond(text) for text in texts):
             raise PolicyError(
@@ -183,7 +183,7 @@ _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 class Encoder:
     """The SQL that encodes a policy's rows.
 
-    What it makes has columns ``c0``, ``c1``, ... in the policy's order and, where there is a
+    Its result has columns ``c0``, ``c1``, ... in the policy's order and, where there is a
     privacy unit, ``unit``, a keyed hash of it: nothing raw.
 
     Args:
@@ -294,7 +294,7 @@ def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") 
     Returns:
         The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in
         the policy's order (``RowBlock.from_arrow`` reads them) and, with a privacy unit, ``unit``, its
-        keyed hash. What is made of two batches together is what is made of each; only who has all
+        keyed hash. Two batches together give the rows of each; only a caller with all
         rows of a unit can choose the ``max_rows`` that are kept of it, by ``Encoder.bounded``. A
         call costs some milliseconds beside its rows: give it many.
     """

@@ -180,7 +180,7 @@ def _number(text: str, dialect: Dialect) -> str:
 
 
 def _others(dialect: Dialect) -> Iterator[Dialect]:
-    """Other spellings, the simplest first. What was stated stays as it is: the provider looked."""
+    """Other spellings, the simplest first. Declared settings stay as they are: the provider looked."""
     stated = dialect.model_fields_set
     for decimal in (dialect.decimal,) if "decimal" in stated else (dialect.decimal, ","):
         for thousands in (dialect.thousands,) if "thousands" in stated else (None, ".", ",", " ", "'"):

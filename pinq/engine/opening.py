@@ -118,7 +118,7 @@ class _Source:
     Attributes:
         files: Its files; none for data that the caller passed.
         fingerprints: The fingerprints of each.
-        large: Whether its codes are not held in memory; of what a server streams nobody knows.
+        large: Whether its codes are not held in memory; a server's stream of unknown length is large.
     """
 
     policy: Policy
@@ -137,7 +137,7 @@ class _Source:
     def kept(self) -> CodesFile | None:
         """Finds the file for a large source's codes; None where none can be written.
 
-        None also for a small source; what was kept of it while it was large is deleted.
+        None also for a small source; its file from when it was large is deleted.
         """
         if not self.files:
             return None
@@ -355,7 +355,7 @@ class CodesFile:
     ) -> MappedCodes:
         """Writes codes in place of earlier ones, and maps them.
 
-        What was written is what is opened, whoever else writes one meanwhile.
+        The file that was written is the one that is opened, also if another process writes one meanwhile.
 
         Args:
             blocks: The codes; see ``write_codes``.

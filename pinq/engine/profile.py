@@ -24,7 +24,7 @@ class ColumnProfile:
         whole: Whether all finite numbers are whole.
         zero_led: Values like 007, which are codes and no numbers.
         longest: Characters of the longest text.
-        distinct: About how many values there are.
+        distinct: The approximate number of different values.
     """
 
     texts: list[str] | None
@@ -91,7 +91,7 @@ def date_range(
 def group_sizes(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, most: int = 1
 ) -> tuple[int, list[tuple[int, int]]]:
-    """How many values a column has; and pairs of a number of rows and of how many values stand in so many; exact.
+    """Returns the number of a column's values; and pairs of a number of rows and of the values with so many; exact.
 
     The largest come first; a column without values has the pair (0, 0).
     """

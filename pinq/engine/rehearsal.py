@@ -28,8 +28,8 @@ class Rehearsal:
     """An ``Engine`` over rows that are made up for each request: public facts only.
 
     The curator runs a prepared question through two of them, ``filled=False`` and ``filled=True``,
-    before it charges: a question that raises on either is refused. Its answers are thrown away. What
-    was compiled and went well once goes well again, so the outcome may be remembered by it.
+    before it charges: a question that raises on either is refused. Its answers are thrown away. A
+    compiled request that passed once passes again, so the outcome may be remembered by it.
 
     Args:
         schema: The schema of the table.

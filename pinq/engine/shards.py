@@ -57,7 +57,7 @@ class ShardColumns:
 
         Args:
             sources: As ``Axis.source`` names them.
-            check: Called before each block of rows of each key; what it raises ends the work.
+            check: Called before each block of rows of each key; an error that it raises ends the work.
         """
         columns = {source: self._kept.get(source) for source in sources}
         for source in [source for source, shards in columns.items() if shards is None]:

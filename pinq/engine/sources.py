@@ -16,7 +16,7 @@ no thread of its own, so a process may fork beside it; it keeps nothing of the f
 and writes none.
 
 Of a database server the policy names the environment variable that holds the URI, never the URI: it
-has a password in it. What a driver says of a failure may quote the URI, or a value, so it is not
+has a password in it. The text of a driver's failure may quote the URI, or a value, so it is not
 repeated.
 """
 
@@ -186,7 +186,7 @@ def _shared(process: int) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def small_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Connects to the database that all small work shares; what it makes must be temporary."""
+    """Connects to the database that all small work shares; all that is made there must be temporary."""
     with closing(_shared(os.getpid()).cursor()) as connection:
         try:
             yield connection
@@ -289,8 +289,8 @@ def literal(text: str) -> str:
 def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that reads raw rows.
 
-    What outgrows the memory that the policy allows spills into a folder that only the provider can
-    read.
+    Work that outgrows the memory that the policy allows spills into a folder that only the provider
+    can read.
     """
     with ExitStack() as stack:
         if _is_small(policy, data, files):

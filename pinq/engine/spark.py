@@ -14,10 +14,10 @@ moves and caches them without looking inside, and a worker receives the columns 
 A *share* is some cells of all tables that a worker counted. Where tables are large, each share is
 added up by one worker, so that all workers add, in one shuffle, and the driver receives each cell once.
 
-What goes between stages is codes, keyed hashes and shares: nothing raw. A worker is called with the
+Codes, keyed hashes and shares go between stages: nothing raw. A worker is called with the
 batches of one partition. It needs this package, of the same version, and nothing else.
 
-Codes are cached by Spark. What it loses with a worker it makes again from the source, which may have
+Codes are cached by Spark. Spark makes lost codes again from the source, which may have
 changed meanwhile; so each request also adds up the rows that it counted and a digest of them, and
 where these are not what was encoded at open nothing is answered.
 """
@@ -156,7 +156,7 @@ def count_losses(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.R
 
 
 def _block(table: pa.Table) -> RowBlock:
-    """What ``encode`` made, by the names of its columns; a unit's hash as its octets."""
+    """Returns the result of ``encode``, by the names of its columns; a unit's hash as its octets."""
     columns: dict[Hashable, np.ndarray] = {}
     for name in table.column_names:
         if name == "unit":
@@ -311,7 +311,7 @@ class SparkEngine:
             parts: Disjoint parts.
             tables: The tables with which the parts are crossed.
             measure: The measure to add up.
-            check: Called ten times a second; what it raises cancels the work in Spark.
+            check: Called ten times a second; an error that it raises cancels the work in Spark.
 
         Raises:
             PolicyError: The source changed, and Spark had to read it again.
@@ -437,7 +437,7 @@ _CHANGED = "The source changed after it was opened, and Spark lost rows that it 
 
 
 def _buckets(frame: DataFrame) -> int:
-    """Into how many partitions Spark is told to shuffle."""
+    """The number of partitions into which Spark is told to shuffle."""
     return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
 
 

@@ -22,8 +22,8 @@ FAULTS_LEFT = {
     "miners/scorecards": 16,
     "miners/synthesizer": 6,
     "miners/trees": 5,
-    "pinq/curator": 41,
-    "pinq/engine": 26,
+    "pinq/curator": 31,
+    "pinq/engine": 1,
     "pinq/ledger": 63,
     "pinq/provider": 9,
 }

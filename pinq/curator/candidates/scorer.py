@@ -82,7 +82,7 @@ class Frame:
 
     Args:
         schema: The public columns.
-        score: By what they are judged.
+        score: The score by which they are judged.
         candidates: All of them.
         listed: The number of candidates of a part, at most.
 
@@ -176,7 +176,7 @@ class Frame:
         return cells, values.reshape(-1, self.measures // self.width)
 
     def listed(self, contents: Table, codes: int, rows: np.ndarray) -> Piece:
-        """What the codes of a column have in some parts, in order.
+        """Lists the cells of a column's codes in some parts, in order.
 
         Returns:
             The place of the code of each cell, ``codes`` for each part before its own; its class, shape (cells,);
@@ -282,7 +282,7 @@ class Scorer(ABC, Generic[C]):
 
 
 def together(place: np.ndarray, numbers: int) -> Iterator[slice]:
-    """Which cells, in order of their codes, are looked at together, so many numbers for each."""
+    """Cuts cells, in order of their codes, into slices that are read together, so many numbers for each."""
     # Two by two, cells of the codes 2 2 3 5 5 6 begin at 2, 3 and 5: they are cut into 2 2, 3 and 5 5 6.
     begins = np.unique(np.searchsorted(place, place[:: max(1, CELLS_AT_ONCE // numbers)])).tolist()
     return map(slice, begins, [*begins[1:], len(place)])
@@ -351,7 +351,7 @@ class SplitScorer(Scorer[Spec]):
 
 
 def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """How to look up the part of each of some codes along an axis of its own, both shape (codes,).
+    """Returns a function that looks up the part of each of some codes along an axis of its own, both shape (codes,).
 
     Args:
         axes: The axes, of one column and equal numbers of parts; all or none have thresholds.
@@ -431,7 +431,7 @@ class AnyCutScorer(Scorer[AnyCut]):
     def _near(self, contents: Sparse, row: int, reach: float) -> Sparse:
         """The codes of a part about its best cut by ``Balance``, and all others before and behind as one code each.
 
-        Scores fall to both sides of the best one. What is far from a cut between two codes is far from the best.
+        Scores fall to both sides of the best one. A cut far from the best one has a low score.
         """
         own = slice(*contents.places.searchsorted(self._column.codes * row + np.array([0, self._column.cells])))
         places, rows = contents.places[own], contents.values[own]
@@ -449,7 +449,7 @@ class AnyCutScorer(Scorer[AnyCut]):
         return 2 * part + (place - column.codes * part >= column.cells) if column.nullable else part
 
     def _totals(self, listed: Piece, parts: int) -> np.ndarray:
-        """What each half has, shape (measure, halves)."""
+        """Returns the totals of each half, shape (measure, halves)."""
         total = np.zeros((self.frame.measures, (1 + self._column.nullable) * parts), dtype=np.int64)
         place, of_class, values = listed
         key = of_class * total.shape[1] + self._half(place // self._column.codes, place)
@@ -635,7 +635,7 @@ class Crossing:
         Args:
             size: The number of specs in a member.
             score: Scores tables of shape (..., cells, classes).
-            check: Called now and then; what it raises ends the work.
+            check: Called now and then; an error that it raises ends the work.
 
         Returns:
             int64, shape (members,), in the order of ``itertools.combinations``.
