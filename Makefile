@@ -44,7 +44,7 @@ image: ## the server as an image, by podman, docker or buildah
 
 assurance: $(READY) ## kills, races, malformed requests and damaged files in numbers worth quoting, an hour or more (build/assurance.md)
 	rm -f build/assurance.md
-	PINQ_ASSURANCE=1 $(BIN)/python -m pytest -p no:randomly tests/e2e/test_crash.py tests/e2e/test_server_crash.py tests/e2e/test_race.py tests/e2e/test_server_race.py tests/e2e/test_secure_chaos.py tests/e2e/test_secure_resume.py tests/e2e/test_server_fuzz.py tests/integration/test_ledger_damage.py tests/integration/test_ledger_model.py tests/integration/test_mutated_files.py tests/integration/test_selftest.py tests/integration/test_agents.py tests/e2e/test_workbench_provider.py tests/e2e/test_workbench_analyst.py tests/privacy/test_samplers_see_neighbours.py tests/privacy/test_outcomes.py tests/integration/test_published_tables.py
+	PINQ_ASSURANCE=1 $(BIN)/python -m pytest -p no:randomly tests/e2e/test_crash.py tests/e2e/test_server_crash.py tests/e2e/test_race.py tests/e2e/test_server_race.py tests/e2e/test_secure_chaos.py tests/e2e/test_secure_resume.py tests/e2e/test_server_fuzz.py tests/integration/test_ledger_damage.py tests/integration/test_ledger_model.py tests/integration/test_mutated_files.py tests/integration/test_selftest.py tests/integration/test_agents.py tests/e2e/test_workbench_provider.py tests/e2e/test_workbench_analyst.py tests/privacy/test_samplers_see_neighbours.py tests/privacy/test_outcomes.py tests/privacy/test_other_samplers.py tests/unit/test_known_draws.py tests/integration/test_published_tables.py
 	$(BIN)/python -m tests.assurance.planted_faults
 	$(BIN)/pinq selftest --report build/selftest.html
 

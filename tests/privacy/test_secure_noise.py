@@ -67,7 +67,7 @@ def misfit(draws: list[int], epsilon: float) -> float:
 def test_shares_sum_to_one_discrete_laplace_variable(parties: int, epsilon: Fraction) -> None:
     """Exactly that law, whatever the number of parties; noise 30 % too small fails."""
     source = seeded(parties)
-    draws = sum(own_shares(DRAWS, epsilon, parties, source) for _ in range(parties)).tolist()
+    draws = np.sum([own_shares(DRAWS, epsilon, parties, source) for _ in range(parties)], axis=0).tolist()
     assert misfit(draws, float(epsilon)) > LEVEL
     assert misfit(draws, float(epsilon) * 0.7) < LEVEL  # the same draws, where they should be 1/0.7 as wide
 

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from fractions import Fraction
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pinq.public.bits import SYSTEM
 from pinq_secure.mpc import arithmetic as protocols
 from pinq_secure.mpc.arithmetic import Arithmetic, Link, Shares
 from pinq_secure.mpc.noise import own_noise, stream
@@ -148,10 +149,10 @@ def differ(first: np.ndarray, second: np.ndarray, prime: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks of 16 bits; and what the coalition draws is equal in all runs."""
     monkeypatch.setattr(protocols, "SECURITY", 16)
-    right, width = protocols.SYSTEM.take, (protocols.field_bits(BITS, 3) + 7) // 8 + 16
+    right, width = SYSTEM.take, (protocols.field_bits(BITS, 3) + 7) // 8 + 16
     turns = itertools.count()
 
     def take(size: int) -> bytes:
@@ -159,7 +160,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return same(("dealt", next(turns)), size, width) if is_fixed else right(size)
 
     monkeypatch.setattr(protocols, "SYSTEM", SimpleNamespace(take=take))
-    return
 
 
 @pytest.mark.parametrize("name", PAIRS)
