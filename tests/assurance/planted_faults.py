@@ -77,6 +77,7 @@ INTERVALS = "tests/unit/tables/test_intervals.py"
 TOPDOWN = "tests/unit/federated/test_topdown.py"
 ROUNDS = "tests/unit/secure/test_secure_rounds.py"
 SUMS = "tests/unit/secure/test_secure_sums.py"
+BITS = "tests/unit/test_bits.py"
 UNITS = "tests/unit/secure/test_secure_scorecard.py"
 SHARED_NOISE = "tests/privacy/test_secure_noise.py"
 JOINING = "tests/integration/test_secure_provider.py"
@@ -125,6 +126,20 @@ FAULTS = (
         "for place in np.flatnonzero(self._table[digits] == words):",
         "for place in ():",
         (NOISE,),
+    ),
+    Fault(
+        "random bits are not tested before a charge",
+        "pinq/curator/monitor.py",
+        "            WATCHED.require()\n",
+        "",
+        (BITS,),
+    ),
+    Fault(
+        "bits that failed their test are used when the next ones pass",
+        "pinq/public/bits.py",
+        "        if self.failed:\n",
+        "        if fault:\n",
+        (BITS,),
     ),
     Fault(
         "a digit's shares are rounded up",
