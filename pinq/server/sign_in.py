@@ -34,9 +34,7 @@ KEYS_SECONDS = 3600.0  # how long keys count that the provider may have withdraw
 RETRY_SECONDS = 60.0  # how often they are read at most: for a token that they did not sign, or while nobody answers
 TIMEOUT = 5.0  # seconds for the provider's answer
 LEEWAY = 30  # seconds by which clocks may differ
-LONGEST = (
-    31 * 86_400
-)  # seconds for which an ID token may still count; identity providers make them for minutes to 30 days
+LONGEST = 31 * 86_400  # seconds for which an ID token may still count; usual are minutes, and 30 days the most
 TEXTS, TIMES = ("iss", "sub", "azp", "jti"), ("exp", "iat", "nbf")  # claims by the kind of their values
 
 

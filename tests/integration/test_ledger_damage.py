@@ -18,6 +18,7 @@ from pinq.errors import LedgerError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.log import _chain
 from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE, note
 
@@ -131,3 +132,24 @@ def test_names_that_are_no_text_are_damage(tmp_path: Path, name: bytes) -> None:
         Ledger(file, "d", create=False)
     with pytest.raises(LedgerError, match="text that is none"), closing(Ledger(file, "d", read_only=True)) as ledger:
         ledger.verify()
+
+
+def test_a_rewritten_chain_of_the_same_length_is_not_the_one_that_a_head_names(tmp_path: Path) -> None:
+    """Every hash of it fits, and it ends at the number that the head names; the hash there is another."""
+    file = tmp_path / "l"
+    with closing(Ledger(file, "d")) as ledger:
+        ledger.declare("x", Epsilon.of(5), {})
+        ledger.grant("ana", Epsilon.of(1))
+        ledger.charge("ana", "q1", WHOLE, Epsilon.of("0.9"))
+    with closing(sqlite3.connect(file)) as database, database:
+        rows = database.execute("SELECT seq, at, kind, analyst, request, body FROM events ORDER BY seq").fetchall()
+        before = ""
+        for seq, at, kind, analyst, request, body in rows:
+            cheaper = body.replace("900000000", "1000000") if kind == "charge" else body
+            before = _chain(before, seq, at, kind, analyst, request, cheaper)
+            database.execute("UPDATE events SET body = ?, hash = ? WHERE seq = ?", (cheaper, before, seq))
+    with pytest.raises(LedgerError, match=r"l\.head"):
+        Ledger(file, "d")
+    (tmp_path / "l.head").unlink()  # without the head nothing tells, so it was the head that did
+    with closing(Ledger(file, "d")) as ledger:
+        assert ledger.grants()["ana"].spent == Epsilon.of("0.001")

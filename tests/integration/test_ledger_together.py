@@ -163,3 +163,19 @@ def test_a_process_that_is_forked_in_the_middle_of_a_transaction_closes_without_
     over.set()
     thread.join()
     ledger.close()
+
+
+def test_whoever_found_a_charge_that_is_not_committed_waits_for_its_commit(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a writer that appended nothing: what it found would be gone if the commit failed, and its answer not paid for."""
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SQLite, "commit", full)
+        acts = [partial(ledger.charge, "ana", "r", WHOLE, Epsilon(1))] * 3
+        results, _ = wait_together(ledger, acts)  # type: ignore[arg-type]
+    assert [type(result) for result in results] == [LedgerError] * 3
+    assert ledger.grants()["ana"].spent == Epsilon(0)

@@ -310,3 +310,15 @@ def test_a_request_keeps_no_codes_once_it_was_answered(datasets: Datasets, polic
         finally:
             gc.enable()
         runner.run(gate.close())
+
+
+def test_codes_are_encoded_again_where_their_engine_reports_a_problem(datasets: Datasets) -> None:
+    """A reload mends what readiness complains of, though neither policy nor source changed."""
+    before = datasets.served["people"]
+    before.engine.close()
+    assert problem_of(before)
+    datasets.reload()
+    after = datasets.served["people"]
+    assert after.engine is not before.engine
+    assert after.ledger is before.ledger
+    assert problem_of(after) == ""

@@ -31,12 +31,18 @@ class Ticking:
 
 
 def test_a_turn_ends_once_and_never_later_than_it_was_told() -> None:
-    """An earlier end stays."""
-    turn = Deadline(seconds=10, clock=lambda: 5.0)
-    turn.check()
+    """An earlier end stays, also where a later one is named, and where what is named is past the first one."""
+    now = [5.0]
+    turn = Deadline(seconds=10, clock=lambda: now[0])
+    turn.stop(99.0)
+    assert turn.end == 15.0
     turn.stop(6.0)
     turn.stop(9.0)
     turn.check()
+    now[0] = 7.0
+    with pytest.raises(Stopped):
+        turn.check()
+    now[0] = 5.0
     turn.stop()
     with pytest.raises(Stopped):
         turn.check()

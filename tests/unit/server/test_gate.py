@@ -12,6 +12,7 @@ import pytest
 from pinq.curator.work import Stopped
 from pinq.errors import BudgetExceeded, NotAuthorised, PinqError, QueryError
 from pinq.server.gate import REFUSAL_SECONDS, Gate
+from pinq.server.limits import AuthThrottle, Settings
 from pinq.server.replies import Visit, begun, remembered
 
 REFUSED = BudgetExceeded("much", asked=2, remaining=1, scope="")  # type: ignore[arg-type]
@@ -108,3 +109,17 @@ def test_when_an_answer_leaves_does_not_tell_within_which_part_of_a_millisecond_
     one.dataset = SimpleNamespace(policy=SimpleNamespace(padding_seconds=0.5))  # type: ignore[assignment]
     asyncio.run(gate._pad(one))
     assert 0 <= clock.now - 100.5 < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("padding", "opened", "alone"), [(1, "", True), (0, "", True), (1, "a", True), (0, "a", False)]
+)
+def test_a_token_that_has_opened_nothing_yet_queues_alone(padding: int, opened: str, alone: bool) -> None:
+    """Nobody knows whether its dataset pads: side by side, its requests would time each other's work."""
+    gate = Gate.__new__(Gate)
+    policy = SimpleNamespace(padding=padding or None)
+    gate.datasets = SimpleNamespace(served={"a": SimpleNamespace(policy=policy)})  # type: ignore[assignment]
+    gate._throttle = AuthThrottle(Settings(), known=lambda _: False)
+    if opened:
+        gate._throttle.right("digest", opened)
+    assert gate._alone("digest") is alone

@@ -12,7 +12,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.synthesizer import CHECKED, EACH, OFFERED, Purchase, SyntheticTable, _Fitting
+from miners.synthesizer.synthesizer import CHECKED, EACH, OFFERED, Bought, Purchase, SyntheticTable, _Fitting
 from pinq import Cuts, Misfit, QueryError, Values
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.handles import simulated
@@ -296,3 +296,25 @@ def test_a_log_of_little_saves_little() -> None:
             miner.fit(handle, history=True, reuse=True)
     with pinq.simulate(schema(), data=rows(), epsilon=2) as other:  # whose ledger has none of them
         assert miner.fitted_again(other).cost_ == 1
+
+
+@pytest.mark.parametrize("epsilon", [1, 10])
+def test_noise_is_taken_off_the_stated_error(epsilon: int) -> None:
+    """Tables that are off by the deviation of their noise, in each cell, show no misfit: the bound is of noise alone."""
+    flags = {name: pinq.Categorical(values=("n", "y")) for name in "abcdef"}
+    schema = pinq.Schema(columns=flags, max_rows=1000)
+    with pinq.simulate(schema, rows=900, epsilon=30) as handle:
+        model = Synthesizer(epsilon=epsilon, random_state=0).fit(handle).model_.model
+        purchase = Purchase(schema, tuple(map(Values, flags)), Epsilon.of(epsilon), None)
+        fitting = _Fitting(purchase, handle, np.random.default_rng(0))
+        off = fitting.purchase.deviation(purchase.checks)
+
+        def table(pair: tuple[int, ...], paid: Epsilon) -> Bought:
+            counts = model.marginal(pair).ravel() * model.rows
+            return Bought(pair, counts + off * np.array([1, -1, -1, 1]), off, paid)
+
+        fitting._buy = table  # type: ignore[method-assign]
+        error = fitting._checked_error(model)
+    noises = CHECKED * (4 / (2 * model.rows) ** 2) ** 2 * 5 * 4 * off**4
+    assert error == pytest.approx(min(1.0, (1.28 * noises**0.5 / CHECKED) ** 0.5))
+    assert error < 1

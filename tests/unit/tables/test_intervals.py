@@ -114,3 +114,15 @@ def test_a_condition_whose_ends_are_the_wrong_way_round_is_told() -> None:
     """In its own words, not in those of cuts."""
     with pytest.raises(QueryError, match=r"is \(45, 30\); no value is at least 45 and below 30"):
         where(opened([1, 2], lower=0, upper=100, integer=True), x=(45, 30))
+
+
+def test_each_count_of_a_summary_has_the_level_that_was_asked() -> None:
+    """Of all rows, of each value and of missing ones: an interval is wider the surer it is to be."""
+    frame = pd.DataFrame({"y": ["a", "b"] * 200})
+    schema = pinq.Schema(columns={"y": pinq.Categorical(values=("a", "b"), nullable=True)}, max_rows=1000)
+    handle = pinq.simulate(schema, data=frame, epsilon=SURE)
+    tables = [summary(handle, epsilon=1, level=level).frame for level in (0.5, 0.95, 0.999)]
+    assert tables[0].statistic.tolist() == ["count", "count", "count", "missing"]
+    some, more, most = ((table.high - table.low).to_numpy() for table in tables)
+    assert (3 * some < more).all()
+    assert (2 * more < most).all()
