@@ -278,7 +278,7 @@ class Curator:
             raise QueryError("there are no parts to ask.")
         query = prepare(question, parts, self.schema)
         per_row = epsilon.per_row(self.schema.distance)
-        counting = query.work(self.schema.max_rows)
+        counting = query.work(self.schema.max_rows, per_row)
         require_work(checking + counting, self.max_work)
         return _Work(question, query, epsilon, per_row, query.noise(per_row), checking, counting)
 

@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from pinq.curator.candidates.scorer import NUMBERS_AT_ONCE
 from pinq.curator.candidates.selection import Selection, choose_evenly
 from pinq.curator.mechanisms import choose
 from pinq.curator.work import NUMBER_BYTES, Counted, Noise, PreparedQuery, Released, about, grid_error
@@ -56,6 +57,10 @@ from pinq.public.epsilon import figures, laplace_interval
 from pinq.public.schema import Numeric, Schema
 
 MAX_LEAVES = 2**19
+# Nanoseconds of the steps of one part's release, as in pinq/curator/work.py: a number that is written down; a sum in
+# the column's units; an average of its bins; a choice by permute-and-flip, and by the exponential mechanism; a leaf
+# that is looked at from the root down.
+WRITTEN, SUMMED, AVERAGED, CHOSEN, WEIGHED, TESTED = 600, 1_000, 2_000, 3_000, 30_000, 3_000
 HALVES = Fraction(693148, 1000000)  # ln 2, rounded up
 EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
 
@@ -86,7 +91,7 @@ def _count(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
         noisy = (counted.noisy(counted.array(), 1, epsilon) for counted in slices)
         return Released([count for counts in noisy for count in counts.tolist()])
 
-    return PreparedQuery(parts=parts, about=about("noisy_count", parts), noise=noise, release=release, draws=1)
+    return PreparedQuery(parts=parts, about=about("noisy_count", parts), noise=noise, release=release, draws=2)
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,8 @@ def _sum(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         for counted in slices:
             exact = units.total(counted.array()[..., 0], counted.array()[..., 1])
             noisy = counted.noisy(exact, units.largest, epsilon)
-            sums += [float(value * units.unit) for value in noisy.tolist()]
+            # As exact as of fractions: Python rounds the quotient of two whole numbers once.
+            sums += [value * units.unit.numerator / units.unit.denominator for value in noisy.tolist()]
         return Released(sums)
 
     return PreparedQuery(
@@ -153,7 +159,9 @@ def _sum(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         noise=noise,
         release=release,
         measure=Moments(question.column),
-        draws=1,
+        handling=SUMMED,
+        draws=2,
+        sensitivity=units.largest,
     )
 
 
@@ -204,7 +212,9 @@ def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> Pr
         release=release,
         tables=tables,
         measure=vectors,
-        draws=numbers,
+        handling=WRITTEN * numbers,
+        draws=2 * numbers,
+        sensitivity=sensitivity,
         part_bytes=NUMBER_BYTES * numbers,
     )
 
@@ -238,7 +248,7 @@ def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery
             rows, upper = counted.array()[..., 0], counted.array()[..., 1]
             bins = counted.noisy(np.stack([upper, last * rows - upper]), last, epsilon)
             pairs += zip(*bins.tolist(), strict=True)
-        averages = [column.number(first + last * _share(up, low)) for up, low in pairs]
+        averages = [_between(column, first, last, up, low) for up, low in pairs]
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
     within = "" if question.within is None else " from {} to {}".format(*question.within)
@@ -248,7 +258,9 @@ def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery
         noise=noise,
         release=release,
         measure=Moments(question.column, first=first, last=end),
-        draws=2,
+        handling=AVERAGED,
+        draws=4,
+        sensitivity=last,
     )
 
 
@@ -261,11 +273,16 @@ def _average_error(spread: float, max_rows: int, unit: str) -> str:
     return f"an average has a standard error of about {' and of '.join(errors)}"
 
 
-def _share(up: int, low: int) -> Fraction:
-    """U / (U + L) within [0, 1]; a half where the noise leaves nothing to divide by."""
-    if up + low <= 0:
-        return Fraction(1, 2)
-    return min(Fraction(1), max(Fraction(0), Fraction(up, up + low)))
+def _between(column: Numeric, first: int, last: int, up: int, low: int) -> float:
+    """The number that lies U / (U + L), within [0, 1], of the way from one cell to another, ``last`` cells on.
+
+    Half of the way where the noise leaves nothing to divide by.
+    """
+    up, parts = (1, 2) if up + low <= 0 else (min(max(up, 0), up + low), up + low)
+    # Of whole numbers until the end: fractions take ten times as long, and Python rounds a quotient once.
+    origin, width = column.origin, column.width
+    cells = width.numerator * origin.denominator * (first * parts + last * up)
+    return (origin.numerator * width.denominator * parts + cells) / (origin.denominator * width.denominator * parts)
 
 
 def _choose(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
@@ -298,6 +315,8 @@ def _choose(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         measure=selection.frame.measure,
         scratch=selection.scratch,
         scored=selection.cells,
+        draws=selection.flips,
+        sensitivity=selection.choices * selection.span,
         part_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
     )
 
@@ -327,10 +346,14 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         chosen = list[int]()
+        together = max(1, NUMBERS_AT_ONCE // column.codes)
         for counted in slices:
-            for counts in counted.array():
+            for start in range(0, len(counted.array()), together):
                 counted.turn.check()
-                chosen += choose_evenly(counts, [column.codes], span, epsilon, textbook=question.textbook).tolist()
+                counts = counted.array()[start : start + together]
+                lengths = [column.codes] * len(counts)
+                winners = choose_evenly(counts.ravel(), lengths, span, epsilon, textbook=question.textbook)
+                chosen += winners.tolist()
         return Released(chosen)
 
     return PreparedQuery(
@@ -339,6 +362,9 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         noise=lambda epsilon: _shortfall(score.kind, span, epsilon, column.codes),
         release=release,
         tables=(TableRequest(bind(Values(score.target), schema).axes),),
+        handling=WEIGHED if question.textbook else CHOSEN,
+        draws=0 if question.textbook else column.codes,
+        sensitivity=span,
     )
 
 
@@ -374,6 +400,7 @@ def _stop(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
         noise=noise,
         release=release,
         charged=beginnings(parts, score.above),
+        handling=TESTED,
     )
 
 

@@ -43,7 +43,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -57,17 +57,19 @@ from pinq.language.queries import Request
 from pinq.language.specs import MAX_PARTS, Expression, Partition, Spec
 from pinq.ledger.composition import Demand
 from pinq.public.epsilon import figures
+from pinq.public.noise import BASE, LARGEST_SCALE
 from pinq.public.schema import Numeric, Schema
 
 MAX_WORK = 600_000
 """Units that one request may need where the policy names no other limit: ten minutes of a core."""
 
-# Nanoseconds of one core, measured on a table of 30,000 rows and rounded up.
+# Nanoseconds of one core, measured on a table of 30,000 rows and rounded up (benchmarks/speed/prices.py).
 UNIT = 10**6
-NODE, PART, SPEC, CODE = 30_000, 3_000, 30_000, 300
+NODE, PART, SPEC, CODE = 30_000, 200, 30_000, 300
 NAMED = 15_000  # a cut point, or a value of a group: to find its code, and to write down what it parts
 ROW, CELL = 8, 30
-NOISE = 4_000  # a number of the largest scale, 2^90; of scales up to 64 it takes 60
+# A digit of a geometric number (pinq/public/noise.py), in 64 bits or of Python's whole numbers; a digit's table.
+DIGIT, LARGE_DIGIT, DIGIT_TABLE = 80, 160, 150_000
 SHARD = 2_000  # to hash one row's coin with one key
 COIN = 5_000  # to make a row's coin, which numbers equal rows
 SCORING, MEMBER = 700, 133  # cells that take as long as scoring a candidate at least, or drawing a bipartition
@@ -113,6 +115,13 @@ def require_work(price: int, limit: int) -> None:
             f"this would take {price:,} units of work, each about a millisecond of one core; the policy allows "
             f"{limit:,} for one request. Ask fewer parts or candidates, or coarser ones."
         )
+
+
+def drawing_work(numbers: int, scale: Fraction) -> int:
+    """Returns the nanoseconds of drawing geometric numbers of a scale; a number's noise is two of them."""
+    # Of a scale of 100, numbers have two digits in base 64, and one for what is left above them.
+    digits = 1 + next(digit for digit in count() if BASE**digit >= scale)
+    return digits * (numbers * (DIGIT if scale <= LARGEST_SCALE else LARGE_DIGIT) + DIGIT_TABLE * (numbers > 0))
 
 
 class Stopped(Exception):
@@ -255,7 +264,10 @@ class PreparedQuery:
         charged: Where the loss falls, unless it is on the parts themselves.
         scratch: Cells of the largest array that the release makes beside the tables, for each part.
         scored: Cells, about, that the release looks at for all parts beside its pass over the tables.
-        draws: Numbers that get noise, of each part.
+        handling: Nanoseconds that the release takes for a part, beside its cells and its draws.
+        draws: Geometric numbers that are drawn for each part: two for a number that gets noise, one for a
+            candidate of permute-and-flip.
+        sensitivity: The scale of these draws at an epsilon of 1.
         part_bytes: How long the text of a part's answer may be.
 
     Raises:
@@ -271,7 +283,9 @@ class PreparedQuery:
     charged: PartSet | None = None
     scratch: int = 0
     scored: int = 0
+    handling: int = 0
     draws: int = 0
+    sensitivity: int = 1
     part_bytes: int = 2 * NUMBER_BYTES
 
     def __post_init__(self) -> None:
@@ -314,8 +328,8 @@ class PreparedQuery:
         # The engine keeps the cells of one part more, for rows in none.
         return max(1, SLICE_CELLS // max(1, self._cells) - 1)
 
-    def work(self, rows: int) -> int:
-        """Returns the units of work that it takes with so many declared rows."""
+    def work(self, rows: int, per_row: Fraction) -> int:
+        """Returns the units of work that it takes with so many declared rows, at a loss for one row."""
         parts, tables = self.parts.size, len(self.tables)
         # 300 parts three splits down, one table each, 100 at a time: three passes of 3 + 2 looks at
         # each row, whatever its part. Each number of a measure is added to each table.
@@ -326,8 +340,9 @@ class PreparedQuery:
         # coins made already must not show: they count for each request.
         hashed = self._shardings * (1 if self._shardings <= KEPT_SHARDS else passes)
         for_a_row = ROW * passes * looks + SHARD * hashed + (COIN if hashed else 0)
-        for_a_part = CELL * self._cells + PART + NOISE * self.draws
-        return units(for_a_part * parts + CELL * self.scored + for_a_row * rows)
+        for_a_part = CELL * self._cells + PART + self.handling
+        drawn = drawing_work(parts * self.draws, self.sensitivity / per_row)
+        return units(for_a_part * parts + drawn + CELL * self.scored + for_a_row * rows)
 
     def count(self, engine: Engine, turn: Deadline, draws: int | None = None) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over; ``draws`` as in ``Counted``."""

@@ -122,6 +122,11 @@ class Selection:
         return sum(SCORING * count + scorer.cells(count) for (scorer, _), count in parts.items())
 
     @property
+    def flips(self) -> int:
+        """Candidates of a part, at most, that permute-and-flip chooses among."""
+        return max(sum(own.members for own in listed if own.members <= own.most_flipped) for listed in self._listed)
+
+    @property
     def spec_bytes(self) -> int:
         """The largest length of the text of a chosen spec."""
         return max(scorer.spec_bytes for listed in self._listed for scorer in listed)

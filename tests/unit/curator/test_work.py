@@ -34,7 +34,6 @@ from pinq.curator.work import (
     COIN,
     MAX_SHARDINGS,
     NAMED,
-    NOISE,
     SCORING,
     SHARD,
     UNIT,
@@ -42,6 +41,7 @@ from pinq.curator.work import (
     PreparedQuery,
     Stopped,
     checking_work,
+    drawing_work,
     units,
 )
 from pinq.engine import open_engine
@@ -173,7 +173,7 @@ def test_each_key_of_shards_costs_a_hash_of_each_row(named_in: str) -> None:
     curator, rows = _curator(_frame(10), 10**9), 10**6
 
     def price(*keys: int) -> int:
-        return _reading_shards(named_in, [Shards(2, key) for key in keys], curator).work(rows)
+        return _reading_shards(named_in, [Shards(2, key) for key in keys], curator).work(rows, Fraction(1))
 
     hashed, coins = SHARD * rows // UNIT, COIN * rows // UNIT
     assert price(*range(5)) - price(*[0] * 5) >= 4 * hashed
@@ -203,7 +203,9 @@ def test_what_points_look_at_has_a_price_wherever_they_stand() -> None:
         chosen = Request(id="d", verb="exp_mech", epsilon="1", score=Gradient(loss), candidates=candidates)
         work = [curator._validate(request, Deadline()) for request in (asked, chosen)]
         rows = 10**6
-        return *(own.checking for own in work), *(own.query.work(rows) - own.query.work(0) for own in work)
+        return *(own.checking for own in work), *(
+            own.query.work(rows, own.per_row) - own.query.work(0, own.per_row) for own in work
+        )
 
     for low, high in zip(prices(few), prices(many), strict=True):
         assert high > 5 * low
@@ -234,8 +236,17 @@ def test_every_number_that_gets_noise_is_paid_for(verb: Any, column: Any, number
     parts = WireParts(specs=(Values("age"),), asked=((0, 0),), shape=(100,))
     request = Request(id="n", verb=verb, epsilon="0.001", column=column, parts=parts)
     query = curator._validate(request, Deadline()).query
-    assert query.draws == numbers
-    assert query.work(0) >= units(100 * numbers * NOISE)
+    assert query.draws == 2 * numbers
+    for scale in (1, 10**3, 2**90):
+        assert query.work(0, Fraction(1, scale)) >= units(drawing_work(100 * 2 * numbers, Fraction(scale)))
+
+
+def test_a_draw_costs_more_the_more_digits_it_has() -> None:
+    """As many as its scale has in base 64, and twice as much each where numbers are Python's; none costs nothing."""
+    assert drawing_work(0, Fraction(2**90)) == 0
+    prices = [drawing_work(10**6, Fraction(2**bits)) for bits in (0, 6, 12, 48, 54, 90)]
+    assert prices == sorted(set(prices))
+    assert prices[-1] > 30 * prices[0]
 
 
 def test_noise_looks_at_the_turn_between_draws() -> None:
