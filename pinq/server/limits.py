@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from pinq.curator.work import MAX_WORK
 from pinq.errors import TooManyRequests
 
 MANY = 4096
@@ -48,7 +49,7 @@ class Settings:
     moment_work: int = 100
     light_body: int = 2**14
     moment_body: int = 2**16
-    work_seconds: float = 600.0
+    work_seconds: float = 3 * MAX_WORK / 1000  # a unit is a millisecond: three times what a request may need
     running: int = 4
     waiting: int = 64
     rate: float = 500.0

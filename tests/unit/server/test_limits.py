@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from pinq.curator.work import MAX_WORK
 from pinq.errors import TooManyRequests
 from pinq.server.limits import MANY, AuthThrottle, Settings, TokenQueues
 
@@ -162,3 +163,8 @@ def test_a_minute_begins_with_its_first_wrong_token() -> None:
     assert slow.value.retry_after == 1
     clock.now += 1
     guesses.check("here", "b")
+
+
+def test_no_request_at_the_default_limit_of_work_meets_the_default_deadline() -> None:
+    """A unit of work stands for about a millisecond of one core, and a loaded machine takes longer."""
+    assert Settings().work_seconds >= 2 * MAX_WORK / 1000
