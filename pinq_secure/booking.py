@@ -36,6 +36,7 @@ class LedgerBooking:
     Attributes:
         run: The name of the run, once all parties agree.
         charged: The charges of this process so far.
+        version: The version of the rows that take part.
     """
 
     def __init__(self, ledger: Ledger, session: Session, party: int, analyst: str | None, schema: Schema) -> None:
@@ -53,7 +54,7 @@ class LedgerBooking:
         place = hashlib.sha256(f"{ledger.url} {self._analyst} {session.digest}".encode()).hexdigest()
         self._key = state_folder() / f"{place}.noise"
         self._rows = b""
-        self.run, self.charged = "", Epsilon(0)
+        self.run, self.charged, self.version = "", Epsilon(0), 1
 
     def require_affordable(self) -> None:
         """Refuses, before any other party is bothered, where the ledger would refuse what is not paid yet."""
@@ -162,6 +163,7 @@ class LedgerBooking:
                     question,
                     columns=self._columns,
                     answer_bytes=ROUND_BYTES + CELL_BYTES * cells,
+                    version=self.version,
                 )
             if not self._is_charged(number, earlier):
                 self.charged += Epsilon(nano)

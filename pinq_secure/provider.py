@@ -35,7 +35,7 @@ from typing import Any, cast
 import numpy as np
 
 from pinq.analyst.tokens import require_private
-from pinq.engine import Listed, TableRequest, open_engine
+from pinq.engine import Listed, TableRequest
 from pinq.errors import PinqError, PolicyError, QueryError, SessionError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Axis, Values, bind
@@ -43,6 +43,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
+from pinq.provider.versions import open_rows
 from pinq.public.schema import Value
 from pinq_secure.booking import LedgerBooking
 from pinq_secure.holding import Holding
@@ -138,7 +139,7 @@ def join(
     with closing(open_ledger(loaded)) as ledger:
         booking = LedgerBooking(ledger, agreed, number, analyst, loaded.schema_)
         booking.require_affordable()
-        holding = _encoded_rows(agreed, loaded, ledger, data)
+        holding, booking.version = _encoded_rows(agreed, loaded, ledger, data)
         booking.require_same_rows(holding)
         try:
             learned, traffic = run_party(agreed, joining, holding, booking, codes)
@@ -201,16 +202,18 @@ def _require_identity(session: Session, party: int, identity: Identity | None) -
         )
 
 
-def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -> Holding:
+def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -> tuple[Holding, int]:
     """Reads this party's distinct rows with a known target, and how often each occurs, in one pass.
+
+    Gives the number of their version, too.
 
     Raises ``PolicyError`` if there are more than the policy admits.
     """
     axes: list[Axis] = [bind(split, policy.schema_).axes[0] for split in session.splits]
     axes.append(Values(session.target).axis(policy.schema_)[0])  # numeric ones may have more cells than a partition
-    engine, _ = open_engine(policy, data=data, salt=ledger.salt)
-    with closing(engine):
-        tables = engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
+    rows = open_rows(policy, ledger, data)
+    with closing(rows.engine):
+        tables = rows.engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
     listed = cast(Listed, tables[0])  # what a list request gets
     codes = listed.codes.astype(np.int64)
     # The code after those of values stands for a missing one.
@@ -221,4 +224,4 @@ def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -
             f"The table of {policy.dataset!r} has more rows than its policy's `max_rows`. "
             f"Correct one of them (see `pinq check`). {NOTHING_LEFT}"
         )
-    return holding
+    return holding, rows.version

@@ -111,6 +111,7 @@ class Curator:
         engine: What they are computed from.
         max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
         meter: Counts analysts' work; None for one of its own.
+        version: The version of the rows that the engine has, as ``pinq/provider/versions.py`` finds it.
     """
 
     def __init__(
@@ -121,8 +122,10 @@ class Curator:
         *,
         max_work: int = MAX_WORK,
         meter: Meter | None = None,
+        version: int = 1,
     ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
+        self.version = version
         self._rehearsals = Rehearsals(schema)
         self._working = KeyLocks()
         self._meter: Meter = meter or WorkMeter()
@@ -214,10 +217,17 @@ class Curator:
             reuse=bool(request.reuse),
             answer_bytes=work.query.answer_bytes,
             token=turn.token,
+            version=self.version,
         )
         if earlier is not None and earlier.question.question != question.question:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
         if given is None:
+            if earlier is not None and earlier.version != self.version:
+                # An answer from these rows would cost these rows, and was charged to the others.
+                raise QueryError(
+                    f"the request id {request.id!r} was charged for rows that were replaced since, and never "
+                    "answered. Ask again under another id."
+                )
             if earlier is not None:  # paid for, perhaps under an earlier id, and never answered
                 request = request.model_copy(update={"id": earlier.request})
             answer, payload = self._answer(request, work, turn)
@@ -231,10 +241,13 @@ class Curator:
         """The cost and the expected error of ``ask``; too much work is refused as there."""
         work = self._validate(request, turn or Deadline())
         self.meter(analyst, work.checking)
-        is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, request.identity(self.schema.digest))
+        asked = request.identity(self.schema.digest)
+        is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, asked, self.version)
         epsilon = ZERO if is_paid else work.epsilon
         columns = self.schema.with_sources(request.columns())
-        cost, left = self.ledger.price(analyst, work.query.demand, epsilon, verb=request.verb, columns=columns)
+        cost, left = self.ledger.price(
+            analyst, work.query.demand, epsilon, verb=request.verb, columns=columns, version=self.version
+        )
         return Preview(cost.exact, left.exact, work.noise.error, work.noise.scale if work.noise.uniform else None)
 
     def close(self) -> None:

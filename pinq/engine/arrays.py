@@ -17,7 +17,7 @@ import numpy as np
 from pinq.engine.codes import Codes, RowBlock, ShardSource, smallest
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
-from pinq.engine.shards import ShardColumns
+from pinq.engine.shards import ShardColumns, contents_of
 from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest, go_on, require_open
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Axis, Partition, joint_slots
@@ -77,7 +77,7 @@ class ArrayEngine:
         self.schema = schema
         self._codes: Codes | None = codes
         self._blocks: Sequence[RowBlock] = codes.blocks
-        self._shards = ShardColumns(codes, salt)
+        self._shards, self._salt = ShardColumns(codes, salt), salt
         self._kept = Kept(KEPT_BYTES)
         self._located = Kept(max(LOCATED_BYTES, (LOCATED_ROW_BYTES * codes.rows + ENTRY_BYTES)))
         self._process = os.getpid()
@@ -103,6 +103,10 @@ class ArrayEngine:
     def rows(self) -> int:
         """Encoded rows, exact: for the provider's eyes only."""
         return 0 if self._codes is None else self._codes.rows
+
+    def contents(self) -> str:
+        """A keyed digest of the encoded rows: for the provider's eyes only."""
+        return contents_of(require_open(self._codes, self._process), self._salt)
 
     def problem(self) -> str:
         """Says what would keep it from counting now; see ``Engine.problem``."""

@@ -35,6 +35,17 @@ from pinq.public.schema import ENTRY_BYTES, Kept
 KEPT_SHARDS = 8
 
 
+def contents_of(codes: Codes, salt: bytes) -> str:
+    """A keyed digest of a table's rows, whatever their order; for the provider alone."""
+    # Coins are those of pairs of a row and its number among equal ones, so the sum is one of all pairs.
+    return keyed(f"{codes.rows} {coins_of(codes, salt).sum(dtype=np.uint64)}", salt)
+
+
+def keyed(text: str, salt: bytes) -> str:
+    """A keyed digest of a text."""
+    return hashlib.blake2b(text.encode(), key=salt, digest_size=16).hexdigest()
+
+
 class ShardColumns:
     """The shards of an encoded table's rows, by key and count; the latest columns are kept.
 

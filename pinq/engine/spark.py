@@ -41,7 +41,7 @@ from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, bytes_of, in_tables, 
 from pinq.engine.counting import ODD, CountRequest, Counts, Share, count_request
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import EncodingReport, Losses, bound, encode, encoder_of
-from pinq.engine.shards import coins_of, shards_of
+from pinq.engine.shards import coins_of, keyed, shards_of
 from pinq.engine.sources import declared_columns, require_columns
 from pinq.engine.tables import Measure, Table, TableRequest, require_open
 from pinq.errors import PolicyError
@@ -326,6 +326,10 @@ class SparkEngine:
         """Encoded rows, exact: for the provider's eyes only."""
         return 0 if self._encoded is None else self._encoded.rows
 
+    def contents(self) -> str:
+        """A keyed digest of the encoded rows: for the provider's eyes only."""
+        return require_open(self._encoded, self._process).contents()
+
     def problem(self) -> str:
         """Says whether its session has ended; see ``Engine.problem``. No job of Spark's is run."""
         if self._encoded is None:
@@ -387,6 +391,10 @@ class _Encoded:
             return cls(raw.mapInArrow(encoding, _blocks(names)), policy, salt)
         dealt = raw.mapInArrow(encoding, _blocks([*names, "unit"])).repartition(buckets, "bucket")
         return cls(dealt.mapInArrow(partial(bound_units, policy, salt), _blocks(names)), policy, salt)
+
+    def contents(self) -> str:
+        """A keyed digest of all rows, whatever their order."""
+        return keyed(f"{self.rows} {self._digest}", self._salt)
 
     def tossed(self) -> _Encoded:
         """The same rows, equal ones together, with coins."""

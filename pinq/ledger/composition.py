@@ -2,23 +2,32 @@
 """The total cost of answered queries: composition over the tree of partitions. Pure.
 
 The cost of a part is the cost of its direct queries. For each of its distinct partitions, the
-queries of all parts alike and the largest cost of a part add to it::
+queries of all parts alike and the largest cost of a part add to it. The versions of the rows add up::
 
     cost(part) = direct(part) + Σ over its partitions P of ( alike(P) + max over parts p of P of cost(p) )
+    spent      = Σ over versions v of cost(whole table of v)
 
 Privacy:
-    Adjacency: add or remove one row. Claim: the transcript of all answered queries is cost(whole
-    table)-DP, for any adaptive analyst and any order of requests.
-    Why: a row lies in at most one part of each partition, so it meets only the queries on its own
-    paths down; an answer at a part without the row has the same law on both tables. By induction
-    from the leaves those queries cost at most cost(part) at each part of the path. "Asked of all
-    parts alike" adds the same to each of them, hence to their maximum. Only the set of answered
-    queries matters, so interleaving does not (privacy.md 1.3). All analysts together: their joint
-    transcript is cost-DP for the cost of the union of their trees, because the theorem does not
-    depend on the analyst, and that is at most the sum of their costs (a row's queries are those of
-    each analyst's tree), so a cap on either holds.
+    Adjacency: sequences of tables, the versions of one dataset; add or remove one row in each of
+    them, where it may have other values (or be missing). Claim: the transcript of all answered
+    queries is spent-DP, for any adaptive analyst and any order of requests.
+    Why, within a version: a row lies in at most one part of each partition, so it meets only the
+    queries on its own paths down; an answer at a part without the row has the same law on both
+    tables. By induction from the leaves those queries cost at most cost(part) at each part of the
+    path. "Asked of all parts alike" adds the same to each of them, hence to their maximum. Only the
+    set of answered queries matters, so interleaving does not (privacy.md 1.3).
+    Why, over versions: coins are independent, so the log-ratio of a transcript is the sum over its
+    answers, and those of version v add at most cost(whole table of v) to it. It is no maximum: that
+    one is shared by parts of which a row is asked in one only, and a row whose value changed, or
+    was read otherwise, is asked in one part by one version and in another part by the next. So
+    equal specs under two versions are two partitions: each version is a partition of its own of all
+    rows there ever were, with one part. A version does not follow from contents
+    (pinq/provider/versions.py), so a price tells nothing of rows.
+    All analysts together: their joint transcript is cost-DP for the cost of the union of their
+    trees, because the theorem does not depend on the analyst, and that is at most the sum of their
+    costs (a row's queries are those of each analyst's tree), so a cap on either holds.
     Exact: integers (nano-epsilons). Held by: tests/property/test_composition.py, against the
-    recursion written out.
+    recursion written out; tests/privacy/test_changing_tables.py, on sequences of tables.
 
 References:
     McSherry 2009, "Privacy Integrated Queries", sec. 4 (the rule); here the same partition asked
@@ -36,6 +45,13 @@ from pinq.language.parts import PartSet
 from pinq.public.epsilon import ZERO, Epsilon
 
 ROOT = b""
+
+
+def root_of(version: int) -> bytes:
+    """The key of the whole table of a version of the rows: the prefix of every key below it."""
+    # The first is empty, as it is in logs from before there were versions. No key of a part (16 bytes) is any of these.
+    return ROOT if version == 1 else version.to_bytes(8, "big")
+
 
 CapRule = Literal["sum", "union"]
 """How the cap counts what several analysts spent: ``sum`` adds it up, ``union`` counts once what they asked alike."""
@@ -121,33 +137,44 @@ class Costs:
     Inside it counts plain integers, for a demand can have tens of thousands of parts.
 
     Attributes:
-        part: cost(part) in nano-epsilons, by part key; the whole table's key is empty.
+        part: cost(part) in nano-epsilons, by part key. Keys begin with those of their version's
+            whole table (``root_of``).
         largest: max over parts of cost(part), by (part key, partition key).
+        total: The sum of cost(whole table) over versions, in nano-epsilons.
     """
 
     part: dict[bytes, int] = field(default_factory=dict)
     largest: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
+    total: int = 0
 
     @property
     def spent(self) -> Epsilon:
-        """cost(whole table)."""
-        return Epsilon(self.part.get(ROOT, 0))
+        """cost(whole table), of all versions together."""
+        return Epsilon(self.total)
 
-    def price(self, demand: Demand, epsilon: Epsilon) -> Epsilon:
+    def spent_on(self, version: int) -> Epsilon:
+        """cost(whole table) of one version."""
+        return Epsilon(self.part.get(root_of(version), 0))
+
+    def price(self, demand: Demand, epsilon: Epsilon, version: int = 1) -> Epsilon:
         """Prices a question of ``epsilon`` to every part of the demand: the growth of ``spent``."""
-        part, _ = self._changed(demand, epsilon.nano)
-        before = self.part.get(ROOT, 0)
-        return Epsilon(part.get(ROOT, before) - before)
+        part, _ = self._changed(demand, epsilon.nano, root_of(version))
+        before = self.spent_on(version).nano
+        return Epsilon(part.get(root_of(version), before) - before)
 
-    def charge(self, demand: Demand, epsilon: Epsilon) -> Epsilon:
+    def charge(self, demand: Demand, epsilon: Epsilon, version: int = 1) -> Epsilon:
         """Adds the demand; returns by how much ``spent`` grew."""
-        before = self.part.get(ROOT, 0)
-        part, largest = self._changed(demand, epsilon.nano)
+        before = self.spent_on(version).nano
+        part, largest = self._changed(demand, epsilon.nano, root_of(version))
         self.part.update(part)
         self.largest.update(largest)
-        return Epsilon(self.part.get(ROOT, 0) - before)
+        grown = self.spent_on(version).nano - before
+        self.total += grown
+        return Epsilon(grown)
 
-    def _changed(self, demand: Demand, nano: int) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
+    def _changed(
+        self, demand: Demand, nano: int, root: bytes
+    ) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
         """Computes the changed entries, from the leaves up: in ``nodes`` parents precede children.
 
         Example: the table was split by sex, and women had been asked 3, men 5; the table has cost 5.
@@ -155,7 +182,7 @@ class Costs:
         costs 5. Asking women 3 more makes their cost 6, which raises the largest by 1: the table
         costs 6.
         """
-        keys = [ROOT, *(key for _, _, key in demand.nodes)]
+        keys = [root, *(root + key for _, _, key in demand.nodes)]
         grown = [0] * len(keys)
         for node, _ in demand.asked:
             # Asked itself, or all parts of a partition alike: both add the loss to the cost of
@@ -167,8 +194,8 @@ class Costs:
         for position in range(len(keys) - 1, 0, -1):
             if not grown[position]:
                 continue
-            parent, split, key = demand.nodes[position - 1]
-            part[key] = cost = self.part.get(key, 0) + grown[position]
+            parent, split, _ = demand.nodes[position - 1]
+            part[keys[position]] = cost = self.part.get(keys[position], 0) + grown[position]
             partition = (keys[parent], split)
             # What this demand has raised already counts, else what was asked before.
             before = largest.get(partition, self.largest.get(partition, 0))
@@ -176,7 +203,7 @@ class Costs:
                 largest[partition] = cost
                 grown[parent] += cost - before
         if grown[0]:
-            part[ROOT] = self.part.get(ROOT, 0) + grown[0]
+            part[root] = self.part.get(root, 0) + grown[0]
         return part, largest
 
 
@@ -215,16 +242,16 @@ class Together:
         """The epsilon that the cap leaves."""
         return max(ZERO, self.cap - self.spent)
 
-    def price(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> Epsilon:
+    def price(self, demand: Demand, epsilon: Epsilon, own: Epsilon, version: int = 1) -> Epsilon:
         """Prices a demand that costs its analyst ``own``: the growth of ``spent``."""
         # Ana counts the women at .1 and bob the men: the sum is .2, and the union .1, as no row is
         # in both.
-        return own if self.rule == "sum" else self.union.price(demand, epsilon)
+        return own if self.rule == "sum" else self.union.price(demand, epsilon, version)
 
-    def charge(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> None:
+    def charge(self, demand: Demand, epsilon: Epsilon, own: Epsilon, version: int = 1) -> None:
         """Adds a demand that cost its analyst ``own``.
 
         Both counts are kept, for the rule may change.
         """
         self.sum += own
-        self.union.charge(demand, epsilon)
+        self.union.charge(demand, epsilon, version)

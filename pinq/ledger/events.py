@@ -19,8 +19,8 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
@@ -28,7 +28,7 @@ from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
-from pinq.errors import BudgetExceeded, NotAllowed, NotAuthorised, PinqError, QueryError
+from pinq.errors import BudgetExceeded, NotAllowed, NotAuthorised, PinqError, PolicyError, QueryError
 from pinq.ledger.composition import CapRule, Demand
 from pinq.public.checks import first_of, is_whole
 from pinq.public.epsilon import NANO, Epsilon
@@ -307,6 +307,66 @@ class Revoked(Stored):
     kind: ClassVar[str] = "revoke"
 
 
+@dataclass(frozen=True)
+class Begun(Stored):
+    """A version of the rows began, or the last one is from now on known by other facts.
+
+    Whether rows are those of the last version follows from what is declared and from facts that
+    change by writing, never from contents: a price, which tells of versions, must not tell of rows.
+
+    Attributes:
+        number: From 1 on. Before the first event of this kind all is of version 1.
+        why: The facts in words.
+        reading: Digest of what else in the policy decides how rows are read.
+        source: Digest of the facts of the source's files; empty for a source without such facts.
+        declared: The policy's ``rows_version``; empty where it has none.
+        columns: For a declared version: digest of the columns that were encoded.
+        contents: For a declared version: keyed digest of the encoded rows, for the provider alone.
+    """
+
+    kind: ClassVar[str] = "version"
+    number: Whole
+    why: str
+    reading: str
+    source: str = ""
+    declared: str = ""
+    columns: str = ""
+    contents: str = ""
+
+    def after(self, before: Begun | None, contents: Callable[[], str]) -> Begun:
+        """Gives rows, whose number is still to be found, their place in the log.
+
+        Args:
+            before: The last event of this kind.
+            contents: Makes the digest of the rows; called only where it is needed.
+
+        Returns:
+            What must be logged; ``before`` where nothing is new.
+
+        Raises:
+            PolicyError: They are declared to be the rows of the last version, and are not.
+        """
+        if before is None:
+            return replace(self, number=1, contents=contents() if self.declared else "")
+        # Files that were not written again have the same rows, whether these are given a name meanwhile or not.
+        alike = self.source == before.source != "" and "" in (self.declared, before.declared)
+        named = self.declared == before.declared != ""
+        same = self.reading == before.reading and (alike or named)
+        own, last = ((rows.source, rows.declared, rows.columns) for rows in (self, before))
+        if same and own == last and self.source:
+            return before
+        now = replace(self, number=before.number + (not same), contents=contents() if self.declared else "")
+        if same and named and self.columns == before.columns:
+            if now.contents != before.contents:
+                raise PolicyError(
+                    f"The rows are not those of {self.declared!r}, the `rows_version` that the policy declares: they "
+                    "changed, and this name stayed. Nothing is answered from them. Declare another `rows_version` "
+                    "for them, or put the rows of this one back."
+                )
+            return before
+        return now
+
+
 # An analyst's requests
 
 
@@ -340,12 +400,20 @@ NOTHING = LoggedQuestion()
 
 @dataclass(frozen=True)
 class Charged(Stored):
-    """A request was charged: ``epsilon`` for each part of the demand. Nothing was read yet."""
+    """A request was charged: ``epsilon`` for each part of the demand. Nothing was read yet.
+
+    Attributes:
+        epsilon: The loss of each part.
+        demand: The parts.
+        version: The version of the rows that were asked; in logs from before there were versions, 1.
+        question: The question.
+    """
 
     kind: ClassVar[str] = "charge"
     flat: ClassVar[str] = "question"
     epsilon: Loss
     demand: Annotated[Demand, PlainValidator(Demand.load), PlainSerializer(Demand.dump)]
+    version: Whole = field(default=1, kw_only=True)
     question: LoggedQuestion = NOTHING
 
     def reserving(self, more: int) -> tuple[Charged, str]:
@@ -417,13 +485,14 @@ Record = (
     | TermsSet
     | TokenSet
     | Revoked
+    | Begun
     | Charged
     | Answered
     | Refused
     | SessionLogged
 )
 _KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in get_args(Record)}
-_SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked)}
+_SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked, Begun)}
 
 
 @dataclass(frozen=True)

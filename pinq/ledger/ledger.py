@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from pinq.ledger.events import (
     EVENT_BYTES,
     FREE,
     NOTHING,
+    Begun,
     Body,
     Charged,
     Created,
@@ -38,7 +39,7 @@ from pinq.ledger.events import (
     no_grant,
 )
 from pinq.ledger.log import Earlier, Log, open_database
-from pinq.ledger.state import Account
+from pinq.ledger.state import Account, Wanted
 from pinq.public.epsilon import ZERO, Epsilon
 
 Found = tuple[Earlier | None, str | None]
@@ -198,6 +199,33 @@ class Ledger(Log):
         if self.run(lambda log: log.state.due(policy, self.where, may_raise)) is not None:
             self.run(declaring, write=True)
 
+    def begin(self, rows: Begun, contents: Callable[[], str], *, by: Signature | None = None) -> int:
+        """Finds the version of rows that were read; logs it where it is new.
+
+        Args:
+            rows: The facts of them.
+            contents: A function that makes the digest of the encoded rows.
+            by: The signature of the act.
+
+        Returns:
+            Its number.
+
+        Raises:
+            PolicyError: They are declared to be the rows of the last version, and are not.
+        """
+        while True:
+            before = self.run(lambda log: log.state.rows)
+            due = rows.after(before, contents)
+
+            def beginning(log: Log, before: Begun | None = before, due: Begun = due) -> bool:
+                if log.state.rows == before:
+                    log.append(due, by=by)
+                    return True
+                return False  # another process was first
+
+            if due is before or self.run(beginning, write=True):
+                return due.number
+
     def foresee(self, cap: Epsilon, rule: CapRule) -> None:
         """Shows the log as it would stand once a policy with this cap is declared; logs nothing.
 
@@ -282,6 +310,7 @@ class Ledger(Log):
         reuse: bool = False,
         answer_bytes: int = 0,
         token: str = "",
+        version: int = 1,
     ) -> Found:
         """Charges a request, or logs its refusal, in one transaction, before anything is read.
 
@@ -295,6 +324,7 @@ class Ledger(Log):
             reuse: Whether an earlier charge for the same question will do.
             answer_bytes: The length of its answer's text, at most.
             token: Digest of the token that let the analyst in and must still; empty for none.
+            version: The version of the rows that will answer; only its own answers are found by question.
 
         Returns:
             The charge and answer from before, by id or, with ``reuse``, question; None each if new.
@@ -302,14 +332,14 @@ class Ledger(Log):
         Raises:
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
         """
-        asked = question.question if reuse else None
+        asked = (version, question.question) if reuse else None
         if self.state.charged_as(analyst, request, asked)[1]:
             found = self.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[0] is not None:
                 return found
         # Room for the answer is taken with the charge: a request that was charged can be answered.
         # It is written down before: others wait while a transaction lasts.
-        charged, text = Charged(epsilon, demand, question).reserving(answer_bytes + 2 * EVENT_BYTES)
+        charged, text = Charged(epsilon, demand, question, version=version).reserving(answer_bytes + 2 * EVENT_BYTES)
 
         def work(log: Log) -> tuple[Found, PinqError | None]:
             log.state.require_token(token, analyst)  # a wrong one is not logged
@@ -317,7 +347,7 @@ class Ledger(Log):
                 grant = log.state.valid(analyst)
                 found = log.charge_of(analyst, request, asked)
                 if found[0] is None:
-                    log.state.require(grant, question.verb, columns, demand, epsilon)
+                    log.state.require(grant, question.verb, columns, demand, epsilon, version)
                     grant.require_room(charged.question.stored)
                     log.append(charged, analyst, request, text=text)
                 return found, None
@@ -336,7 +366,7 @@ class Ledger(Log):
             raise refusal
         return found
 
-    def _found(self, log: Log, analyst: str, request: str, question: str | None, token: str) -> Found:
+    def _found(self, log: Log, analyst: str, request: str, question: Wanted | None, token: str) -> Found:
         """The earlier charges and answers of a valid analyst, from a ledger that may be read-only."""
         log.state.require_token(token, analyst)
         grant = log.state.grant_of(analyst)
@@ -364,13 +394,20 @@ class Ledger(Log):
             self.run(lambda log: log.append(refused, analyst), write=True)
             raise
 
-    def is_paid(self, analyst: str, request: str, question: str) -> bool:
+    def is_paid(self, analyst: str, request: str, question: str, version: int = 1) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
-        charge, _ = self.run(lambda log: log.charge_of(analyst, request, question))
+        charge, _ = self.run(lambda log: log.charge_of(analyst, request, (version, question)))
         return charge is not None
 
     def price(
-        self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()
+        self,
+        analyst: str,
+        demand: Demand,
+        epsilon: Epsilon,
+        *,
+        verb: str = "",
+        columns: Collection[str] = (),
+        version: int = 1,
     ) -> tuple[Epsilon, Epsilon]:
         """The cost of a request now, and the budget after it.
 
@@ -386,7 +423,7 @@ class Ledger(Log):
         def pricing(log: Log) -> tuple[Epsilon, Epsilon]:
             grant = log.state.valid(analyst)
             grant.terms.require(verb, columns, epsilon)
-            return log.state.price(grant, demand, epsilon)
+            return log.state.price(grant, demand, epsilon, version)
 
         return self.run(pricing)
 

@@ -42,7 +42,7 @@ from pinq.ledger.events import (
     text_of,
 )
 from pinq.ledger.postgresql import PostgreSQL
-from pinq.ledger.state import Account, LedgerState
+from pinq.ledger.state import Account, LedgerState, Wanted
 from pinq.public.epsilon import Epsilon
 
 R = TypeVar("R", bound=Record)
@@ -60,10 +60,11 @@ def open_database(url: str | os.PathLike[str], *, create: bool = True, read_only
 
 
 class Earlier(NamedTuple):
-    """An earlier charge: its request's id, and its query."""
+    """An earlier charge: its request's id, its query, and the version of the rows that it was asked of."""
 
     request: str
     question: LoggedQuestion
+    version: int
 
 
 class LogLine(NamedTuple):
@@ -312,13 +313,16 @@ class Log:
 
     # Within a transaction
 
-    def charge_of(self, analyst: str, request: str, question: str | None = None) -> tuple[Earlier | None, str | None]:
+    def charge_of(
+        self, analyst: str, request: str, question: Wanted | None = None
+    ) -> tuple[Earlier | None, str | None]:
         """Returns the charge of a request and its answer, each None where there is none.
 
         With a question its last charge will do; an id that was charged stands for itself.
         """
         request, seq = self.state.charged_as(analyst, request, question)
-        charge = Earlier(request, self._record_at(seq, Charged).question) if seq else None
+        record = self._record_at(seq, Charged) if seq else None
+        charge = None if record is None else Earlier(request, record.question, record.version)
         return charge, self.text_of_answer(analyst, request)
 
     def text_of_answer(self, analyst: str, request: str) -> str | None:

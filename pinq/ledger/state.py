@@ -23,6 +23,7 @@ from pinq.ledger.events import (
     FREE,
     STORED_BYTES,
     Answered,
+    Begun,
     Body,
     Charged,
     Created,
@@ -41,6 +42,8 @@ from pinq.ledger.events import (
 from pinq.public.epsilon import ZERO, Epsilon
 
 MINUTE = timedelta(minutes=1)
+Wanted = tuple[int, str]
+"""A question whose earlier answer will do: the version of the rows, and what identifies the question."""
 
 
 @dataclass
@@ -167,7 +170,7 @@ class Account:
                 self._change(record)
             case Charged():
                 _once(self.charges, event)
-                grown = self.costs.charge(record.demand, record.epsilon)
+                grown = self.costs.charge(record.demand, record.epsilon, record.version)
                 self.waiting.add(event.request)
                 self._asked(event)
                 moment = datetime.fromisoformat(event.at)
@@ -185,7 +188,7 @@ class Account:
                 self._settle(event.request)
             case SessionLogged():
                 self._settle(event.request)
-            case Created() | Declared():
+            case Created() | Declared() | Begun():
                 pass  # these concern all
             case _:
                 assert_never(record)
@@ -244,7 +247,9 @@ class LedgerState:
         since: By column, the number of the event since which it is declared as it is now.
         together: What all analysts spent, and the cap over them.
         accounts: By analyst, everybody whom the log names.
-        questions: Under which id an analyst was charged for a question, the last time.
+        questions: The id under which an analyst was last charged for a question of a version of the rows.
+        rows: The last version of the rows, as it is known now; None where none was logged.
+        begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
         holders: By a token's digest, whose grant it belongs to, revoked or not.
     """
 
@@ -254,7 +259,9 @@ class LedgerState:
         self.since: dict[str, int] = {}
         self.together = Together()
         self.accounts: dict[str, Account] = {}
-        self.questions: dict[tuple[str, str], str] = {}
+        self.questions: dict[tuple[str, Wanted], str] = {}
+        self.rows: Begun | None = None
+        self.begun: dict[int, str] = {}
         self.holders: dict[str, str] = {}
 
     @property
@@ -288,7 +295,7 @@ class LedgerState:
             raise NotAuthorised()
         return grant
 
-    def charged_as(self, analyst: str, request: str, question: str | None) -> tuple[str, int]:
+    def charged_as(self, analyst: str, request: str, question: Wanted | None) -> tuple[str, int]:
         """Under which id, and by which event, a request was charged; 0 for none.
 
         With a question its last charge will do; an id that was charged stands for itself.
@@ -299,7 +306,7 @@ class LedgerState:
             request = self.questions.get((analyst, question), request)
         return request, charges.get(request, 0)
 
-    def price(self, grant: Account, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
+    def price(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> tuple[Epsilon, Epsilon]:
         """The cost of a request to its analyst, and the budget after it.
 
         Returns:
@@ -308,11 +315,19 @@ class LedgerState:
         """
         # Granted 1, .6 of it spent, .3 left under the cap: a question of .2 would leave .2 of the
         # grant and .1 under the cap, so .1.
-        own, together = grant.costs.price(demand, epsilon), self.together
-        under_cap = together.cap - together.spent - together.price(demand, epsilon, own)
+        own, together = grant.costs.price(demand, epsilon, version), self.together
+        under_cap = together.cap - together.spent - together.price(demand, epsilon, own, version)
         return own, min(grant.limit - grant.spent - own, under_cap)
 
-    def require(self, grant: Account, verb: str, columns: Collection[str], demand: Demand, epsilon: Epsilon) -> None:
+    def require(
+        self,
+        grant: Account,
+        verb: str,
+        columns: Collection[str],
+        demand: Demand,
+        epsilon: Epsilon,
+        version: int = 1,
+    ) -> None:
         """Raises what refuses a request.
 
         Raises:
@@ -321,10 +336,10 @@ class LedgerState:
         """
         grant.terms.require(verb, columns, epsilon)
         grant.require_pace()
-        own, together = grant.costs.price(demand, epsilon), self.together
+        own, together = grant.costs.price(demand, epsilon, version), self.together
         for scope, price, spent, limit in (
             ("analyst", own, grant.spent, grant.limit),
-            ("cap", together.price(demand, epsilon, own), together.spent, together.cap),
+            ("cap", together.price(demand, epsilon, own, version), together.spent, together.cap),
         ):
             # Past a limit (the cap was lowered, or its rule changed) what costs nothing more is
             # refused too. Example: two analysts counted one half of the table each, under the
@@ -381,9 +396,12 @@ class LedgerState:
                 self.since |= {name: event.seq for name in after if after[name] != before.get(name)}
                 self.policy, self.together.cap, self.together.rule = record, record.cap, record.cap_rule
             case Charged():
-                self.together.charge(record.demand, record.epsilon, grown)
+                self.together.charge(record.demand, record.epsilon, grown, record.version)
                 if record.question.question:
-                    self.questions[event.analyst, record.question.question] = event.request
+                    self.questions[event.analyst, (record.version, record.question.question)] = event.request
+            case Begun():
+                self.rows = record
+                self.begun.setdefault(record.number, event.at)
 
     def account(self, analyst: str) -> Account:
         """The analyst's account, an empty one for who is new."""

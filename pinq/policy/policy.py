@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
@@ -20,6 +21,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic.main import IncEx
 
 from pinq.errors import PolicyError
 from pinq.policy.plain_yaml import plain_number, write_yaml
@@ -266,6 +268,13 @@ class Policy(Public):
     csv: Annotated[Dialect | None, Goes.LOGGED] = Field(
         default=None, description="how delimited text or a sheet is written; what is not declared is as usual"
     )
+    rows_version: Annotated[
+        Annotated[str, of_form(r"[!-~]{1,64}", "1 to 64 characters without blanks, in quotes")] | None, Goes.LOGGED
+    ] = Field(
+        default=None,
+        description="a name of the rows, which stay as they are while it stays; by default rows are known by facts "
+        "of their files that change by writing",
+    )
     ledger: Annotated[str | None, Goes.PRIVATE] = Field(
         default=None, description="a file, relative to the policy, or a URL of PostgreSQL; beside the source by default"
     )
@@ -408,6 +417,17 @@ class Policy(Public):
         return public | self.model_dump(mode="json", exclude_defaults=True, include=beside)
 
     @property
+    def reading(self) -> JsonValue:
+        """The keys that decide how the source's rows are read, beside their columns.
+
+        A later key is one of them unless it is listed here. A column is not: what it declares is in the
+        identity of its partitions. But it has a part in which rows are kept of a unit.
+        """
+        keys = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_READS_NOTHING)
+        said = {key: value for key, value in keys.items() if value}  # `csv: {}` says nothing
+        return [READING, said, None if self.bounded_unit is None else self.schema_.row_digest]
+
+    @property
     def cap_nano(self) -> int:
         """The cap in nano-epsilons."""
         return Epsilon.of(self.cap, name="cap").nano
@@ -451,4 +471,12 @@ def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {key: plain_number(value) if key in _NUMBERS else value for key, value in fields.items()}
 
 
+READING = 1
+"""Raised whenever this package reads a value of a source otherwise than before: rows are then other rows."""
+_READS_NOTHING: Mapping[str, IncEx | bool] = {
+    **dict.fromkeys(("version", "dataset", "rows_version", "columns", "max_rows", "adjacency", "privacy_unit"), True),
+    **dict.fromkeys(("ledger", "cap", "cap_rule", "padding", "memory_limit", "max_work", "sign_in", "secure"), True),
+    **dict.fromkeys(("unreviewed", "reviewed"), True),
+    "csv": {"max_unreadable"},
+}
 _NUMBERS = ("lower", "upper", "step", "cap", "cuts")

@@ -123,7 +123,7 @@ class _Answers:
             raise QueryError(f"the fit asks a {request.verb} that was not charged under the ids of the certificate.")
         charged, entry, answer = left.popleft()
         self.used.append(entry)
-        self.costs.charge(charged.demand, charged.epsilon)
+        self.costs.charge(charged.demand, charged.epsilon, charged.version)
         return Answer.from_json(answer)
 
     def preview(self, _: Request) -> Preview:

@@ -35,6 +35,7 @@ from pinq.ledger.log import LogLine
 from pinq.policy.policy import Policy
 from pinq.provider.claim import claims, ledger_url, masked
 from pinq.provider.policy_file import load_policy
+from pinq.provider.versions import open_rows
 from pinq.public.checks import first_of, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
@@ -241,20 +242,23 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     loaded = load_policy(policy)
     ledger = open_ledger(loaded, provider=False)
     ledger.authorise(analyst)
-    engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-    return PrivateQueryable(LocalSession(loaded.dataset, analyst, curator_of(loaded, ledger, engine)))
+    rows = open_rows(loaded, ledger, data)
+    return PrivateQueryable(
+        LocalSession(loaded.dataset, analyst, curator_of(loaded, ledger, rows.engine, rows.version))
+    )
 
 
-def curator_of(policy: Policy, ledger: Ledger, engine: Engine, meter: Meter | None = None) -> Curator:
+def curator_of(policy: Policy, ledger: Ledger, engine: Engine, version: int, meter: Meter | None = None) -> Curator:
     """Makes the curator of a policy's dataset, under the policy's limit of work.
 
     Args:
         policy: Reviewed.
         ledger: The dataset's.
         engine: Over the dataset's codes.
+        version: The version of the rows that it has.
         meter: Counts analysts' work; None for one of its own.
     """
-    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, meter=meter)
+    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, meter=meter, version=version)
 
 
 def open_ledger(

@@ -23,6 +23,7 @@ from pinq.provider.backup import heads_folder
 from pinq.provider.claim import ledger_url
 from pinq.provider.local import curator_of, declare, guarding_ledger, open_ledger
 from pinq.provider.policy_file import load_policy
+from pinq.provider.versions import OpenRows, open_rows
 
 
 class Users:
@@ -61,8 +62,7 @@ class Dataset:
         policy: The policy under which it is open.
         ledger: The ledger that is charged.
         curator: Answers them.
-        engine: Counts for the curator.
-        source: The facts of the source's files, from before they were read.
+        rows: The encoded rows, and the version of them that they are.
         meter: Counts its analysts' work.
         trouble: The reason why its ledger last failed a request, until it can be written again.
         users: The server, while it is served, and each lease.
@@ -71,8 +71,7 @@ class Dataset:
     policy: Policy
     ledger: Ledger
     curator: Curator
-    engine: Engine
-    source: tuple[FileFacts, ...]
+    rows: OpenRows
     meter: Meter
     trouble: str = ""
     _of_ledger: Users = field(init=False, repr=False)
@@ -90,12 +89,13 @@ class Dataset:
         """
         loaded = load_policy(policy)
         ledger = open_ledger(loaded, heads=heads_folder())
-        source = source_facts(loaded)
-        engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-        return cls._of(loaded, ledger, engine, source, WorkMeter(processes=processes))
+        rows = open_rows(loaded, ledger, data)
+        return cls._of(loaded, ledger, rows, WorkMeter(processes=processes))
 
     @classmethod
-    def beside(cls, policy: Policy, url: str, salt: bytes, source: tuple[FileFacts, ...], meter: Meter) -> Dataset:
+    def beside(
+        cls, policy: Policy, url: str, salt: bytes, source: tuple[FileFacts, ...], version: int, meter: Meter
+    ) -> Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
         Args:
@@ -103,6 +103,7 @@ class Dataset:
             url: The place of its ledger.
             salt: The ledger's own salt.
             source: The facts of its source's files, from before they were read there.
+            version: The version of the rows that they are there.
             meter: Counts analysts' work.
 
         Raises:
@@ -119,7 +120,7 @@ class Dataset:
             refused.callback(engine.close)
             _require_same(policy, source)
             refused.pop_all()
-        return cls._of(policy, ledger, engine, source, meter)
+        return cls._of(policy, ledger, OpenRows(engine, source, version), meter)
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.
@@ -131,7 +132,8 @@ class Dataset:
             This very dataset where nothing changed, else another one. This one goes on answering.
 
         Raises:
-            PolicyError, LedgerError: As ``open``. Nothing was changed.
+            PolicyError, LedgerError: As ``open``. The dataset stays served as it is; at most the ledger knows of a
+                version of the rows that nobody asks.
         """
         policy.require_reviewed()
         same, source = url_of(ledger_url(policy)) == self.ledger.url, source_facts(policy)
@@ -145,29 +147,28 @@ class Dataset:
         with ExitStack() as refused:
             if ledger is not self.ledger:
                 refused.callback(ledger.close)
-            engine = self.engine if same_codes else open_engine(policy, salt=ledger.salt)[0]
+            rows = self.rows if same_codes else open_rows(policy, ledger)
             if not same_codes:
-                refused.callback(engine.close)
+                refused.callback(rows.engine.close)
             declare(policy, ledger, may_raise=True)
             refused.pop_all()
         if same_codes and policy == self.policy:
             return self
-        return Dataset._of(policy, ledger, engine, source, self.meter, self)
+        return Dataset._of(policy, ledger, rows, self.meter, self)
 
     @classmethod
     def _of(
         cls,
         policy: Policy,
         ledger: Ledger,
-        engine: Engine,
-        source: tuple[FileFacts, ...],
+        rows: OpenRows,
         meter: Meter,
         before: Dataset | None = None,
     ) -> Dataset:
-        opened = cls(policy, ledger, curator_of(policy, ledger, engine, meter), engine, source, meter)
-        same_ledger, same_engine = before and before.ledger is ledger, before and before.engine is engine
+        opened = cls(policy, ledger, curator_of(policy, ledger, rows.engine, rows.version, meter), rows, meter)
+        same_ledger, same_engine = before and before.ledger is ledger, before and before.engine is rows.engine
         opened._of_ledger = before._of_ledger.come() if before and same_ledger else Users(ledger.close)
-        opened._of_engine = before._of_engine.come() if before and same_engine else Users(engine.close)
+        opened._of_engine = before._of_engine.come() if before and same_engine else Users(rows.engine.close)
         opened.users = Users(opened._end)
         return opened
 
@@ -178,6 +179,16 @@ class Dataset:
     def _end(self) -> None:
         self._of_engine.go()
         self._of_ledger.go()
+
+    @property
+    def engine(self) -> Engine:
+        """Counts for the curator."""
+        return self.rows.engine
+
+    @property
+    def source(self) -> tuple[FileFacts, ...]:
+        """The facts of the source's files, from before they were read."""
+        return self.rows.source
 
     @property
     def name(self) -> str:
@@ -202,6 +213,8 @@ class Dataset:
         """Names the policy keys in which a later state differs, and says if its codes are new."""
         keys = [key for key in Policy.model_fields if getattr(self.policy, key) != getattr(later.policy, key)]
         encoded = [] if later.engine is self.engine else ["encoded again"]
+        if later.rows.version != self.rows.version:
+            encoded.append(f"version {later.rows.version} of the rows")
         return f"{self.name} ({', '.join(keys + encoded)})"
 
 
@@ -212,7 +225,7 @@ def _require_same(policy: Policy, source: tuple[FileFacts, ...]) -> None:
 
 def _codes(policy: Policy) -> tuple[object, ...]:
     """The declarations that decide a table's codes and their counting, beside the source's content."""
-    return policy.schema_, policy.source, policy.csv, policy.folder
+    return policy.schema_, policy.source, policy.csv, policy.reading, policy.rows_version, policy.folder
 
 
 @dataclass(frozen=True)

@@ -69,17 +69,19 @@ class DatasetState:
         url: The place of its ledger.
         salt: The ledger's own salt, which tells it from another one in its place.
         source: The facts of its source's files when they were encoded.
+        version: The version of the rows that they are.
     """
 
     policy: Policy
     url: str
     salt: bytes = field(repr=False)
     source: tuple[FileFacts, ...]
+    version: int
 
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetState:
         """The state of an open dataset."""
-        return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, dataset.source)
+        return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, dataset.source, dataset.rows.version)
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,9 @@ class _Process:
             if name not in task.served or (name == task.name and DatasetState.of(opened) != facts):
                 self._datasets.pop(name).close()
         if task.name not in self._datasets:
-            self._datasets[task.name] = Dataset.beside(facts.policy, facts.url, facts.salt, facts.source, self)
+            self._datasets[task.name] = Dataset.beside(
+                facts.policy, facts.url, facts.salt, facts.source, facts.version, self
+            )
         return self._datasets[task.name]
 
 

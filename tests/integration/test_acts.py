@@ -105,9 +105,10 @@ def test_a_forged_name_is_refused_and_nothing_is_charged(name: str, in_memory: C
     assert handle.budget.spent == 0
 
 
-def test_nothing_follows_from_an_act(granted: Callable[..., Any]) -> None:
+def test_nothing_follows_from_an_act(granted: Callable[..., Any], tiny_policy: Policy) -> None:
     """The same question under another name or none is the same question: one charge, one answer, as much room."""
-    plain, named = granted(1, analyst="ana"), granted(1, analyst="bea")
+    policy = tiny_policy.model_copy(update={"rows_version": "one"})
+    plain, named = granted(1, analyst="ana", policy=policy), granted(1, analyst="bea", policy=policy)
     first = plain.noisy_count(epsilon=0.5)
     assert plain.named("again").noisy_count(epsilon=0.5, reuse=True) == first
     assert plain.budget.spent == 0.5

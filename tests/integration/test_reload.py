@@ -168,7 +168,7 @@ def test_a_source_that_changed_or_vanished_is_named_until_it_is_read_again(datas
     count(datasets, "from-codes")
     assert "people.parquet" in datasets.reload().failed[0]
     people(200).to_parquet(source)
-    assert datasets.reload().changed == ("people (encoded again)",)
+    assert datasets.reload().changed == ("people (encoded again, version 2 of the rows)",)
     assert datasets.served["people"].outdated() == ""
     engine: Any = datasets.served["people"].engine
     assert engine.rows() == 200
@@ -262,7 +262,7 @@ def test_what_was_opened_for_a_policy_that_is_refused_is_closed(
         opened.append(open_engine(*given, **named))
         return opened[-1]
 
-    monkeypatch.setattr("pinq.server.datasets.open_engine", noted)
+    monkeypatch.setattr("pinq.provider.versions.open_engine", noted)
     served = datasets.served["people"]
     edit(policy, lambda text: text.replace("upper: 99", "upper: 120") + "adjacency: substitute\n")
     (why,) = datasets.reload().failed

@@ -26,6 +26,7 @@ from pinq.ledger.events import (
     FREE,
     NOTHING,
     Answered,
+    Begun,
     Charged,
     Created,
     Declared,
@@ -210,6 +211,8 @@ def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dic
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
             )
             return {"about": f"{change}, which counts {rule}, schema {record.digest[:8]}{keys}{reviewed}"}
+        case Begun():
+            return {"about": f"version {record.number} of the rows: {record.why}"}
         case SessionLogged():
             return {"about": record.question.about, "outcome": "" if line.analyst else "exact, no epsilon"}
         case Charged():
@@ -258,7 +261,7 @@ _CELLS: dict[str, Callable[[AuditLine], str]] = {
     "all together >": lambda line: amount(line.joint),
 }
 
-CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke")
+CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke", "version")
 
 
 @dataclass
