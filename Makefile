@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check lint types docs site wheel image assurance clean
+.PHONY: help setup demo test check lint types docs site wheel image assurance prove clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -44,9 +44,12 @@ image: ## the server as an image, by podman, docker or buildah
 
 assurance: $(READY) ## kills, races, malformed requests and damaged files in numbers worth quoting, an hour or more (build/assurance.md)
 	rm -f build/assurance.md
-	PINQ_ASSURANCE=1 $(BIN)/python -m pytest -p no:randomly tests/e2e/test_crash.py tests/e2e/test_server_crash.py tests/e2e/test_race.py tests/e2e/test_server_race.py tests/e2e/test_secure_chaos.py tests/e2e/test_secure_resume.py tests/e2e/test_server_fuzz.py tests/integration/test_ledger_damage.py tests/integration/test_ledger_model.py tests/integration/test_mutated_files.py tests/integration/test_selftest.py tests/integration/test_agents.py tests/e2e/test_workbench_provider.py tests/e2e/test_workbench_analyst.py tests/privacy/test_samplers_see_neighbours.py tests/privacy/test_outcomes.py tests/privacy/test_other_samplers.py tests/unit/test_known_draws.py tests/integration/test_published_tables.py
+	PINQ_ASSURANCE=1 $(BIN)/python -m pytest -p no:randomly tests/e2e/test_crash.py tests/e2e/test_server_crash.py tests/e2e/test_race.py tests/e2e/test_server_race.py tests/e2e/test_secure_chaos.py tests/e2e/test_secure_resume.py tests/e2e/test_server_fuzz.py tests/integration/test_ledger_damage.py tests/integration/test_ledger_model.py tests/integration/test_verify_log.py tests/integration/test_mutated_files.py tests/integration/test_selftest.py tests/integration/test_agents.py tests/e2e/test_workbench_provider.py tests/e2e/test_workbench_analyst.py tests/privacy/test_samplers_see_neighbours.py tests/privacy/test_outcomes.py tests/privacy/test_other_samplers.py tests/unit/test_known_draws.py tests/integration/test_published_tables.py
 	$(BIN)/python -m tests.assurance.planted_faults
 	$(BIN)/pinq selftest --report build/selftest.html
+
+prove: $(READY) ## the composition rule by a proof assistant, and the product's totals beside its kernel's (needs coqc; LOGS=1000: fewer)
+	$(BIN)/python -m tests.assurance.proof $(LOGS)
 
 lint: $(VENV)/.dev ## style and import directions
 	$(BIN)/ruff check pinq miners pinq_secure pinq_workbench tests examples benchmarks
@@ -65,7 +68,7 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 # What pages link to, copied with the repository's own layout, so that a link means the same there.
-SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted pinq_secure/mpc clients/r
+SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted pinq_secure/mpc clients/r proofs tools
 SITE_FOLDER := build
 
 docs: $(VENV)/.docs site ## all pages as a site with search and the API reference (in build/site; opens from the disk)

@@ -76,6 +76,7 @@ def wait_for(port: int, server: PinqProcess) -> None:
 def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """A folder like a clone, with its Adult table and no ledger yet."""
     shutil.copytree(ROOT / "policies", tmp_path / "policies")
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
     (tmp_path / "data").mkdir()
     shutil.copy(ROOT / "data" / "adult.parquet", tmp_path / "data")
     monkeypatch.chdir(tmp_path)

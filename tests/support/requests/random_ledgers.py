@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random ledgers, written by the product: grants and their changes, charges that fit and others, answers, two policies."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pinq.errors import PinqError
+from pinq.ledger.composition import CapRule
+from pinq.ledger.events import FREE, LoggedQuestion, Signature, Terms, now
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import Epsilon
+from tests.support.requests.random_demands import demand
+
+ANALYSTS = ("ana", "bob", 'zoë "Z"\n')
+VERBS = ("noisy_count", "noisy_sum", "exp_mech")
+RULES: list[CapRule] = ["sum", "union"]
+
+
+def random_ledger(draw: random.Random, url: str | Path = "sqlite://") -> Ledger:
+    """A ledger after some twenty acts in a random order; what is refused is part of it."""
+    ledger = Ledger(url, f"d{draw.randint(1, 9)}")
+    ledger.declare("x", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, rule=draw.choice(RULES))
+    for number in range(draw.randint(5, 30)):
+        try:
+            _act(draw, ledger, draw.choice(ANALYSTS), number)
+        except PinqError:  # a refusal is logged; an act of the provider that is none leaves nothing
+            continue
+    return ledger
+
+
+def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None:
+    by, loss = Signature("lea@clinic", draw.choice(["", "why – so"])), Epsilon(draw.randint(1, 30))
+    match draw.choice(["grant", "extend", "terms", "revoke", "declare", *["charge"] * 12]):
+        case "grant":
+            ends = draw.choice([None, now() + timedelta(days=9)])
+            ledger.grant(analyst, Epsilon(draw.randint(20, 90)), ends, token=draw.choice(["", "ab" * 32]), by=by)
+        case "extend":
+            ledger.extend(analyst, loss, by=by)
+        case "terms":
+            limited = Terms(max_epsilon_per_query=Epsilon(20), verbs=VERBS[:2], columns=("s",))
+            ledger.set_terms(analyst, draw.choice([FREE, limited]), by=by)
+        case "revoke":
+            ledger.revoke(analyst, by=by)
+        case "declare":
+            rule = draw.choice(RULES)
+            ledger.declare(f"x{number}", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, rule=rule, by=by)
+        case _:
+            if analyst not in ledger.grants():
+                ledger.grant(analyst, Epsilon(draw.randint(20, 90)), by=by)
+            asked = LoggedQuestion(verb=draw.choice(VERBS), about="how many \u2028 “so”", question=f"{number:032x}")
+            ledger.charge(analyst, f"r{number}", demand(draw), loss, asked)
+            if draw.random() < 0.8:
+                ledger.answer(analyst, f"r{number}", f'{{"values": [{number}]}}')
+
+
+def exported(ledger: Ledger) -> list[dict[str, Any]]:
+    """The lines of a ledger, as ``docs/log-format.md`` has them."""
+    with ledger.database.transaction(write=False, after=1) as rows:
+        lines = [row._asdict() for row in rows]
+    numbers = [line["seq"] for line in lines if line["kind"] == "answer"]
+    with ledger.database.transaction(write=False):
+        texts = {number: text for number, _, text in ledger.database.answers(numbers)}
+    return [line | ({"answer": texts[line["seq"]]} if line["seq"] in texts else {}) for line in lines]

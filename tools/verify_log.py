@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks a ledger of pinq without pinq: written from docs/log-format.md alone, with Python's standard library.
+
+    python verify_log.py LEDGER [SEQ:HASH]
+
+LEDGER is an SQLite file, which is only read, or JSON lines. SEQ:HASH is a head that was kept elsewhere: without one a log
+that was written anew cannot be told. The exit status is 1, and the first event that breaks a rule is named, if one does.
+"""
+
+import hashlib
+import json
+import sqlite3
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+COLUMNS = ("seq", "at", "kind", "analyst", "request", "body", "hash")
+TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute stored_bytes"
+QUESTION = "verb session about question classes act run stored"
+FIELDS = {  # by kind: fields that it has / fields that it may have
+    "created": "version dataset salt / coins",
+    "policy": "digest cap schema / cap_rule by because",
+    "version": "number why reading / source declared columns contents by because",
+    "grant": f"limit expires / token {TERMS} by because",
+    "extend": "more expires / by because",
+    "terms": f"/ {TERMS} by because",
+    "token": "token / by because",
+    "revoke": "/ by because",
+    "charge": f"epsilon demand / version {QUESTION}",
+    "answer": "payload /",
+    "refusal": f"reason / asked remaining scope {QUESTION}",
+    "secure": f"opens / {QUESTION}",
+}
+
+
+def need(holds, rule):
+    if not holds:
+        raise ValueError(rule)
+
+
+class Part:  # its own questions; its partitions, each with the largest cost of a part and the parts; its cost
+    def __init__(self):
+        self.direct, self.partitions, self.cost = 0, {}, 0
+
+
+def charge(versions, body):
+    """Adds a charge to the tree of its version; returns the sum of all versions' costs."""
+    keys, nodes, asked = body["demand"]
+    parts, above = [versions.setdefault(body.get("version", 1), Part())], [[0]]
+    for parent, partition, key in nodes:
+        need(0 <= parent < len(parts) and partition >= 0, "a part stands before the part above it")
+        above.append(parts[parent].partitions.setdefault(keys[partition], [0, {}]))
+        parts.append(above[-1][1].setdefault(key, Part()))
+    for node, partition in asked:
+        need(0 <= node < len(parts) and -1 <= partition < len(keys), "what is asked is not listed")
+        parts[node].direct += body["epsilon"]
+    for part, partition in reversed(list(zip(parts, above, strict=True))):
+        part.cost = part.direct + sum(largest for largest, _ in part.partitions.values())
+        partition[0] = max(partition[0], part.cost)
+    return sum(part.cost for part in versions.values())
+
+
+class Log:  # the meaning of the events so far
+    def __init__(self):
+        self.dataset, self.cap, self.rule, self.meaning, self.version, self.heads = "", 0, "union", None, 0, []
+        self.grants, self.trees, self.spent, self.union = {}, {}, {}, {}
+        self.costs, self.charged, self.answered = {"sum": 0, "union": 0}, set(), set()
+
+    def apply(self, seq, at, kind, who, request, body, answer):
+        must, may = (set(names.split()) for names in FIELDS.get(kind, "?/").split("/"))
+        need(must <= set(body) <= must | may, f"{kind!r} with these fields is of another format")
+        need((seq == 1) == (kind == "created"), "`created` is the first event, and no other")
+        grant = self.grants.get(who)
+        self.dataset = body.get("dataset", self.dataset)
+        if kind == "policy":
+            meaning = [body["schema"].get("adjacency", "add-remove"), body["schema"].get("privacy_unit", "row")]
+            need(not self.grants or meaning == self.meaning, "epsilon changed its meaning after budgets were granted")
+            self.cap, self.rule, self.meaning = body["cap"], body.get("cap_rule", "union"), meaning
+        elif kind == "version":
+            need(body["number"] in (max(1, self.version), self.version + 1), "versions are counted one by one")
+            self.version = body["number"]
+        elif kind == "grant":
+            need(grant is None or grant["revoked"], "a grant in the place of a valid one")
+            self.grants[who] = body | {"revoked": False}
+        elif kind in ("extend", "terms", "token", "revoke"):
+            need(grant and not grant["revoked"], "it changes a grant that is none")
+            if kind == "extend":
+                grant |= {"limit": grant["limit"] + body["more"], "expires": body["expires"] or grant["expires"]}
+            elif kind == "terms":
+                self.grants[who] = {name: grant[name] for name in ("limit", "expires", "revoked")} | body
+            grant["revoked"] = kind == "revoke"
+        elif kind == "charge":
+            self.charge(datetime.fromisoformat(at) - timedelta(seconds=1), who, request, body, grant)
+        elif kind == "answer":
+            need((who, request) in self.charged and (who, request) not in self.answered, "an answer to no open charge")
+            need(hashlib.sha256(answer.encode()).hexdigest() == body["payload"], "another answer than was given")
+            self.answered.add((who, request))
+
+    def charge(self, moment, who, request, body, grant):
+        verb, version, epsilon = body.get("verb", ""), body.get("version", 1), body["epsilon"]
+        need(grant and not grant["revoked"], "a charge without a grant")
+        need(not grant["expires"] or moment < datetime.fromisoformat(grant["expires"]), "a charge after the grant")
+        need(verb in ("", *grant.get("verbs", [verb])), "a verb that the grant forbids")
+        need(type(epsilon) is int and 0 <= epsilon <= grant.get("max_epsilon_per_query", epsilon), "no such epsilon")
+        need(1 <= version <= max(1, self.version), "a version that has not begun")
+        need((who, request) not in self.charged, "one id is charged twice")
+        self.charged.add((who, request))
+        own, self.costs["union"] = charge(self.trees.setdefault(who, {}), body), charge(self.union, body)
+        self.costs["sum"], self.spent[who] = self.costs["sum"] + own - self.spent.get(who, 0), own
+        need(own <= grant["limit"], f"{who!r} spent {own} of {grant['limit']} nano-epsilons")
+        need(self.costs[self.rule] <= self.cap, f"all spent {self.costs[self.rule]} of {self.cap} nano-epsilons")
+
+
+def rows_of(path):
+    """The events with the texts of answers, oldest first."""
+    if path.read_bytes()[:16] != b"SQLite format 3\0":
+        lines = map(json.loads, filter(None, path.read_text(encoding="utf-8").split("\n")))
+        return [(*(line[name] for name in COLUMNS), line.get("answer")) for line in lines]
+    mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"  # with no newer events beside it, not even a lock
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
+    return database.execute(
+        f"SELECT {', '.join(COLUMNS)}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1"
+    )
+
+
+def verify(path, head=""):
+    """Returns the first fault, or an empty text, and the log."""
+    log, before = Log(), ""
+    try:
+        for seq, *texts, chained, answer in rows_of(Path(path)):
+            line = json.dumps([before, seq, *texts], separators=(",", ":"), ensure_ascii=False)
+            before = hashlib.sha256(line.encode()).hexdigest()
+            log.heads.append(f"{seq}:{before}")
+            need((seq, chained) == (len(log.heads), before), "the chain is broken: the log was edited or cut")
+            log.apply(seq, *texts[:-1], json.loads(texts[-1]), answer)
+        need(log.heads and head in ("", *log.heads), "the log never had this head: it was cut or written anew")
+    except (LookupError, TypeError, ValueError, AttributeError, OSError, sqlite3.Error) as error:
+        return f"event {len(log.heads)}: {error or type(error).__name__}", log
+    return "", log
+
+
+if __name__ == "__main__":
+    fault, log = verify(*sys.argv[1:3])
+    if fault:
+        sys.exit(f"Refused. {fault}.")
+    for who, grant in log.grants.items():
+        print(f"{who!r} spent {log.spent.get(who, 0) / 1e9:.9g} of {grant['limit'] / 1e9:.9g}.")
+    print(f"All of {log.dataset!r} spent {log.costs[log.rule] / 1e9:.9g} of {log.cap / 1e9:.9g}, as the {log.rule}.")
+    print(f"The log holds up to {log.heads[-1]}.")
