@@ -33,7 +33,7 @@ from benchmarks.harness.tables import markdown
 from miners import Synthesizer
 from miners.growth.candidates import Grid, attribute_cells
 from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured, tree_cells
-from miners.synthesizer.synthesizer import TREE_CELLS
+from miners.synthesizer.purchase import TREE_CELLS
 from pinq.language.specs import bind
 
 TABLES = ("car", "cmc", "adult", "mushroom", "credit_default")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-Columns = tuple[int, ...]
+Clique = tuple[int, ...]
 """The numbers of some columns, increasing."""
 
 # How much the model resists to leave independence, beside a table with the usual noise: with less, cells whose noisy
@@ -37,7 +37,7 @@ PATIENCE = 150  # steps
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Measurement:
     """A noisy table of some columns.
 
     Attributes:
@@ -46,12 +46,12 @@ class Measured:
         deviation: Standard deviation of the noise in each count, in rows.
     """
 
-    columns: Columns
+    columns: Clique
     counts: np.ndarray
     deviation: float
 
 
-def _cliques(sizes: Sequence[int], groups: Iterable[Columns]) -> list[Columns]:
+def _cliques(sizes: Sequence[int], groups: Iterable[Clique]) -> list[Clique]:
     """The maximal cliques of a triangulated graph in which each group is connected.
 
     Columns are eliminated one after the other: next comes the column that connects the fewest
@@ -83,7 +83,7 @@ def _effort(column: int, neighbours: Mapping[int, set[int]], sizes: Sequence[int
     return missing, math.prod(sizes[other] for other in around) * sizes[column]
 
 
-def tree_cells(sizes: Sequence[int], groups: Iterable[Columns]) -> int:
+def tree_cells(sizes: Sequence[int], groups: Iterable[Clique]) -> int:
     """The number of cells of the cliques of a junction tree that has each group in a clique."""
     return sum(math.prod(sizes[column] for column in clique) for clique in _cliques(sizes, groups))
 
@@ -101,7 +101,7 @@ class JunctionTree:
         near: The positions of each clique's parent and children.
     """
 
-    def __init__(self, sizes: Sequence[int], groups: Iterable[Columns]) -> None:
+    def __init__(self, sizes: Sequence[int], groups: Iterable[Clique]) -> None:
         self.sizes = tuple(sizes)
         *left, first = _cliques(sizes, groups)
         self.cliques, self.parents = [first], [-1]
@@ -120,9 +120,9 @@ class JunctionTree:
             [other for other in places if self.parents[other] == place or self.parents[place] == other]
             for place in places
         ]
-        self._homes: dict[Columns, int] = {}
+        self._homes: dict[Clique, int] = {}
 
-    def home(self, columns: Columns) -> int:
+    def home(self, columns: Clique) -> int:
         """The position of the smallest clique that holds some columns; -1 where none does."""
         if columns not in self._homes:
             holding = [place for place, clique in enumerate(self.cliques) if {*columns} <= {*clique}]
@@ -132,9 +132,9 @@ class JunctionTree:
     def _cells(self, columns: Iterable[int]) -> int:
         return math.prod(self.sizes[column] for column in {*columns})
 
-    def growth(self) -> dict[Columns, int]:
+    def growth(self) -> dict[Clique, int]:
         """How many cells more, at most, a tree needs that has a further pair in one clique; 0 if this tree has it."""
-        more: dict[Columns, int] = {}
+        more: dict[Clique, int] = {}
         for column in range(len(self.sizes)):
             for other, cells in self._growth(column):
                 pair = min(column, other), max(column, other)
@@ -147,7 +147,7 @@ class JunctionTree:
         Let a be in the first of the cliques ab, bc, cd, de. Then abc and acd lead from it to d, and ade to e.
         """
         home = self.home((column,))
-        walk: list[tuple[int, int, int, Columns]] = [(home, home, 0, ())]
+        walk: list[tuple[int, int, int, Clique]] = [(home, home, 0, ())]
         while walk:
             place, before, cells, shared = walk.pop()
             inside = column in self.cliques[place]
@@ -162,7 +162,7 @@ class JunctionTree:
                     further, parting = 0, ()
                 walk.append((after, place, further, parting))
 
-    def calibrated(self, potentials: Mapping[Columns, np.ndarray]) -> tuple[list[np.ndarray], float]:
+    def calibrated(self, potentials: Mapping[Clique, np.ndarray]) -> tuple[list[np.ndarray], float]:
         """The marginal of each clique under a sum of log potentials, and the log of their normaliser."""
         logs = [np.zeros([self.sizes[column] for column in clique]) for clique in self.cliques]
         for columns, potential in potentials.items():
@@ -188,11 +188,11 @@ class JunctionTree:
             tables[place] *= self._spread(known, self.separator(place), place)
         return tables, normaliser
 
-    def marginal(self, tables: Sequence[np.ndarray], columns: Columns) -> np.ndarray:
+    def marginal(self, tables: Sequence[np.ndarray], columns: Clique) -> np.ndarray:
         """The marginal of columns that stand in one clique, an axis for each."""
         return _summed(tables[self.home(columns)], self.cliques[self.home(columns)], columns)
 
-    def separator(self, place: int) -> Columns:
+    def separator(self, place: int) -> Clique:
         """The columns that a clique shares with its parent; none for the first."""
         parent = self.cliques[self.parents[place]] if place else ()
         return tuple(column for column in self.cliques[place] if column in parent)
@@ -206,7 +206,7 @@ class JunctionTree:
         the column's shares given those columns that part the clique from the cliques before.
         """
         home, missing = self.home((column,)), set(others)
-        walk: list[tuple[int, int, Columns, np.ndarray]] = [(home, home, (column,), np.eye(self.sizes[column]))]
+        walk: list[tuple[int, int, Clique, np.ndarray]] = [(home, home, (column,), np.eye(self.sizes[column]))]
         while walk and missing:
             place, before, given, shares = walk.pop()
             clique = self.cliques[place]
@@ -219,16 +219,16 @@ class JunctionTree:
                 known = joint.sum(axis=0)
                 walk.append((after, place, parting, np.divide(joint, known, out=joint * 0, where=known > 0)))
 
-    def _spread(self, table: np.ndarray, columns: Columns, place: int) -> np.ndarray:
+    def _spread(self, table: np.ndarray, columns: Clique, place: int) -> np.ndarray:
         return table.reshape([self.sizes[column] if column in columns else 1 for column in self.cliques[place]])
 
 
-def _summed(table: np.ndarray, clique: Columns, columns: Columns) -> np.ndarray:
+def _summed(table: np.ndarray, clique: Clique, columns: Clique) -> np.ndarray:
     away = tuple(axis for axis, column in enumerate(clique) if column not in columns)
     return np.asarray(table.sum(axis=away))
 
 
-def _joined(table: np.ndarray, clique: Columns, given: Columns, shares: np.ndarray, wanted: Columns) -> np.ndarray:
+def _joined(table: np.ndarray, clique: Clique, given: Clique, shares: np.ndarray, wanted: Clique) -> np.ndarray:
     """The joint marginal of a column, whose shares given some columns of a clique are known, with wanted ones of it."""
     axes = {column: axis for axis, column in enumerate(column for column in clique if column in {*given, *wanted})}
     own = len(axes)
@@ -248,7 +248,7 @@ class GraphicalModel:
 
     sizes: tuple[int, ...]
     rows: float
-    potentials: Mapping[Columns, np.ndarray]
+    potentials: Mapping[Clique, np.ndarray]
     tree: JunctionTree = field(init=False, repr=False)
     tables: list[np.ndarray] = field(init=False, repr=False)
 
@@ -260,7 +260,7 @@ class GraphicalModel:
     def fitted(
         cls,
         sizes: Sequence[int],
-        measured: Sequence[Measured],
+        measured: Sequence[Measurement],
         usual: float,
         most: float = math.inf,
         before: GraphicalModel | None = None,
@@ -283,16 +283,16 @@ class GraphicalModel:
         potentials = {columns: corrections[columns] + independent.get(columns, 0.0) for columns in corrections}
         return cls(tuple(sizes), rows, potentials)
 
-    def marginal(self, columns: Columns) -> np.ndarray:
+    def marginal(self, columns: Clique) -> np.ndarray:
         """The share of rows in each cell of some columns, an axis for each in increasing order."""
         if self.tree.home(columns) >= 0:
             return self.tree.marginal(self.tables, columns)
         tree = JunctionTree(self.sizes, [*self.potentials, columns])
         return tree.marginal(tree.calibrated(self.potentials)[0], columns)
 
-    def pairs(self, wanted: Iterable[Columns]) -> dict[Columns, np.ndarray]:
+    def pairs(self, wanted: Iterable[Clique]) -> dict[Clique, np.ndarray]:
         """The marginals of pairs of columns, in one walk for each column that is the smaller of a pair."""
-        found: dict[Columns, np.ndarray] = {}
+        found: dict[Clique, np.ndarray] = {}
         larger: dict[int, list[int]] = {}
         for pair in wanted:
             small, large = sorted(pair, key=self.sizes.__getitem__)
@@ -341,25 +341,25 @@ def _rounded_draw(shares: np.ndarray, groups: np.ndarray, random: np.random.Gene
     return np.minimum(numbers - line * shares.shape[1], shares.shape[1] - 1)[np.argsort(order)]
 
 
-def total_rows(measured: Sequence[Measured]) -> float:
+def total_rows(measured: Sequence[Measurement]) -> float:
     """The number of rows of all tables together, the unbiased estimate of least variance; at least 1."""
     weights = np.array([1 / (table.counts.size * table.deviation**2) for table in measured])
     totals = np.array([table.counts.sum() for table in measured])
     return max(1.0, float((weights * totals).sum() / weights.sum()))
 
 
-def _margins(sizes: Sequence[int], measured: Iterable[Measured]) -> Iterable[Measured]:
+def _margins(sizes: Sequence[int], measured: Iterable[Measurement]) -> Iterable[Measurement]:
     """One table for each column: the averaged margins of all tables that have it."""
     margins = []
     for table in measured:
         cells = table.counts.reshape([sizes[column] for column in table.columns])
         for column in table.columns:
             counts = _summed(cells, table.columns, (column,))
-            margins.append(Measured((column,), counts, table.deviation * math.sqrt(cells.size / counts.size)))
+            margins.append(Measurement((column,), counts, table.deviation * math.sqrt(cells.size / counts.size)))
     return _combined(margins).values()
 
 
-def _log_shares(margin: Measured) -> np.ndarray:
+def _log_shares(margin: Measurement) -> np.ndarray:
     """The logs of a column's shares, no cell below half a deviation of its noise.
 
     Noise makes shares more uneven than they are: k cells of deviation s add (k - 1) s² to the squares of their
@@ -373,14 +373,16 @@ def _log_shares(margin: Measured) -> np.ndarray:
     return np.asarray(np.log(counts / counts.sum()))
 
 
-def _combined(measured: Iterable[Measured]) -> dict[Columns, Measured]:
+def _combined(measured: Iterable[Measurement]) -> dict[Clique, Measurement]:
     """One table for each group of columns: several are averaged, each by the inverse of its variance."""
-    sums: dict[Columns, tuple[np.ndarray | float, float]] = {}
+    sums: dict[Clique, tuple[np.ndarray | float, float]] = {}
     for table in measured:
         counts, weights = sums.get(table.columns, (0.0, 0.0))
         weight = table.deviation**-2
         sums[table.columns] = counts + weight * table.counts, weights + weight
-    return {own: Measured(own, np.asarray(counts / weights), weights**-0.5) for own, (counts, weights) in sums.items()}
+    return {
+        own: Measurement(own, np.asarray(counts / weights), weights**-0.5) for own, (counts, weights) in sums.items()
+    }
 
 
 class _Fit:
@@ -396,8 +398,8 @@ class _Fit:
         self,
         sizes: tuple[int, ...],
         rows: float,
-        tables: Mapping[Columns, Measured],
-        base: Mapping[Columns, np.ndarray],
+        tables: Mapping[Clique, Measurement],
+        base: Mapping[Clique, np.ndarray],
         usual: float,
     ) -> None:
         self.tree, self.base = JunctionTree(sizes, tables), base
@@ -409,7 +411,7 @@ class _Fit:
         )
         self.pull = RESISTANCE * self.deviation**2 / usual
 
-    def solved(self, start: Mapping[Columns, np.ndarray], accuracy: float) -> dict[Columns, np.ndarray]:
+    def solved(self, start: Mapping[Clique, np.ndarray], accuracy: float) -> dict[Clique, np.ndarray]:
         """The corrections of the log potentials, by L-BFGS with a diagonal guess of the curvature."""
         begin = {
             columns: start[columns] - self.base.get(columns, 0.0) if columns in start else np.zeros(shape)
@@ -434,7 +436,7 @@ class _Fit:
             x, (value, gradient, curvature) = x + moved[0], after
         return self._tables(x)
 
-    def _tables(self, x: np.ndarray) -> dict[Columns, np.ndarray]:
+    def _tables(self, x: np.ndarray) -> dict[Clique, np.ndarray]:
         pieces = zip(self.shapes.items(), np.split(x, self.ends), strict=True)
         return {columns: piece.reshape(shape) for (columns, shape), piece in pieces}
 

@@ -19,8 +19,8 @@ def test_a_synthesizer_learns_a_hundred_columns_through_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one round, which chooses among as many pairs as a request holds."""
-    monkeypatch.setattr("miners.synthesizer.synthesizer.ROUNDS", 0.0)
-    monkeypatch.setattr("miners.synthesizer.synthesizer.LEAST_ROUNDS", ROUNDS / COLUMNS)
+    monkeypatch.setattr("miners.synthesizer.purchase.ROUNDS", 0.0)
+    monkeypatch.setattr("miners.synthesizer.purchase.LEAST_ROUNDS", ROUNDS / COLUMNS)
     values = ["a", "b", "c", "d"]
     columns = {f"c{number}": {"type": "categorical", "values": values} for number in range(COLUMNS)}
     rows = pd.DataFrame({f"c{number}": [values[(i * i + number) % 4] for i in range(400)] for number in range(COLUMNS)})

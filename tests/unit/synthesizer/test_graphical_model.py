@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from miners.synthesizer.graphical_model import (
-    Columns,
+    Clique,
     GraphicalModel,
     JunctionTree,
-    Measured,
+    Measurement,
     total_rows,
     tree_cells,
 )
 
 SIZES = (2, 3, 4, 2, 3)
-GROUPS: list[list[Columns]] = [
+GROUPS: list[list[Clique]] = [
     [(0,), (1,), (2,), (3,), (4,)],
     [(0, 1), (1, 2), (2, 3), (3, 4)],
     [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4)],
@@ -28,7 +28,7 @@ GROUPS: list[list[Columns]] = [
 ]
 
 
-def joint(potentials: dict[Columns, np.ndarray]) -> np.ndarray:
+def joint(potentials: dict[Clique, np.ndarray]) -> np.ndarray:
     """The whole distribution, cell by cell: what messages must give, without them."""
     table = np.zeros(SIZES)
     for cell in itertools.product(*map(range, SIZES)):
@@ -39,7 +39,7 @@ def joint(potentials: dict[Columns, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("groups", GROUPS)
-def test_messages_give_what_the_whole_table_gives(groups: list[Columns]) -> None:
+def test_messages_give_what_the_whole_table_gives(groups: list[Clique]) -> None:
     """Every pair's marginal, in a clique or not, and the normaliser."""
     random = np.random.default_rng(1)
     potentials = {columns: random.normal(0, 2, [SIZES[c] for c in columns]) for columns in groups}
@@ -62,7 +62,7 @@ def test_far_potentials_do_not_underflow() -> None:
 
 
 @pytest.mark.parametrize("groups", GROUPS)
-def test_what_two_cliques_share_lies_on_the_way_between(groups: list[Columns]) -> None:
+def test_what_two_cliques_share_lies_on_the_way_between(groups: list[Clique]) -> None:
     """Else messages would count a column's evidence twice."""
     tree = JunctionTree(SIZES, groups)
     for column in range(5):
@@ -73,7 +73,7 @@ def test_what_two_cliques_share_lies_on_the_way_between(groups: list[Columns]) -
 
 
 @pytest.mark.parametrize("groups", GROUPS)
-def test_growth_bounds_what_a_further_pair_takes(groups: list[Columns]) -> None:
+def test_growth_bounds_what_a_further_pair_takes(groups: list[Clique]) -> None:
     """A pair in a clique takes nothing; others at least their own cells, and just these between parts of the graph."""
     tree, cells = JunctionTree(SIZES, groups), tree_cells(SIZES, groups)
     for pair, more in tree.growth().items():
@@ -109,16 +109,16 @@ def test_exact_tables_are_met() -> None:
 def test_a_noisy_table_weighs_little_beside_an_exact_one() -> None:
     """Of two tables of a column the fit follows the one with less noise."""
     good, bad = np.array([900.0, 100.0]), np.array([100.0, 900.0])
-    model = GraphicalModel.fitted((2,), [Measured((0,), good, 1.0), Measured((0,), bad, 50.0)], 1.0)
+    model = GraphicalModel.fitted((2,), [Measurement((0,), good, 1.0), Measurement((0,), bad, 50.0)], 1.0)
     assert model.marginal((0,))[0] == pytest.approx(0.9, abs=0.01)
 
 
 @pytest.mark.parametrize("exact", [10.0, 0.001])
 def test_a_very_exact_table_leaves_the_others_their_weight(exact: float) -> None:
     """However exact one table is, a dependence that another shows well stays in the model."""
-    pair = Measured((0, 1), np.array([400.0, 100, 100, 400]), 10.0)
-    singles = [Measured((column,), np.array([500.0, 500.0]), 10.0) for column in (0, 1)]
-    other = Measured((2,), np.array([300.0, 700.0]), exact)
+    pair = Measurement((0, 1), np.array([400.0, 100, 100, 400]), 10.0)
+    singles = [Measurement((column,), np.array([500.0, 500.0]), 10.0) for column in (0, 1)]
+    other = Measurement((2,), np.array([300.0, 700.0]), exact)
     model = GraphicalModel.fitted((2, 2, 2), [*singles, pair, other], 10.0)
     assert model.marginal((0, 1)).ravel() * 1000 == pytest.approx(pair.counts, abs=15)
 
@@ -127,14 +127,14 @@ def test_what_noise_alone_explains_is_not_learned() -> None:
     """Counts as uneven as their noise makes even ones are even; counts far more uneven stay as they are."""
     counts = np.array([60.0, 140.0, 80.0, 120.0])
     for deviation, expected in ((40.0, [0.25] * 4), (1.0, counts / 400)):
-        model = GraphicalModel.fitted((4,), [Measured((0,), counts, deviation)], 4.0)
+        model = GraphicalModel.fitted((4,), [Measurement((0,), counts, deviation)], 4.0)
         assert model.marginal((0,)) == pytest.approx(expected, abs=0.04)
 
 
 def test_a_column_learns_from_all_its_tables() -> None:
     """An exact table of a pair corrects the noisy tables of both columns, also in pairs with a third one."""
-    singles = [Measured((column,), np.array([900.0, 100.0]), 500.0) for column in range(3)]
-    pair = Measured((0, 1), np.array([100.0, 200.0, 300.0, 400.0]), 1.0)
+    singles = [Measurement((column,), np.array([900.0, 100.0]), 500.0) for column in range(3)]
+    pair = Measurement((0, 1), np.array([100.0, 200.0, 300.0, 400.0]), 1.0)
     model = GraphicalModel.fitted((2, 2, 2), [*singles, pair], 500.0)
     assert model.marginal((0, 1)).ravel() == pytest.approx(pair.counts / 1000, abs=0.01)
     assert model.marginal((0, 2)).sum(axis=1) == pytest.approx([0.3, 0.7], abs=0.01)
@@ -142,15 +142,18 @@ def test_a_column_learns_from_all_its_tables() -> None:
 
 def test_there_are_no_more_rows_than_there_can_be() -> None:
     """Noise adds no rows beyond the public bound."""
-    table = Measured((0,), np.array([900.0, 500.0]), 100.0)
+    table = Measurement((0,), np.array([900.0, 500.0]), 100.0)
     assert GraphicalModel.fitted((2,), [table], 100.0, 1000).rows == 1000
     assert GraphicalModel.fitted((2,), [table], 100.0, 2000).rows == 1400
 
 
 def test_negative_counts_are_fitted_by_few_rows() -> None:
     """Noise takes cells below zero; the model stays finite and its shares above zero."""
-    measured = [Measured((0,), np.array([-30.0, 1030.0]), 20.0), Measured((1,), np.array([500.0, 520.0, -20.0]), 20.0)]
-    both = Measured((0, 1), np.array([-9.0, 3, -2, 498, 515, -12]), 20.0)
+    measured = [
+        Measurement((0,), np.array([-30.0, 1030.0]), 20.0),
+        Measurement((1,), np.array([500.0, 520.0, -20.0]), 20.0),
+    ]
+    both = Measurement((0, 1), np.array([-9.0, 3, -2, 498, 515, -12]), 20.0)
     model = GraphicalModel.fitted((2, 3), [*measured, both], 20.0)
     shares = model.marginal((0, 1))
     assert (shares >= 0).all()
@@ -176,13 +179,13 @@ def test_rows_follow_the_model(rows: int) -> None:
 
 def test_rows_are_counted_by_all_tables_together() -> None:
     """The table of fewer cells tells more of their number."""
-    tables = [Measured((0,), np.array([60.0, 50.0]), 1.0), Measured((1,), np.full(8, 11.25), 1.0)]
+    tables = [Measurement((0,), np.array([60.0, 50.0]), 1.0), Measurement((1,), np.full(8, 11.25), 1.0)]
     assert total_rows(tables) == pytest.approx((110 / 2 + 90 / 8) / (1 / 2 + 1 / 8))
 
 
-def table_of(rows: np.ndarray, columns: Columns, deviation: float) -> Measured:
+def table_of(rows: np.ndarray, columns: Clique, deviation: float) -> Measurement:
     sizes = [SIZES[column] for column in columns]
     numbers = (
         np.ravel_multi_index(tuple(rows[:, column] for column in columns), sizes) if len(rows) else np.zeros(0, int)
     )
-    return Measured(columns, np.bincount(numbers, minlength=math.prod(sizes)).astype(float), deviation)
+    return Measurement(columns, np.bincount(numbers, minlength=math.prod(sizes)).astype(float), deviation)

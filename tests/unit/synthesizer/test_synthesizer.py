@@ -12,7 +12,9 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.synthesizer import CHECKED, EACH, OFFERED, Bought, Purchase, SyntheticTable, _Fitting
+from miners.synthesizer.fitting import Fitting
+from miners.synthesizer.purchase import CHECKED, EACH, OFFERED, Purchase
+from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq import Cuts, Misfit, QueryError, Values
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.handles import simulated
@@ -175,7 +177,7 @@ def test_of_very_many_pairs_a_round_offers_some() -> None:
     specs = tuple(Values(name) for name in columns)
     purchase = Purchase(pinq.Schema(columns=columns, max_rows=1000), specs, Epsilon.of(1), None)
     without: Any = None  # what is drawn follows from public coins alone
-    fitting = _Fitting(purchase, without, np.random.default_rng(0))
+    fitting = Fitting(purchase, without, np.random.default_rng(0))
     drawn = [fitting._drawn(purchase.pairs) for _ in range(100)]
     assert {len(pairs) for pairs in drawn} == {OFFERED // (EACH + 100**2)}
     assert set().union(*drawn) == set(purchase.pairs)
@@ -306,7 +308,7 @@ def test_noise_is_taken_off_the_stated_error(epsilon: int) -> None:
     with pinq.simulate(schema, rows=900, epsilon=30) as handle:
         model = Synthesizer(epsilon=epsilon, random_state=0).fit(handle).model_.model
         purchase = Purchase(schema, tuple(map(Values, flags)), Epsilon.of(epsilon), None)
-        fitting = _Fitting(purchase, handle, np.random.default_rng(0))
+        fitting = Fitting(purchase, handle, np.random.default_rng(0))
         off = fitting.purchase.deviation(purchase.checks)
 
         def table(pair: tuple[int, ...], paid: Epsilon) -> Bought:

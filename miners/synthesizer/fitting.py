@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Fitting`` buys the tables of a purchase: all columns, then the pair that the model misses most.
+
+Privacy:
+    Claim: a fit costs ``Purchase.needed``. Why: each table is bought at the price that the purchase
+    has for it. Earlier answers and public random numbers alone determine the next pair (sequential
+    composition of adaptively chosen queries). Held by: tests/unit/synthesizer/test_synthesizer.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Clique, GraphicalModel
+from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, OFFERED, Purchase, divided
+from miners.synthesizer.synthetic_table import Bought, SyntheticTable
+from pinq.language.scores import Misfit
+from pinq.public.epsilon import Epsilon
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+
+class Fitting:
+    """One fit: what was bought, and the model so far."""
+
+    def __init__(self, purchase: Purchase, handle: PrivateQueryable, random: np.random.Generator) -> None:
+        self.purchase, self.handle, self.random = purchase, handle, random
+        self.bought: list[Bought] = []
+
+    def learned(self) -> SyntheticTable:
+        """Buys all tables; returns the last model."""
+        purchase = self.purchase
+        for known in purchase.known:  # asked once more, for the certificate
+            self.bought.append(purchase.table(self.handle, known.before, known.epsilon, reuse=True))
+        for column in purchase.singles:
+            self._buy(column, purchase.single)
+        model = self._model(None)
+        left = purchase.rounds
+        while purchase.pairs and left:
+            share = left if left < purchase.round + purchase.round else purchase.round
+            self._buy(self._chosen(model, share, left), divided(share)[1])
+            model = self._model(model)
+            left -= share
+        error = self._checked_error(model) if purchase.checks else None
+        last = self._model(model, ACCURACY)
+        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, purchase.target)
+
+    def rehearse(self) -> None:
+        """Asks what comes before the first round, and the round's choice."""
+        self.bought += self.purchase.known
+        for column in self.purchase.singles:
+            self._buy(column, self.purchase.single)
+        self._chosen(self._model(None), self.purchase.round, self.purchase.worth)
+
+    def _offered(self, model: GraphicalModel, price: Epsilon, left: Epsilon) -> list[Clique]:
+        """The pairs that keep the junction tree small, those of uncovered columns first; if none, all that it holds."""
+        room = self.purchase.room(left) - sum(table.size for table in model.tables)
+        # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
+        dear = {bought.columns for bought in self.bought if bought.epsilon == price}
+        growth = model.tree.growth()
+        held = [pair for pair in self.purchase.pairs if not growth[pair]]
+        bare = self.purchase.uncovered([columns for columns in model.potentials if len(columns) > 1])
+        for pairs in ([pair for pair in self.purchase.pairs if bare & {*pair}], self.purchase.pairs):
+            fitting = [pair for pair in pairs if pair not in dear and (not growth[pair] or growth[pair] <= room)]
+            if fitting:
+                return self._drawn(fitting)
+        return self._drawn(held)
+
+    def _drawn(self, pairs: Sequence[Clique]) -> list[Clique]:
+        """Some pairs by public coins, where the tables of all are too much for a request."""
+        order = self.random.permutation(len(pairs))
+        cells = np.cumsum([EACH + self.purchase.cells(pairs[number]) for number in order])
+        return [pairs[number] for number in sorted(order[: np.count_nonzero(cells <= OFFERED)])]
+
+    def _chosen(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> Clique:
+        """The pair whose table the model misses most, by ``exp_mech``."""
+        epsilon, price = divided(share)
+        offered = self._offered(model, price, left)
+        specs, expected = [self.purchase.spec(pair) for pair in offered], model.pairs(offered)
+        tables = [np.rint(expected[pair].ravel() * (EXPECTED * model.rows)).astype(np.int64) for pair in offered]
+        score = Misfit(
+            tuple(specs),
+            tuple(tuple(table.tolist()) for table in tables),
+            round(ALLOWED * EXPECTED * self.purchase.deviation(price) / math.sqrt(2)),  # the mean size of Laplace noise
+            tuple(map(self.purchase.weight, offered)),
+        )
+        chosen = self.handle.exp_mech(specs, score=score, epsilon=epsilon)
+        assert chosen is not None  # plain candidates always have a member
+        return offered[specs.index(chosen)]
+
+    def _checked_error(self, model: GraphicalModel) -> float | None:
+        """Bounds how far the model's tables of pairs that it did not buy are off, with 90 % confidence.
+
+        Each noisy table y of k cells with noise of variance v gives d = Σ (y - m)² - k v, which estimates
+        Σ (n - m)² without bias. Half of Σ |n - m| is at most half the root of k Σ (n - m)², so the mean of
+        k d / 4 estimates a bound of the mean square of that distance. Its deviation is that of the pairs
+        drawn and of the noise, and 1.28 deviations are added.
+        """
+        unknown = sorted(set(self.purchase.pairs) - {bought.columns for bought in self.bought})
+        if len(unknown) < CHECKED:
+            for pair in self.purchase.pairs[:CHECKED]:
+                self._buy(pair, self.purchase.checks)
+            return None
+        squares, noises = [], []
+        for number in sorted(self.random.choice(len(unknown), CHECKED, replace=False).tolist()):
+            pair = unknown[number]
+            expected = model.marginal(pair).ravel() * model.rows
+            table = self._buy(pair, self.purchase.checks)
+            cells, variance = expected.size, table.deviation**2
+            square = float(((table.counts - expected) ** 2).sum()) - cells * variance
+            weight = cells / (2 * model.rows) ** 2
+            squares.append(weight * square)
+            # The square of Laplace noise of variance v has the variance 5 v², and noise times a miss d 4 v d².
+            noises.append(weight**2 * (5 * cells * variance**2 + 4 * variance * max(square, 0.0)))
+        spread = np.var(squares, ddof=1) * (1 - CHECKED / len(unknown)) / CHECKED
+        deviation = math.sqrt(spread + float(np.sum(noises)) / CHECKED**2)
+        # A mean below 0 is noise: were it let stand, it would hide what the noise can hide.
+        return min(1.0, math.sqrt(max(0.0, float(np.mean(squares))) + 1.28 * deviation))
+
+    def _buy(self, columns: Clique, epsilon: Epsilon) -> Bought:
+        self.bought.append(self.purchase.table(self.handle, columns, epsilon))
+        return self.bought[-1]
+
+    def _model(self, before: GraphicalModel | None, accuracy: float = ROUGH) -> GraphicalModel:
+        sizes, usual, most = self.purchase.sizes, self.purchase.usual, self.purchase.schema.max_rows
+        return GraphicalModel.fitted(sizes, self.bought, usual, most, before, accuracy)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Purchase`` divides the epsilon of a synthesizer among tables, before the first query; its plan follows.
+
+Privacy:
+    Claim: the tables of columns, the rounds and the checks add up to ``total``, or with known tables
+    to ``needed``. Why: all queries concern the same rows, so losses add up (sequential composition).
+    The shares are whole nano-epsilons that follow from the schema and from earlier answers.
+    Held by: tests/unit/synthesizer/test_synthesizer.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from miners.budget.plan import (
+    PlanLine,
+    count_line,
+    count_scale,
+    rows_text,
+)
+from miners.synthesizer.graphical_model import Clique, tree_cells
+from miners.synthesizer.synthetic_table import Bought
+from pinq.language.specs import Cross, Cuts, Spec, Values, bind
+from pinq.public.checks import many
+from pinq.public.epsilon import ZERO, Epsilon, standard_deviation
+from pinq.public.schema import Schema
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+
+SINGLES, CHECKS, CHOICES = 3, 5, 10  # percent: tables of one column, the model's own error; and of a round, its choice
+CHECKED = 4  # pairs whose tables tell how far the model is off
+# Rounds for each column are this times the cube root of rows times epsilon: on Adult 12 in all were best at .1, and 26
+# at 1.
+ROUNDS = 0.054
+# Rounds for each column are at least so many, so that pairs reach nearly all columns: with fewer the distance of pairs
+# at .5 on Contraceptive Method is .127, and .105 with these (16 runs).
+LEAST_ROUNDS = 2 / 3
+# With fewer rounds than this times the columns, pairs of columns that are in no pair yet are chosen first: their tables
+# tell more of a column than its own does. On Adult at .1 the distance of pairs fell from .083 to .080 (24 runs).
+FEW_ROUNDS = 4 / 3
+# The part of a table's noise that a choice allows for, as a model keeps less of it: with all of it the
+# pairs of Credit Card Default, which all have many cells, were off by .163 at .5, with this part by .094; Mushroom's by
+# .133 and .121; Banknote's at 1 by .31 and .24; Adult's at .1, where small pairs tell most, by .075 and .080.
+ALLOWED = 0.3
+MAX_CELLS = 20_000  # of a pair that may be bought
+OFFERED = 50_000  # cells of all pairs among which a round chooses: less than a megabyte of a request
+EACH = 100  # cells that take the time which a further pair takes: of a hundred columns a round offers some 400 pairs
+TREE_CELLS = 300_000  # of the junction tree: what a fit may take in memory and time
+EXPECTED = 16  # parts of a row, in which a model's expectations are sent
+WIDTHS = 12  # cells of a numeric column about which nobody said anything
+LEAST_NOISE = 0.01  # of a row: tables are weighed by their noise, and at an epsilon of 700 it rounds to none
+
+
+def divided(share: Epsilon) -> tuple[Epsilon, Epsilon]:
+    """The costs of a round's choice and its table."""
+    choice = share * CHOICES // 100
+    return choice, share - choice
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """The decisions before the first query.
+
+    Attributes:
+        schema: The public schema.
+        specs: The cells of each column.
+        total: The cost of all queries.
+        target: The column whose tables weigh more, if one does.
+        known: Tables that the log had before.
+    """
+
+    schema: Schema
+    specs: tuple[Values | Cuts, ...]
+    total: Epsilon
+    target: str | None
+    known: tuple[Bought, ...] = ()
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The cells of each column."""
+        return tuple(bind(spec, self.schema).size for spec in self.specs)
+
+    @cached_property
+    def pairs(self) -> list[Clique]:
+        """The pairs of columns whose tables may be bought."""
+        pairs = itertools.combinations(range(len(self.specs)), 2)
+        return [pair for pair in pairs if self.cells(pair) <= MAX_CELLS]
+
+    @property
+    def single(self) -> Epsilon:
+        """The cost of the table of one column."""
+        return self.total * (SINGLES if self.pairs else 100) // (100 * len(self.specs))
+
+    @property
+    def singles(self) -> list[Clique]:
+        """The columns whose tables are queried: all but those that are known as exactly."""
+        exact = {table.columns for table in self.known if table.epsilon >= self.single}
+        return [(column,) for column in range(len(self.specs)) if (column,) not in exact]
+
+    @property
+    def checks(self) -> Epsilon:
+        """The cost of the table of a checked pair; nothing if rounds measure all pairs."""
+        unknown = set(self.pairs) - {table.columns for table in self.known}
+        return self.total * CHECKS // (100 * CHECKED) if len(unknown) > 2 * CHECKED else ZERO
+
+    @property
+    def worth(self) -> Epsilon:
+        """The cost of all rounds without earlier counts."""
+        return self.total - self.single * len(self.specs) - self.checks * CHECKED
+
+    @property
+    def turns(self) -> int:
+        """The number of rounds without earlier counts."""
+        each = max(LEAST_ROUNDS, ROUNDS * (self.schema.max_rows * float(self.total)) ** (1 / 3))
+        return max(1, min(len(self.pairs), round(each * len(self.specs))))
+
+    @property
+    def round(self) -> Epsilon:
+        """The first cost of a round."""
+        return self.worth // self.turns
+
+    def uncovered(self, known: Sequence[Clique]) -> set[int]:
+        """The columns that are in none of some tables, where rounds are so few that these come first."""
+        few = self.turns < FEW_ROUNDS * len(self.specs)
+        return set(range(len(self.specs))).difference(*known) if few else set()
+
+    @property
+    def usual(self) -> float:
+        """The deviation of the noise in the table of a round, or of a column where there are no rounds."""
+        return self.deviation(divided(self.round)[1] if self.pairs else self.single)
+
+    @property
+    def rounds(self) -> Epsilon:
+        """The cost of all rounds: each known table of several columns replaces one, at most at its price."""
+        standing = [min(table.epsilon, self.round).nano for table in self.known if len(table.columns) > 1]
+        left = self.worth - Epsilon(sum(standing))
+        return left if left >= self.round or not standing else ZERO
+
+    @property
+    def needed(self) -> Epsilon:
+        """The cost of the remaining queries."""
+        return self.single * len(self.singles) + self.rounds + self.checks * CHECKED
+
+    def room(self, left: Epsilon) -> float:
+        """The largest number of cells of the junction tree, by the rest of the rounds' price."""
+        # So no early choice takes all the room of later ones; a first pair fits, however many cells columns have.
+        return sum(self.sizes) + TREE_CELLS * (1 - 0.7 * left.nano / max(1, self.worth.nano))
+
+    def table(self, handle: PrivateQueryable, asked: Clique, epsilon: Epsilon, *, reuse: bool = False) -> Bought:
+        """Buys the table of some columns, in any order; with ``reuse`` takes it from the log."""
+        answer = handle.partition(self.spec(asked)).noisy_count(epsilon=epsilon, reuse=reuse)
+        counts = np.asarray(answer, dtype=np.float64).reshape([self.sizes[column] for column in asked])
+        flat = counts.transpose(np.argsort(asked)).ravel()
+        return Bought(tuple(sorted(asked)), flat, self.deviation(epsilon), epsilon, asked if reuse else ())
+
+    @property
+    def before(self) -> Epsilon:
+        """The cost of the known tables."""
+        return Epsilon(sum(table.epsilon.nano for table in self.known))
+
+    def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Purchase:
+        """Takes the tables that the log has, those of much dependence first, as far as the model has room for them.
+
+        Or those that another fit took, where this ledger has them.
+        """
+        if not isinstance(history, bool):
+            known = [table for table in history if table.before and self._paid(handle, table.before, table.epsilon)]
+            return replace(self, known=tuple(known))
+        purchase = self
+        found = [self.table(handle, asked, epsilon, reuse=True) for asked, epsilon in self._logged(handle)]
+        for table in sorted(found, key=lambda table: (len(table.columns) == 1, self._dependence(table)), reverse=True):
+            more = replace(purchase, known=(*purchase.known, table))
+            if tree_cells(self.sizes, [known.columns for known in more.known]) <= more.room(more.rounds):
+                purchase = more
+        return purchase
+
+    def _logged(self, handle: PrivateQueryable) -> list[tuple[Clique, Epsilon]]:
+        """The counts in the log that are tables of the model: their columns, in the queried order, and prices."""
+        numbers = {spec.column: number for number, spec in enumerate(self.specs)}
+        found: dict[tuple[Clique, Epsilon], None] = {}
+        log = handle.history()
+        for words, price, answer in zip(log["asked"], log["epsilon"], log["answer"], strict=True):
+            what, _, names = str(words).partition(" parts by ")
+            asked = tuple(numbers.get(name, -1) for name in names.split(" of ")[0].split(" x "))
+            fits = -1 not in asked and isinstance(answer, list) and self.cells(asked) == len(answer)
+            if fits and what.startswith("noisy_count"):
+                found[asked, Epsilon.of(price)] = None
+        return [each for each in found if self._paid(handle, *each)]
+
+    def _paid(self, handle: PrivateQueryable, asked: Clique, epsilon: Epsilon) -> bool:
+        """Whether the ledger has an answer to just this question.
+
+        The log tells a question's columns in words, and not its cells.
+        """
+        return not handle.partition(self.spec(asked)).preview("noisy_count", epsilon=epsilon, reuse=True).cost
+
+    def _dependence(self, table: Bought) -> float:
+        """The number of rows of a table apart from independence, beyond its noise."""
+        counts = table.counts.reshape([self.sizes[column] for column in table.columns])
+        axes = range(counts.ndim)
+        margins = [counts.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
+        even = reduce(np.multiply.outer, margins) / max(counts.sum(), 1.0) ** (counts.ndim - 1)
+        apart = np.abs(counts - even).sum() - counts.size * table.deviation / math.sqrt(2)
+        return float(apart) * self.weight(table.columns)
+
+    def cells(self, columns: Clique) -> int:
+        """The number of cells of the table of some columns."""
+        return math.prod(self.sizes[column] for column in columns)
+
+    def spec(self, columns: Clique) -> Spec:
+        """The partition into the cells of some columns."""
+        return Cross(tuple(self.specs[column] for column in columns)) if len(columns) > 1 else self.specs[columns[0]]
+
+    def deviation(self, epsilon: Epsilon) -> float:
+        """The deviation of the noise in each count of a table; at least ``LEAST_NOISE``."""
+        return max(LEAST_NOISE, standard_deviation(count_scale(self.schema, epsilon)))
+
+    def weight(self, pair: Clique) -> int:
+        """The weight of a pair's misfit, in percent."""
+        return 100 if self.target in {None, *(self.specs[column].column for column in pair)} else 50
+
+    # In words
+
+    @property
+    def title(self) -> str:
+        """The title of the plan."""
+        return f"Synthesizer of {many(len(self.specs), 'column')} and of their {many(len(self.pairs), 'pair')}"
+
+    def lines(self) -> Iterator[PlanLine]:
+        """Returns a line for each kind of query."""
+        schema, singles = self.schema, self.single * len(self.sizes)
+        yield count_line(schema, "rows in the cells of each column", sum(self.sizes), singles, self.single)
+        if not self.pairs:
+            return
+        choice, table = divided(self.round)
+        rounds = self.rounds.nano // self.round.nano
+        largest = max(map(self.cells, self.pairs))
+        pairs = f"pair that the model fits worst, of {len(self.pairs):,}, {many(rounds, 'time')}"
+        yield PlanLine(1, pairs, "exp_mech", 1, (choice * rounds).exact, None, "")
+        yield count_line(schema, "rows in its cells", largest, self.rounds - choice * rounds, table)
+        if self.checks:
+            asked = f"rows in the cells of {CHECKED} pairs drawn at random"
+            yield count_line(schema, asked, CHECKED * largest, self.checks * CHECKED, self.checks)
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns the warning that noise hides the tables of so many rows; None for as many as the schema allows."""
+        noise, cells = self.usual, max(self.sizes)
+        expected = self.schema.max_rows if rows is None else rows
+        if noise * cells <= expected:
+            return ()
+        return (
+            f"noise of {rows_text(noise)} rows in each of {cells:,} cells hides a table of {expected:,} rows; take "
+            "fewer `columns` or a larger `epsilon`.",
+        )

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``SyntheticTable`` is a synthesizer's fitted state: it draws rows and estimates tables.
+
+It distinguishes measured from inferred tables.
+
+Privacy:
+    Claim: free. Why: all of it is computed from released tables (post-processing).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+
+from miners.budget.plan import (
+    loss_text,
+)
+from miners.fitted.node import split_in, split_out
+from miners.fitted.theme import RED, axes_of
+from miners.synthesizer.graphical_model import Clique, GraphicalModel, Measurement
+from miners.tables.columns import Condition
+from miners.tables.table import NUMBERS, Table
+from pinq.errors import QueryError
+from pinq.language.specs import Axis, Cuts, Values, bind
+from pinq.public.checks import is_whole, many, whole_number
+from pinq.public.epsilon import Epsilon, laplace_interval
+from pinq.public.schema import Numeric, Schema
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+FORMAT, VERSION = "pinq-synthetic", 1
+MAX_ROWS = 10**8
+SURE = 0.95
+FINITE = partial(np.asarray_chkfinite, dtype=np.float64)
+INSIDE = 0.02  # of a grid cell: how far a number that is not whole stays from the cell's ends
+
+
+@dataclass(frozen=True, eq=False)
+class Bought(Measurement):
+    """A noisy table that was paid for.
+
+    Attributes:
+        epsilon: Its cost.
+        before: The columns as they were asked, where it was bought before the fit.
+    """
+
+    epsilon: Epsilon
+    before: Clique = ()
+
+
+def _table_in(sizes: Sequence[int], columns: Any, cells: Any) -> tuple[Clique, np.ndarray]:
+    """Reads a table of the columns at some positions. Raises ``ValueError`` unless each cell has a number."""
+    if not all(is_whole(number, 0, len(sizes) - 1) for number in columns) or len({*columns}) < len(columns):
+        raise ValueError(f"{columns!r} are not positions of different columns")
+    return tuple(columns), FINITE(cells).reshape([sizes[number] for number in columns])
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticTable:
+    """A public model of a private table.
+
+    Attributes:
+        schema: The public schema.
+        specs: The cells of each column.
+        model: The distribution over cells.
+        bought: The noisy tables that it was made from.
+        error: A bound, with 90 % confidence, of the share of rows that a table of two columns that was
+            not bought has in a wrong cell, in the quadratic mean; None where all were bought.
+        target: The column whose pairs weighed more, if one did.
+    """
+
+    schema: Schema
+    specs: tuple[Values | Cuts, ...]
+    model: GraphicalModel
+    bought: tuple[Bought, ...]
+    error: float | None
+    target: str | None = None
+
+    kept_as: ClassVar[str] = "model"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns, in the schema's order."""
+        return [spec.column for spec in self.specs]
+
+    @property
+    def rows(self) -> int:
+        """About how many rows the private table has."""
+        return round(self.model.rows)
+
+    def sample(self, rows: int | None = None, *, random_state: int | None = None) -> pd.DataFrame:
+        """Draws synthetic rows, in the schema's own values.
+
+        A number lies anywhere in its cell, on the column's grid.
+
+        Args:
+            rows: How many; None for about as many as the private table has.
+            random_state: The same number, the same rows.
+
+        Returns:
+            A frame with the columns of ``columns``; missing values are None or NaN.
+        """
+        rows = whole_number("rows", self.rows if rows is None else rows, 0, MAX_ROWS)
+        random = np.random.default_rng(random_state)
+        codes = self.model.sampled(rows, random)[random.permutation(rows)]
+        values = {spec.column: self._values(spec, codes[:, number], random) for number, spec in enumerate(self.specs)}
+        lone = [name for name, column in self.schema.columns.items() if column.codes == 1]  # columns of one value
+        values |= {name: self._values(Values(name), np.zeros(rows, dtype=np.int64), random) for name in lone}
+        return pd.DataFrame({name: values[name] for name in self.schema.columns if name in values})
+
+    def table(self, *columns: str) -> Table:
+        """Estimates the rows in each cell of some columns; free.
+
+        A table that was bought has the interval of its noise; of others the note says how far tables of
+        two columns are off.
+        """
+        chosen = self._numbered(columns)
+        expected = self.model.marginal(chosen) * self.model.rows
+        # Tables lie in the schema's order of columns, answers in the caller's: age by sex is sex by age turned.
+        turned = [chosen.index(self.columns.index(column)) for column in columns]
+        labels = [bind(self.specs[self.columns.index(column)], self.schema).axes[0].labels for column in columns]
+        keys = [f"{column}_" if column in NUMBERS else column for column in columns]  # as in other tables
+        frame = pd.DataFrame([*itertools.product(*labels)], columns=keys, dtype=object)
+        frame["value"] = expected.transpose(turned).ravel()
+        measured = min(
+            (bought for bought in self.bought if bought.columns == chosen), key=lambda own: own.deviation, default=None
+        )  # the most exact
+        scale, notes = math.nan, (self._inferred(len(columns)),)
+        frame["low"] = frame["high"] = math.nan
+        if measured is not None:
+            counts = measured.counts.reshape(expected.shape).transpose(turned).ravel()
+            scale = measured.deviation / math.sqrt(2)
+            half = laplace_interval(scale, SURE)
+            frame["low"], frame["high"] = np.maximum(counts - half, 0), np.maximum(counts + half, 0)
+            frame["value"] = frame["value"].clip(frame["low"], frame["high"])
+            notes = (f"measured at an epsilon of {measured.epsilon}: the interval is that of its noise.",)
+        spent = Fraction(sum(bought.epsilon.exact for bought in self.bought))
+        picture: Literal["heat", "bars"] = "heat" if len(columns) == 2 else "bars"
+        return Table(
+            f"Rows by {', '.join(columns)}, of a synthesizer's model",
+            frame,
+            pd.Series(scale, frame.index),
+            spent,
+            SURE,
+            notes,
+            picture,
+        )
+
+    def estimate(self, **conditions: Condition) -> float:
+        """Estimates how many rows meet all conditions; free.
+
+        Args:
+            conditions: As for ``miners.tables.where``: a value or a list of values of a categorical column,
+                a pair ``(low, high)`` of a numeric one, None for missing values.
+
+        Returns:
+            About so many rows; ``table`` of the columns says how far it may be off.
+        """
+        if not conditions:
+            return self.model.rows
+        chosen = self._numbered(tuple(conditions))
+        shares = self.model.marginal(chosen)
+        for axis, number in enumerate(chosen):
+            weights = self._weights(self.specs[number], conditions[self.columns[number]])
+            shares = shares * weights.reshape([-1 if other == axis else 1 for other in range(len(chosen))])
+        return float(shares.sum() * self.model.rows)
+
+    @cached_property
+    def quality(self) -> pd.DataFrame:
+        """The measured tables and their accuracy: a row for each table, in the order of the queries.
+
+        Columns: ``table``, ``cells``, ``epsilon``, ``noise`` (standard deviation of each count, rows) and
+        ``off`` (the share of rows that the model puts into other cells than the noisy table does).
+        """
+        return pd.DataFrame([self._line(bought) for bought in self.bought])
+
+    def dependence(self) -> pd.DataFrame:
+        """The dependence of each pair of columns: the distance of its table from independence.
+
+        0 is independent, 1 the largest distance there is.
+        """
+        names = self.columns
+        distances = np.zeros((len(names), len(names)))
+        for (first, second), joint in self.model.pairs(itertools.combinations(range(len(names)), 2)).items():
+            even = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+            distances[first, second] = distances[second, first] = np.abs(joint - even).sum() / 2
+        return pd.DataFrame(distances, index=names, columns=names)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws how pairs depend on each other as a heat map; a dot marks what was bought. Needs matplotlib."""
+        names = self.columns
+        ax = axes_of("dependence", ax, (1.8 + 0.42 * len(names), 1.4 + 0.38 * len(names)))
+        image = ax.imshow(self.dependence().to_numpy(), cmap="Blues", vmin=0)
+        pairs = [bought.columns for bought in self.bought if len(bought.columns) == 2]
+        points = np.array([*pairs, *(pair[::-1] for pair in pairs)]).reshape(-1, 2)
+        ax.plot(points[:, 0], points[:, 1], "o", color=RED, markersize=4, linestyle="")
+        ax.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
+        ax.set_yticks(range(len(names)), names, fontsize=8)
+        ax.set_title("Distance of pairs from independence; a dot: measured", fontsize=10, loc="left")
+        ax.figure.colorbar(image, ax=ax, label="share of rows")
+        return ax
+
+    def export_text(self) -> str:
+        """Returns the measured tables, and the model's distance from them, as text."""
+        return f"{self!r}\n{self.quality.to_string(index=False)}\n{self._inferred(2)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the model as plain lists, dicts, texts and numbers."""
+        potentials = [[list(columns), table.ravel().tolist()] for columns, table in self.model.potentials.items()]
+        bought = [
+            [list(each.columns), str(each.epsilon), each.counts.tolist(), each.deviation]
+            + ([list(each.before)] if each.before else [])
+            for each in self.bought
+        ]
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "schema": self.schema.model_dump(mode="json"),
+            "cells": [split_out(spec) for spec in self.specs],
+            "rows": self.model.rows,
+            "potentials": potentials,
+            "bought": bought,
+            "error": self.error,
+            "target": self.target,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> SyntheticTable:
+        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
+        if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
+            raise QueryError(
+                f"this is no stored synthesizer: its `format` must be {FORMAT!r}, its `version` {VERSION}."
+            )
+        try:
+            schema = Schema.model_validate(stored["schema"])
+            read = [split_in("a column of the stored model", cells) for cells in stored["cells"]]
+            specs = tuple(spec for spec in read if isinstance(spec, Values | Cuts))
+            if len(specs) != len(read) or stored["target"] not in (None, *schema.columns):
+                raise ValueError("a column has no cells, or its target is no column")
+            sizes = tuple(bind(spec, schema).size for spec in specs)
+            potentials = dict(_table_in(sizes, columns, table) for columns, table in stored["potentials"])
+            tables = [_table_in(sizes, columns, counts) for columns, _, counts, *_ in stored["bought"]]
+            bought = tuple(
+                Bought(numbers, table.ravel(), FINITE(deviation).item(), Epsilon.of(epsilon), *map(tuple, before))
+                for (numbers, table), (_, epsilon, _, deviation, *before) in zip(tables, stored["bought"], strict=True)
+            )
+            model = GraphicalModel(sizes, FINITE(stored["rows"]).item(), potentials)
+            error = None if stored["error"] is None else FINITE(stored["error"]).item()
+            return cls(schema, specs, model, bought, error, stored["target"])
+        except (KeyError, TypeError, ValueError, OverflowError) as problem:
+            raise QueryError(f"this is no stored synthesizer: {problem}") from None
+
+    def __repr__(self) -> str:
+        pairs = sum(len(bought.columns) == 2 for bought in self.bought)
+        columns = many(len(self.specs), "column")
+        return f"SyntheticTable of about {self.rows:,} rows: {columns}, {many(pairs, 'pair')} measured"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.quality.to_html(index=False)}<p>{escape(self._inferred(2))}</p>"
+
+    def _numbered(self, columns: Sequence[str]) -> Clique:
+        """The numbers of some columns, increasing."""
+        for column in columns:
+            if column not in self.columns:
+                raise QueryError(f"is {column!r}", parameter="columns", allowed=f"one of {', '.join(self.columns)}")
+        if not columns or len(set(columns)) < len(columns):
+            raise QueryError("is empty or names a column twice", parameter="columns", allowed="different columns")
+        return tuple(sorted(self.columns.index(column) for column in columns))
+
+    def _inferred(self, columns: int) -> str:
+        if columns > 2:
+            return "inferred; relations that exist only among this many columns together are not in the model."
+        if self.error is None:
+            return "inferred; its error was not measured."
+        return (
+            f"tables of two columns that were not measured have at most about {self.error:.1%} of rows in a wrong "
+            "cell (quadratic mean, 90 % confidence)."
+        )
+
+    def _line(self, bought: Bought) -> dict[str, object]:
+        shares = self.model.marginal(bought.columns).ravel()
+        return {
+            "table": " x ".join(self.columns[number] for number in bought.columns),
+            "cells": len(bought.counts),
+            "epsilon": loss_text(bought.epsilon.exact),
+            "noise": round(bought.deviation, 1),
+            "off": float(np.abs(bought.counts / self.model.rows - shares).sum() / 2),
+        }
+
+    def _values(self, spec: Values | Cuts, cells: np.ndarray, random: np.random.Generator) -> pd.Series:
+        """Values of the schema for the cells of a column."""
+        column = self.schema.column(spec.column)
+        axis = bind(spec, self.schema).axes[0]
+        if not isinstance(column, Numeric):
+            return pd.Series(np.array([*axis.labels], dtype=object)[cells], dtype=object)
+        starts, ends = self._stretches(axis, column)
+        missing = cells >= len(starts)
+        own = np.where(missing, 0, cells)
+        codes = random.integers(starts[own], ends[own])
+        inside = 0.0 if column.integer else random.uniform(INSIDE, 1 - INSIDE, len(codes))
+        numbers = np.minimum(float(column.lower) + (codes + inside) * float(column.width), float(column.upper))
+        shown = pd.Series(column.shown(np.rint(numbers).astype(np.int64) if column.integer else numbers))
+        return shown.mask(missing) if missing.any() else shown
+
+    def _stretches(self, axis: Axis, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
+        """The first grid cell of each part of a numeric column, and the first of the next; not of missing values."""
+        edges = np.unique(axis.edges(column.cells))
+        return edges[:-1], edges[1:]
+
+    def _weights(self, spec: Values | Cuts, condition: Condition) -> np.ndarray:
+        """The share of each part of a column that meets a condition."""
+        column = self.schema.column(spec.column)
+        axis = bind(spec, self.schema).axes[0]
+        if not isinstance(column, Numeric) or condition is None:
+            wanted = condition if isinstance(condition, list | tuple | set) else [condition]
+            unknown = [value for value in wanted if value not in axis.labels]
+            if unknown:
+                raise QueryError(f"is {unknown[0]!r}", parameter=spec.column, allowed="one of the declared values")
+            return np.array([float(label in wanted) for label in axis.labels])
+        if not isinstance(condition, tuple) or len(condition) != 2:
+            raise QueryError(f"is {condition!r}", parameter=spec.column, allowed="a pair (low, high), or None")
+        low, high = (None if end is None else column.threshold(end, spec.column) for end in condition)
+        starts, ends = self._stretches(axis, column)
+        inside = np.minimum(ends, column.cells if high is None else high) - np.maximum(
+            starts, 0 if low is None else low
+        )
+        weights = np.clip(inside, 0, None) / (ends - starts)
+        return np.concatenate([weights, np.zeros(axis.size - len(weights))])
