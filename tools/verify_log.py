@@ -62,7 +62,7 @@ def charge(versions, body):
 
 class Log:  # the meaning of the events so far
     def __init__(self):
-        self.dataset, self.cap, self.rule, self.meaning, self.version, self.heads = "", 0, "union", None, 0, []
+        self.dataset, self.cap, self.rule, self.meaning, self.version, self.heads = "", 0, "union", None, 1, []
         self.grants, self.trees, self.spent, self.union = {}, {}, {}, {}
         self.costs, self.charged, self.answered = {"sum": 0, "union": 0}, set(), set()
 
@@ -77,7 +77,7 @@ class Log:  # the meaning of the events so far
             need(not self.grants or meaning == self.meaning, "epsilon changed its meaning after budgets were granted")
             self.cap, self.rule, self.meaning = body["cap"], body.get("cap_rule", "union"), meaning
         elif kind == "version":
-            need(body["number"] in (max(1, self.version), self.version + 1), "versions are counted one by one")
+            need(body["number"] in (self.version, self.version + 1), "versions are counted one by one")
             self.version = body["number"]
         elif kind == "grant":
             need(grant is None or grant["revoked"], "a grant in the place of a valid one")
@@ -102,7 +102,7 @@ class Log:  # the meaning of the events so far
         need(not grant["expires"] or moment < datetime.fromisoformat(grant["expires"]), "a charge after the grant")
         need(verb in ("", *grant.get("verbs", [verb])), "a verb that the grant forbids")
         need(type(epsilon) is int and 0 <= epsilon <= grant.get("max_epsilon_per_query", epsilon), "no such epsilon")
-        need(1 <= version <= max(1, self.version), "a version that has not begun")
+        need(1 <= version <= self.version, "a version that has not begun")
         need((who, request) not in self.charged, "one id is charged twice")
         self.charged.add((who, request))
         own, self.costs["union"] = charge(self.trees.setdefault(who, {}), body), charge(self.union, body)

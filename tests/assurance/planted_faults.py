@@ -299,8 +299,8 @@ FAULTS = (
     Fault(
         "a part's cost is the largest of its questions, not their sum",
         "pinq/ledger/composition.py",
-        "part[key] = cost = self.part.get(key, 0) + grown[position]",
-        "part[key] = cost = max(self.part.get(key, 0), grown[position])",
+        "part[keys[position]] = cost = self.part.get(keys[position], 0) + grown[position]",
+        "part[keys[position]] = cost = max(self.part.get(keys[position], 0), grown[position])",
         (COMPOSITION,),
     ),
     Fault(

@@ -53,7 +53,7 @@ def entries(who: int, version: int, asked: Demand, epsilon: int, names: dict[byt
 
 
 def case(draw: random.Random) -> str:
-    """A random log, and what the product says that it cost: all of it, as the cap counts it, and each analyst."""
+    """A random log of several versions, and what the product says that it cost: all of it, as the cap counts it, and each analyst."""
     own, together = [Costs() for _ in ANALYSTS], Together()
     names, log = dict[bytes, int](), list[str]()
     for _ in range(draw.randint(1, 10)):
@@ -62,10 +62,11 @@ def case(draw: random.Random) -> str:
             demand(draw),
             Epsilon(draw.choice([1, 2, 3, 10**9, draw.randint(1, 2**40)])),
         )
-        price = own[who].price(asked, loss)
-        assert own[who].charge(asked, loss) == price
-        together.charge(asked, loss, price)
-        log += entries(who, 1, asked, loss.nano, names)
+        version = draw.choice([1, 1, 2, 3])
+        price = own[who].price(asked, loss, version)
+        assert own[who].charge(asked, loss, version) == price
+        together.charge(asked, loss, price, version)
+        log += entries(who, version, asked, loss.nano, names)
     totals = [together.union.spent, together.sum, *(costs.spent for costs in own)]
     return f"([{'; '.join(log)}], [{'; '.join(str(total.nano) for total in totals)}])"
 

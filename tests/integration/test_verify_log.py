@@ -80,14 +80,15 @@ def test_it_is_one_short_file_of_the_standard_library() -> None:
 
 def test_it_agrees_on_random_ledgers(tmp_path: Path) -> None:
     """Events, head, every analyst's spending and limit, and what all spent: the same as the product's, whatever was done."""
-    draw, charges = random.Random(SEED), 0
+    draw, charges, versions = random.Random(SEED), 0, 0
     for number in range(LEDGERS):
         with closing(random_ledger(draw)) as ledger:
             fault, log = CHECK.verify(write(exported(ledger), tmp_path / "l.jsonl"))
             assert not fault, number
             assert checked(log) == told(ledger), number
-            charges += len(log.charged)
+            charges, versions = charges + len(log.charged), versions + len(log.union)
     assert charges > 5 * LEDGERS
+    assert versions > LEDGERS, "several versions of a ledger were asked"
     note(
         "random ledgers, checked by tools/verify_log.py",
         LEDGERS,

@@ -10,7 +10,7 @@ from typing import Any
 
 from pinq.errors import PinqError
 from pinq.ledger.composition import CapRule
-from pinq.ledger.events import FREE, LoggedQuestion, Signature, Terms, now
+from pinq.ledger.events import FREE, Begun, LoggedQuestion, Signature, Terms, now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.random_demands import demand
@@ -34,7 +34,7 @@ def random_ledger(draw: random.Random, url: str | Path = "sqlite://") -> Ledger:
 
 def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None:
     by, loss = Signature("lea@clinic", draw.choice(["", "why – so"])), Epsilon(draw.randint(1, 30))
-    match draw.choice(["grant", "extend", "terms", "revoke", "declare", *["charge"] * 12]):
+    match draw.choice(["grant", "extend", "terms", "revoke", "declare", "version", *["charge"] * 14]):
         case "grant":
             ends = draw.choice([None, now() + timedelta(days=9)])
             ledger.grant(analyst, Epsilon(draw.randint(20, 90)), ends, token=draw.choice(["", "ab" * 32]), by=by)
@@ -48,11 +48,15 @@ def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None
         case "declare":
             rule = draw.choice(RULES)
             ledger.declare(f"x{number}", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, rule=rule, by=by)
+        case "version":
+            ledger.begin(Begun(0, "written again", "ab" * 16, f"{draw.randint(1, 3):032x}"), str, by=by)
         case _:
             if analyst not in ledger.grants():
                 ledger.grant(analyst, Epsilon(draw.randint(20, 90)), by=by)
             asked = LoggedQuestion(verb=draw.choice(VERBS), about="how many \u2028 “so”", question=f"{number:032x}")
-            ledger.charge(analyst, f"r{number}", demand(draw), loss, asked)
+            rows = ledger.state.rows
+            version = draw.randint(1, rows.number if rows else 1)
+            ledger.charge(analyst, f"r{number}", demand(draw), loss, asked, version=version)
             if draw.random() < 0.8:
                 ledger.answer(analyst, f"r{number}", f'{{"values": [{number}]}}')
 
