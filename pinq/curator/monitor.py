@@ -248,7 +248,9 @@ class Curator:
         cost, left = self.ledger.price(
             analyst, work.query.demand, epsilon, verb=request.verb, columns=columns, version=self.version
         )
-        return Preview(cost.exact, left.exact, work.noise.error, work.noise.scale if work.noise.uniform else None)
+        said = self.ledger.state.replaced(analyst, self.version)  # by the log as it was just read
+        error = f"{work.noise.error}.{said}" if said and cost else work.noise.error
+        return Preview(cost.exact, left.exact, error, work.noise.scale if work.noise.uniform else None)
 
     def close(self) -> None:
         """Closes engine and ledger."""

@@ -319,6 +319,17 @@ class LedgerState:
         under_cap = together.cap - together.spent - together.price(demand, epsilon, own, version)
         return own, min(grant.limit - grant.spent - own, under_cap)
 
+    def replaced(self, analyst: str, version: int) -> str:
+        """Says that an analyst asked other rows than those of a version, after a blank; empty for no others."""
+        account = self.accounts.get(analyst)
+        if account is None or account.costs.spent == account.costs.spent_on(version):
+            return ""
+        when = f" on {self.begun[version][:10]}" if version in self.begun else ""
+        return (
+            f" The rows were replaced, or read otherwise,{when}: what was asked of the earlier rows stays spent, and "
+            "does not count as paid for these."
+        )
+
     def require(
         self,
         grant: Account,
@@ -351,7 +362,8 @@ class LedgerState:
                 whose = under_cap if scope == "cap" else f"for {grant.analyst!r}"
                 raise BudgetExceeded(
                     f"This would cost epsilon {price}; {left} of {limit} remains {whose}. "
-                    "Ask for less, or ask the data provider to extend the grant.",
+                    "Ask for less, or ask the data provider to extend the grant."
+                    + self.replaced(grant.analyst, version),
                     asked=price.exact,
                     remaining=left.exact,
                     scope=scope,

@@ -16,15 +16,16 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from pinq.engine import EncodingReport, RawTable, group_sizes, open_engine, read_columns
+from pinq.engine import ArrayEngine, EncodingReport, RawTable, SparkEngine, group_sizes, open_engine, read_columns
 from pinq.engine.encoding import Encoder
 from pinq.engine.numbers import date_forms, define_readings, likely_spelling
-from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect
+from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect, source_facts
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Dialect, Policy
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
+from pinq.provider.versions import rows_of
 from pinq.public.checks import closest, first_of, text_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, unit_text
@@ -201,9 +202,13 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
     loaded = load_policy(policy)
-    # Any salt will do: which of a unit's rows are kept depends on it, how many does not.
-    engine, counted = open_engine(loaded, salt=b"check", report=True)
+    ledger = _known_ledger(loaded)
+    # Any salt will do: which of a unit's rows are kept depends on it, how many does not. Digests of rows need the own.
+    engine, counted = open_engine(loaded, salt=b"check" if ledger is None else ledger.salt, report=True)
+    changed, due = ("", ()) if ledger is None else _version(loaded, ledger, engine)
     engine.close()
+    if ledger is not None:
+        ledger.close()
     assert counted is not None
     unreviewed = tuple(loaded.unreviewed_fields())
     return CheckReport(
@@ -215,10 +220,32 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         counted.left_out,
         counted.clamped,
         unreviewed,
-        tuple(_problems(loaded, counted, unreviewed)),
-        advice(loaded, counted),
+        (*_problems(loaded, counted, unreviewed), *([changed] if changed else [])),
+        (*advice(loaded, counted), *due),
         counted.lines.unreadable,
     )
+
+
+def _known_ledger(policy: Policy) -> Ledger | None:
+    """Opens a ledger file that is there, for reading; faults of it are of no concern here."""
+    with suppress(LedgerError, PolicyError, OSError):
+        url = ledger_url(policy, read_only=True)
+        if "://" not in url and os.path.exists(url):
+            return Ledger(url, policy.dataset, read_only=True)
+    return None
+
+
+def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) -> tuple[str, tuple[str, ...]]:
+    """Says that rows are not those of their declared version, or that the next opening begins a version."""
+    before = ledger.state.rows
+    try:
+        rows = rows_of(policy, source_facts(policy)).after(before, engine.contents)
+    except PolicyError as error:
+        return str(error), ()
+    if before is None or rows.number == before.number:
+        return "", ()
+    begins = f"the next opening begins version {rows.number} ({rows.why})"
+    return "", (f"rows: {begins}; what was asked of the earlier rows stays spent, and does not count as paid for it",)
 
 
 def _problems(policy: Policy, counted: EncodingReport, unreviewed: tuple[str, ...]) -> Iterator[str]:

@@ -14,11 +14,12 @@ import pandas as pd
 import pytest
 
 import pinq
-from pinq.errors import LedgerError, PolicyError, QueryError
+from pinq.errors import BudgetExceeded, LedgerError, PolicyError, QueryError
 from pinq.ledger import events
 from pinq.ledger.events import Begun
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Dialect, Policy
+from pinq.provider.check import check
 from pinq.provider.grants import grant
 from pinq.provider.local import open_ledger
 
@@ -269,3 +270,35 @@ def test_all_that_is_in_an_old_ledger_is_of_the_first_version(ward: Callable[...
     (tmp_path / "ward.csv").write_text(LINES)
     with closing(pinq.open(ward(), analyst="ana")) as handle:
         assert handle.partition(pinq.Values("status"))[1:].preview("noisy_count", epsilon=1).cost == 1
+
+
+# What is said of it
+
+
+def test_a_price_and_a_refusal_say_that_the_rows_were_replaced(ward: Callable[..., Policy], tmp_path: Path) -> None:
+    """To who asked the earlier ones, and to nobody else."""
+    grant(ward(), "new", 1)
+    said = r"The rows were replaced, or read otherwise, on 2\d{3}-\d\d-\d\d: what was asked of the earlier rows stays"
+    with closing(pinq.open(ward(), analyst="ana")) as handle:
+        handle.noisy_count(epsilon=5)
+    (tmp_path / "ward.csv").write_text(LINES)
+    with closing(pinq.open(ward(), analyst="ana")) as handle:
+        assert re.search(said, handle.preview("noisy_count", epsilon=1).error)
+        with pytest.raises(BudgetExceeded, match=said):
+            handle.noisy_count(epsilon=5)
+    with closing(pinq.open(ward(), analyst="new")) as handle:
+        assert "replaced" not in handle.preview("noisy_count", epsilon=1).error
+        with pytest.raises(BudgetExceeded) as refused:
+            handle.noisy_count(epsilon=5)
+    assert "replaced" not in str(refused.value)
+
+
+def test_a_check_says_what_an_opening_would(ward: Callable[..., Policy], tmp_path: Path) -> None:
+    """That it begins a version; and that rows are not those of a declared one, which is not ready."""
+    assert version(ward(rows_version="2026-11")) == 1
+    (tmp_path / "ward.csv").write_text(LINES.replace("s1", "s2"))
+    assert "rows: the next opening begins version 2" in " ".join(check(ward()).advice)
+    report = check(ward(rows_version="2026-11"))
+    assert not report.ready
+    assert "not those of '2026-11'" in " ".join(report.problems)
+    assert len(begun(ward(rows_version="2026-11"))) == 1
