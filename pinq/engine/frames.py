@@ -30,10 +30,8 @@ from pinq.policy.policy import Policy
 
 MAX_EXPONENT = 400
 """Decimals beyond these powers of ten are missing: no double holds them, and their digits may fill the memory."""
-_MISSING = frozenset(("NoneType", "float", "NaTType", "NAType"))
-"""The classes of missing values."""
-_AT_ONCE = {"str": pa.string(), "int": pa.int64()}
-"""The classes whose objects Arrow reads at once as what they are one by one, and its types for them."""
+_MISSING = ("NoneType", "NaTType", "NAType")
+"""The classes of missing values, beside floats that are NaN."""
 
 
 def frame_table(frame: Any, policy: Policy, wanted: Container[str] | None) -> pa.Table:
@@ -74,11 +72,13 @@ def _column(column: Any, *, number: bool, unit: bool) -> pa.Array:
 
 def texts_of(values: Sequence[object] | np.ndarray, *, number: bool = False, unit: bool = False) -> pa.Array:
     """Returns the texts of objects, null for a missing one; arguments as for ``text_of``."""
-    kinds = {kind.__name__ for kind in set(map(type, values))}
-    for name, own in _AT_ONCE.items():
-        if kinds - _MISSING == {name}:
-            with suppress(pa.ArrowException, ValueError, OverflowError):  # a fraction, a text that is none, 2^63
-                return pa.array(values, own, from_pandas=True).cast(pa.string())  # in a tenth of the time
+    kinds = {kind for kind in set(map(type, values)) if kind.__name__ not in _MISSING}
+    # What follows gives the same in a tenth of the time. Of a float among whole numbers Arrow would drop the fraction,
+    # among texts it refuses all floats but NaN.
+    if kinds == {int} or kinds <= {str, float}:
+        with suppress(pa.ArrowException, ValueError, OverflowError):  # 2^63, a float, a text that is none
+            own = pa.int64() if int in kinds else pa.string()
+            return pa.array(values, own, from_pandas=True).cast(pa.string())
     return pa.array([text_of(value, number=number, unit=unit) for value in values], pa.string())
 
 
