@@ -145,5 +145,5 @@ if __name__ == "__main__":
         sys.exit(f"Refused. {fault}.")
     for who, grant in log.grants.items():
         print(f"{who!r} spent {log.spent.get(who, 0) / 1e9:.9g} of {grant['limit'] / 1e9:.9g}.")
-    print(f"All of {log.dataset!r} spent {log.costs[log.rule] / 1e9:.9g} of {log.cap / 1e9:.9g}, as the {log.rule}.")
+    print(f"All of {log.dataset!r} spent {log.costs['sum'] / 1e9:.9g} of {log.cap / 1e9:.9g}.")
     print(f"The log holds up to {log.heads[-1]}.")

@@ -103,7 +103,7 @@ def grant(
 @guarded
 def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson = False) -> None:
     """Show all grants and their remaining budgets."""
-    from pinq.ledger.composition import CAP_RULES
+    from pinq.ledger.composition import COUNTED
     from pinq.ledger.events import FREE
     from pinq.provider.grants import show as show_grants
 
@@ -112,7 +112,7 @@ def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson 
         print_json(status.to_dict())
         return
     out = console()
-    left = f"{status.remaining} remains under the cap, which counts {CAP_RULES[status.cap_rule]}"
+    left = f"{status.remaining} remains under the cap, which counts {COUNTED}"
     out.print(f"{status.dataset}: {status.spent} of {status.cap} spent by all together, {left}")
     if not status.accounts:
         out.print(

@@ -39,7 +39,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import chain, count
 from operator import gt
-from typing import Literal
 
 from pinq.language.parts import PartSet
 from pinq.public.epsilon import ZERO, Epsilon
@@ -53,14 +52,8 @@ def root_of(version: int) -> bytes:
     return ROOT if version == 1 else version.to_bytes(8, "big")
 
 
-CapRule = Literal["sum", "union"]
-"""How the cap counts what several analysts spent: ``sum`` adds it up, ``union`` counts once what they asked alike."""
-
-CAP_RULES: dict[CapRule, str] = {
-    "sum": "the sum of what each analyst spent",
-    "union": "what several analysts ask alike once",
-}
-"""What the cap over all analysts counts, in words."""
+COUNTED = "the sum of what each analyst spent"
+"""How the cap counts what several analysts spent, in words."""
 
 
 DumpedDemand = tuple[list[str], list[tuple[int, int, str]], list[tuple[int, int]]]
@@ -209,49 +202,20 @@ class Costs:
 
 @dataclass
 class Together:
-    """The spending of all analysts together, as the cap counts it.
+    """The spending of all analysts together, as the cap counts it: the sum of what each spent.
 
-    Under ``sum`` what an analyst can still ask follows from the own tree and from one number, the
-    sum of what the others spent. Under ``union`` it follows from the trees of the others too, so
-    prices tell which parts they asked; in return, analysts who ask alike share the cap.
+    The union of all analysts' trees would cost less, but prices under it tell which parts others
+    asked. Under the sum the remaining budget depends only on the analyst's own tree and on one number.
 
     Attributes:
         cap: The limit.
-        rule: Which of the two holds.
-        sum: The sum of what each analyst spent.
-        union: The recursion over the union of all analysts' trees.
+        spent: The sum of what each analyst spent.
     """
 
     cap: Epsilon = ZERO
-    rule: CapRule = "sum"
-    sum: Epsilon = ZERO
-    union: Costs = field(default_factory=Costs)
-
-    @property
-    def spent(self) -> Epsilon:
-        """The spending that counts against the cap."""
-        return self.sum if self.rule == "sum" else self.union.spent
-
-    @property
-    def counts(self) -> str:
-        """The rule of the cap, in words."""
-        return CAP_RULES[self.rule]
+    spent: Epsilon = ZERO
 
     @property
     def remaining(self) -> Epsilon:
         """The epsilon that the cap leaves."""
         return max(ZERO, self.cap - self.spent)
-
-    def price(self, demand: Demand, epsilon: Epsilon, own: Epsilon, version: int = 1) -> Epsilon:
-        """Prices a demand that costs its analyst ``own``: the growth of ``spent``."""
-        # Ana counts the women at .1 and bob the men: the sum is .2, and the union .1, as no row is
-        # in both.
-        return own if self.rule == "sum" else self.union.price(demand, epsilon, version)
-
-    def charge(self, demand: Demand, epsilon: Epsilon, own: Epsilon, version: int = 1) -> None:
-        """Adds a demand that cost its analyst ``own``.
-
-        Both counts are kept, for the rule may change.
-        """
-        self.sum += own
-        self.union.charge(demand, epsilon, version)

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from pinq.errors import BudgetExceeded, NotAllowed, NotAuthorised, PinqError, PolicyError, QueryError
-from pinq.ledger.composition import CapRule, Demand
+from pinq.ledger.composition import Demand
 from pinq.public.checks import first_of, is_whole
 from pinq.public.epsilon import NANO, Epsilon
 
@@ -237,14 +237,15 @@ class Declared(Stored):
         digest: Identifies the schema.
         cap: Over all analysts.
         schema: What the log keeps of the policy: what is not a default.
-        cap_rule: How the cap counts.
+        cap_rule: The rule by which the cap counted when this was logged. Today it counts the sum, also in
+            logs that say ``union``.
     """
 
     kind: ClassVar[str] = "policy"
     digest: str
     cap: Loss
     schema: Body
-    cap_rule: CapRule
+    cap_rule: Literal["sum", "union"]
 
     def __post_init__(self) -> None:
         {} | self.schema.get("columns", {}) | self.schema.get("reviewed", {})  # a TypeError for what are no names

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
 from pinq.language.specs import SALT_BYTES
-from pinq.ledger.composition import CapRule, Demand, Together
+from pinq.ledger.composition import Demand, Together
 from pinq.ledger.events import (
     EVENT_BYTES,
     FREE,
@@ -166,13 +166,12 @@ class Ledger(Log):
         cap: Epsilon,
         schema: Body,
         *,
-        rule: CapRule = "sum",
         may_raise: bool = True,
         by: Signature | None = None,
     ) -> None:
         """Logs the policy when it differs from the last one logged.
 
-        What leaves less (a lower cap, the sum as its rule) counts at once, what leaves more if
+        A lower cap counts at once, a higher one if
         ``may_raise``. A changed schema gives every partition of a changed column a new identity, so
         it can never make an old charge cheaper. What epsilon *means* (adjacency, privacy unit)
         cannot change once there are grants: spent and asked would be of different kinds.
@@ -181,7 +180,6 @@ class Ledger(Log):
             digest: Identifies the schema.
             cap: Over all analysts.
             schema: What the log keeps of it, defaults left out.
-            rule: How the cap counts what several analysts spent.
             may_raise: Whether this is the provider's own act.
             by: Whose act it is; the log keeps it, as that of the acts below.
 
@@ -189,7 +187,7 @@ class Ledger(Log):
             LedgerError: Another adjacency or privacy unit than the one under which budgets were
                 granted.
         """
-        policy = Declared(digest, cap, schema, rule)
+        policy = Declared(digest, cap, schema, "sum")
 
         def declaring(log: Log) -> None:
             due = log.state.due(policy, self.where, may_raise)
@@ -226,14 +224,13 @@ class Ledger(Log):
             if due is before or self.run(beginning, write=True):
                 return due.number
 
-    def foresee(self, cap: Epsilon, rule: CapRule) -> None:
+    def preview_cap(self, cap: Epsilon) -> None:
         """Shows the log as it would stand once a policy with this cap is declared; logs nothing.
 
         Only what leaves less counts, as when an analyst opens the dataset.
         """
         together = self.together()
         together.cap = min(cap, together.cap)
-        together.rule = "sum" if "sum" in (rule, together.rule) else "union"
 
     def grant(
         self,

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, TooManyRequests
-from pinq.ledger.composition import CapRule, Costs, Demand, Together
+from pinq.ledger.composition import COUNTED, Costs, Demand, Together
 from pinq.ledger.events import (
     ASK,
     EVENT_BYTES,
@@ -316,7 +316,7 @@ class LedgerState:
         # Granted 1, .6 of it spent, .3 left under the cap: a question of .2 would leave .2 of the
         # grant and .1 under the cap, so .1.
         own, together = grant.costs.price(demand, epsilon, version), self.together
-        under_cap = together.cap - together.spent - together.price(demand, epsilon, own, version)
+        under_cap = together.cap - together.spent - own
         return own, min(grant.limit - grant.spent - own, under_cap)
 
     def replaced(self, analyst: str, version: int) -> str:
@@ -348,23 +348,19 @@ class LedgerState:
         grant.terms.require(verb, columns, epsilon)
         grant.require_pace()
         own, together = grant.costs.price(demand, epsilon, version), self.together
-        for scope, price, spent, limit in (
-            ("analyst", own, grant.spent, grant.limit),
-            ("cap", together.price(demand, epsilon, own, version), together.spent, together.cap),
-        ):
-            # Past a limit (the cap was lowered, or its rule changed) what costs nothing more is
-            # refused too. Example: two analysts counted one half of the table each, under the
-            # union. Under the sum, the other half is free for either of them, and would make the
-            # union, which is what all answers really cost, grow past the cap.
-            if price > limit - spent:
+        for scope, spent, limit in (("analyst", grant.spent, grant.limit), ("cap", together.spent, together.cap)):
+            # Past a limit (the cap was lowered, or counted less in earlier versions) a request that
+            # costs nothing more is refused too. Example: two analysts counted one half of the table
+            # each. The other half costs either of them nothing, but all answers together more.
+            if own > limit - spent:
                 left = max(ZERO, limit - spent)
-                under_cap = f"under the cap over all analysts, which counts {together.counts}"
+                under_cap = f"under the cap over all analysts, which counts {COUNTED}"
                 whose = under_cap if scope == "cap" else f"for {grant.analyst!r}"
                 raise BudgetExceeded(
-                    f"This would cost epsilon {price}; {left} of {limit} remains {whose}. "
+                    f"This would cost epsilon {own}; {left} of {limit} remains {whose}. "
                     "Ask for less, or ask the data provider to extend the grant."
                     + self.replaced(grant.analyst, version),
-                    asked=price.exact,
+                    asked=own.exact,
                     remaining=left.exact,
                     scope=scope,
                 )
@@ -383,10 +379,8 @@ class LedgerState:
                 "Keep them, or start over with another ledger and another table."
             )
         if before is not None and not may_raise:
-            # An open dataset tightens only: a cap of 2 after one of 1 stays 1, and `union` after
-            # `sum` stays `sum`, which never counts less.
-            rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"
-            policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, rule)
+            # An open dataset tightens only: a cap of 2 after one of 1 stays 1.
+            policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, policy.cap_rule)
         return None if policy == before else policy
 
     def apply(self, event: Event) -> None:
@@ -406,9 +400,9 @@ class LedgerState:
             case Declared():
                 before, after = ({} if own is None else own.schema.get("columns", {}) for own in (self.policy, record))
                 self.since |= {name: event.seq for name in after if after[name] != before.get(name)}
-                self.policy, self.together.cap, self.together.rule = record, record.cap, record.cap_rule
+                self.policy, self.together.cap = record, record.cap
             case Charged():
-                self.together.charge(record.demand, record.epsilon, grown, record.version)
+                self.together.spent += grown
                 if record.question.question:
                     self.questions[event.analyst, (record.version, record.question.question)] = event.request
             case Begun():

@@ -281,9 +281,8 @@ class Policy(Public):
     cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6), Goes.LOGGED] = Field(
         description="epsilon over all analysts together, for they may collude"
     )
-    cap_rule: Annotated[Literal["sum", "union"], Goes.LOGGED] = Field(
-        default="sum",
-        description="whether the cap counts the sum of what each analyst spent, or what they ask alike once",
+    cap_rule: Annotated[Literal["sum"], Goes.LOGGED] = Field(
+        default="sum", exclude=True, description="what earlier versions let the provider choose"
     )
     padding: Annotated[
         Annotated[str, of_form(r"[1-9]\d{0,4}(ms|s)", "a time such as 50ms or 1s")] | None, Goes.LOGGED

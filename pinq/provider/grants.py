@@ -17,7 +17,7 @@ from pinq.analyst.tokens import digest, new_token, person_digest
 from pinq.engine import require_readable
 from pinq.engine.sources import missing_path
 from pinq.errors import PolicyError, QueryError
-from pinq.ledger.composition import CapRule
+from pinq.ledger.composition import COUNTED
 from pinq.ledger.events import FREE, VERBS, Signature, Terms, here, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account
@@ -177,14 +177,14 @@ class Status:
 
     Attributes:
         cap: The limit of all analysts together.
-        spent, remaining: The spent and the remaining part of the cap, as ``cap_rule`` counts it.
+        spent, remaining: The spent and the remaining part of the cap, which counts the sum of what each
+            analyst spent.
     """
 
     dataset: str
     cap: Epsilon
     spent: Epsilon
     remaining: Epsilon
-    cap_rule: CapRule
     accounts: tuple[GrantReport, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
@@ -194,7 +194,6 @@ class Status:
             "cap": float(self.cap),
             "spent": float(self.spent),
             "remaining": float(self.remaining),
-            "cap_rule": self.cap_rule,
             "analysts": [account.to_dict() for account in self.accounts],
         }
 
@@ -333,10 +332,10 @@ def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None =
     loaded = None if policy is None else load_policy(policy)
     with closing(read_ledger(loaded, ledger)) as opened:
         if loaded is not None and not loaded.unreviewed_fields():
-            opened.foresee(Epsilon(loaded.cap_nano), loaded.cap_rule)
+            opened.preview_cap(Epsilon(loaded.cap_nano))
         together = opened.together()
         accounts = tuple(_report(account) for account in opened.accounts().values() if account.granted)
-        return Status(opened.dataset, together.cap, together.spent, together.remaining, together.rule, accounts)
+        return Status(opened.dataset, together.cap, together.spent, together.remaining, accounts)
 
 
 @contextmanager
@@ -371,11 +370,10 @@ def cap_warning(ledger: Ledger, analyst: str, limit: Epsilon) -> str:
     together, total = ledger.together(), limit + promised(ledger, besides=analyst)
     if total <= together.cap:
         return ""
-    who = "analysts who share little of what they ask" if together.rule == "union" else "some analysts"
     return (
         f"All grants together come to epsilon {total}, above the cap of {together.cap}, "
-        f"which counts {together.counts}: "
-        f"{who} will be refused under the cap before they reach their own limits."
+        f"which counts {COUNTED}: "
+        "some analysts will be refused under the cap before they reach their own limits."
     )
 
 

@@ -343,8 +343,8 @@ def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | 
 
     ``LedgerError`` as ``Ledger.declare``.
     """
-    digest, cap, rule = policy.schema_.digest, Epsilon(policy.cap_nano), policy.cap_rule
-    ledger.declare(digest, cap, policy.logged, rule=rule, may_raise=may_raise, by=by or here())
+    digest, cap = policy.schema_.digest, Epsilon(policy.cap_nano)
+    ledger.declare(digest, cap, policy.logged, may_raise=may_raise, by=by or here())
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:

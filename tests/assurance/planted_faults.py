@@ -320,8 +320,8 @@ FAULTS = (
     Fault(
         "a budget may be passed by one nano-epsilon",
         "pinq/ledger/state.py",
-        "if price > limit - spent:",
-        "if price.nano > (limit - spent).nano + 1:",
+        "if own > limit - spent:",
+        "if own.nano > (limit - spent).nano + 1:",
         (COMPOSITION, LEDGER),
     ),
     Fault(
@@ -605,10 +605,10 @@ FAULTS = (
         (ENGINES_ROWS,),
     ),
     Fault(
-        "an open dataset may loosen the rule of the cap",
+        "an open dataset may raise the cap",
         "pinq/ledger/state.py",
-        'rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"',
-        "rule: CapRule = policy.cap_rule",
+        "min(policy.cap, before.cap)",
+        "policy.cap",
         (LEDGER,),
     ),
     Fault(
@@ -662,7 +662,7 @@ FAULTS = (
     ),
     Fault(
         "the synthesizer's stated error counts the noise of its own check",
-        "miners/synthesizer/synthesizer.py",
+        "miners/synthesizer/fitting.py",
         ".sum()) - cells * variance\n",
         ".sum())\n",
         ("tests/unit/synthesizer/test_synthesizer.py",),

@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pinq.ledger.composition import Costs, Demand, Together
+from pinq.ledger.composition import Costs, Demand
 from pinq.public.epsilon import Epsilon
 from tests.support.house.checkout import ROOT
 from tests.support.requests.random_demands import demand
@@ -53,8 +53,8 @@ def entries(who: int, version: int, asked: Demand, epsilon: int, names: dict[byt
 
 
 def case(draw: random.Random) -> str:
-    """A random log of several versions, and what the product says that it cost: all of it, as the cap counts it, and each analyst."""
-    own, together = [Costs() for _ in ANALYSTS], Together()
+    """A random log of several versions, and what the product says that it cost: all of it, the sum that the cap counts, and each analyst."""
+    own, union = [Costs() for _ in ANALYSTS], Costs()
     names, log = dict[bytes, int](), list[str]()
     for _ in range(draw.randint(1, 10)):
         who, asked, loss = (
@@ -65,9 +65,10 @@ def case(draw: random.Random) -> str:
         version = draw.choice([1, 1, 2, 3])
         price = own[who].price(asked, loss, version)
         assert own[who].charge(asked, loss, version) == price
-        together.charge(asked, loss, price, version)
+        union.charge(asked, loss, version)
         log += entries(who, version, asked, loss.nano, names)
-    totals = [together.union.spent, together.sum, *(costs.spent for costs in own)]
+    each = [costs.spent for costs in own]
+    totals = [union.spent, sum(each, Epsilon(0)), *each]
     return f"([{'; '.join(log)}], [{'; '.join(str(total.nano) for total in totals)}])"
 
 

@@ -19,7 +19,7 @@ import pytest
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Values, bind
-from pinq.ledger.composition import CapRule, Demand
+from pinq.ledger.composition import Demand
 from pinq.ledger.events import Declared, LoggedQuestion, now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
@@ -31,10 +31,10 @@ SCHEMA = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f"
 WOMEN, MEN = (Demand.of(PartSet([Block(Part(Part(), bind(Values("s"), SCHEMA), i))])) for i in (0, 1))
 
 
-def shared(rule: CapRule) -> Ledger:
-    """In memory, with a cap of 1 that two analysts share, who were granted 2 each."""
+def shared(cap: Epsilon = ONE) -> Ledger:
+    """In memory, with a cap that two analysts share, who were granted 2 each."""
     ledger = Ledger("sqlite://", "d")
-    ledger.declare("x", ONE, {}, rule=rule)
+    ledger.declare("x", cap, {})
     for name in "ab":
         ledger.grant(name, 2 * ONE)
     return ledger
@@ -135,22 +135,9 @@ def test_nobody_asks_after_the_end(ledger: Ledger) -> None:
     assert ledger.grant_of("late").limit == ONE
 
 
-def test_all_together_share_what_they_ask_alike() -> None:
-    """A cap that counts the union of the trees: different parts of one partition cost their maximum, over analysts too."""
-    ledger = shared("union")
-    ledger.charge("a", "1", WOMEN, ONE)
-    ledger.charge("b", "1", MEN, ONE)
-    assert joint(ledger) == (ONE, ONE)
-    with pytest.raises(
-        BudgetExceeded, match="under the cap over all analysts, which counts what several analysts ask alike once"
-    ):
-        ledger.charge("b", "2", WHOLE, Epsilon(1))
-    ledger.close()
-
-
-def test_all_together_share_nothing_unless_the_policy_says_so() -> None:
-    """By default the cap counts the sum of what each analyst spent, also where they asked different parts of one partition."""
-    ledger = shared("sum")
+def test_all_together_share_nothing() -> None:
+    """The cap counts the sum of what each analyst spent, also where they asked different parts of one partition."""
+    ledger = shared()
     ledger.charge("a", "1", WOMEN, ONE // 2)
     assert ledger.price("b", MEN, ONE // 2) == (ONE // 2, Epsilon(0))
     ledger.charge("b", "1", MEN, ONE // 2)
@@ -164,27 +151,23 @@ def test_all_together_share_nothing_unless_the_policy_says_so() -> None:
     ledger.close()
 
 
-def test_a_ledger_of_the_union_under_the_sum() -> None:
-    """What a ledger from before there was a choice spent stands. Where its sum passes the cap, nothing more is answered, not even
+def test_nothing_more_is_answered_past_the_cap() -> None:
+    """What was spent stands, as in a ledger that counted the union. Where the sum passes the cap, nothing more is answered, not even
     what costs its analyst nothing: it could cost all together something.
     """
-    ledger = shared("union")
-    assert Declared.from_body({"digest": "x", "cap": 10**9, "schema": {}}) == Declared(
-        "x", ONE, {}, "union"
-    )  # as it was written then
+    before_there_was_a_choice = Declared.from_body({"digest": "x", "cap": 10**9, "schema": {}})
+    assert before_there_was_a_choice == Declared("x", ONE, {}, "union")  # as it was written then
+    ledger = shared(2 * ONE)
     ledger.charge("a", "1", WOMEN, ONE)
     ledger.charge("b", "1", MEN, ONE)
     ledger.declare("x", ONE, {}, may_raise=False)  # an analyst's opening is enough for what leaves less
-    assert (ledger.together().rule, joint(ledger)) == ("sum", (2 * ONE, ONE))
+    assert joint(ledger) == (2 * ONE, ONE)
     assert ledger.price("a", MEN, ONE) == (Epsilon(0), Epsilon(0) - ONE)
     with pytest.raises(BudgetExceeded, match="would cost epsilon 0; 0 of 1 remains under the cap"):
         ledger.charge("a", "2", MEN, ONE)
-    ledger.declare("x", ONE, {}, rule="union", may_raise=False)
-    assert ledger.together().rule == "sum"
-    ledger.declare("x", ONE, {}, rule="union")
-    assert (ledger.together().rule, joint(ledger)) == ("union", (ONE, ONE))
+    ledger.declare("x", 3 * ONE, {}, may_raise=False)
     ledger.verify()
-    assert (ledger.together().rule, joint(ledger)) == ("union", (ONE, ONE))
+    assert joint(ledger) == (2 * ONE, ONE)
     ledger.close()
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ledger beside a model of a few lines: whatever is done in whatever order, both say the same.
 
-Hypothesis draws the order: grants, renewals, revocations, charges and retries of an id, answers, another cap or rule, clocks that jump
+Hypothesis draws the order: grants, renewals, revocations, charges and retries of an id, answers, another cap, clocks that jump
 forth and back, a second process that has the ledger open, a process that goes away without closing it, and one that is killed before or
 after a commit. ``make assurance`` draws longer and many more, over SQLite and PostgreSQL.
 """
@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Values, bind
-from pinq.ledger.composition import CapRule, Demand
+from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
@@ -63,14 +63,12 @@ class Model:
     limit: dict[str, int] = field(default_factory=dict)
     expires: dict[str, datetime] = field(default_factory=dict)
     cap: int = 100
-    rule: CapRule = "sum"
 
     def spent(self, analyst: str) -> int:
         return cost(self.asked[analyst])
 
     def together(self) -> int:
-        alone, union = map(cost, self.asked.values()), cost(self.asked["ana"] + self.asked["bob"])
-        return sum(alone) if self.rule == "sum" else union
+        return sum(map(cost, self.asked.values()))
 
     def allows(self, analyst: str, where: str, loss: int) -> bool:
         before, more = self.spent(analyst), Counter({where: loss})
@@ -157,10 +155,10 @@ class LedgerBesideModel(RuleBasedStateMachine):
             self.ledger.revoke(analyst)
             del self.model.limit[analyst], self.model.expires[analyst]
 
-    @rule(cap=st.integers(1, 150), rule_=st.sampled_from(["sum", "union"]))
-    def declare(self, cap: int, rule_: CapRule) -> None:
-        self.ledger.declare("x", Epsilon(cap), {}, rule=rule_)
-        self.model.cap, self.model.rule = cap, rule_
+    @rule(cap=st.integers(1, 150))
+    def declare(self, cap: int) -> None:
+        self.ledger.declare("x", Epsilon(cap), {})
+        self.model.cap = cap
 
     # The analyst
 

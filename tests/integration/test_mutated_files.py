@@ -46,7 +46,6 @@ CPU_SECONDS = 10.0
 
 
 POLICY: dict[str, Any] = {
-    "cap_rule": "sum",
     "adjacency": "substitute",
     "privacy_unit": {"column": "person", "max_rows": 3},
     "padding": "50ms",

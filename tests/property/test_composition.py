@@ -18,7 +18,7 @@ from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import WireParts
 from pinq.language.specs import Cross, Cuts, Groups, Shards, Values, bind
-from pinq.ledger.composition import CapRule, Costs, Demand
+from pinq.ledger.composition import Costs, Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import NANO, Epsilon
 from pinq.public.schema import Schema
@@ -102,26 +102,21 @@ def test_order_does_not_matter(requests: list[tuple[PartSet, int]], random: publ
     assert spent[0] == spent[1]
 
 
-@given(REQUESTS, st.integers(1, 120), st.integers(1, 120), st.sampled_from(["sum", "union"]))
+@given(REQUESTS, st.integers(1, 120), st.integers(1, 120))
 @settings(max_examples=120)
-def test_the_ledger_never_passes_grant_or_cap(
-    requests: list[tuple[PartSet, int]], limit: int, cap: int, rule: CapRule
-) -> None:
-    """Two analysts interleaved: each stays within the grant, both together within the cap, as its rule counts, refused requests cost
+def test_the_ledger_never_passes_grant_or_cap(requests: list[tuple[PartSet, int]], limit: int, cap: int) -> None:
+    """Two analysts interleaved: each stays within the grant, both together within the cap, refused requests cost
     nothing, and a request is refused only if it would not fit. The union, which is what all answers cost, never passes the cap.
     """
     ledger = Ledger("sqlite://", "d")
-    ledger.declare("x", Epsilon(cap), {}, rule=rule)
+    ledger.declare("x", Epsilon(cap), {})
     answered: dict[str, list[tuple[PartSet, int]]] = {"a": [], "b": []}
     for name in answered:
         ledger.grant(name, Epsilon(limit))
     for number, (parts, epsilon) in enumerate(requests):
         name = "ab"[number % 2]
-        mine, union = (
-            cost([*answered[name], (parts, epsilon)]),
-            cost([*answered["a"], *answered["b"], (parts, epsilon)]),
-        )
-        everyone = union if rule == "union" else mine + cost(answered["ba"[number % 2]])
+        mine = cost([*answered[name], (parts, epsilon)])
+        everyone = mine + cost(answered["ba"[number % 2]])
         try:
             ledger.charge(name, f"r{number}", Demand.of(parts), Epsilon(epsilon))
             answered[name].append((parts, epsilon))
@@ -132,7 +127,7 @@ def test_the_ledger_never_passes_grant_or_cap(
             assert refusal.asked > refusal.remaining
         assert ledger.grants()[name].spent == Epsilon(cost(answered[name])) <= Epsilon(limit)
         union, total = cost([*answered["a"], *answered["b"]]), cost(answered["a"]) + cost(answered["b"])
-        assert ledger.together().spent == Epsilon(union if rule == "union" else total) <= Epsilon(cap)
+        assert ledger.together().spent == Epsilon(total) <= Epsilon(cap)
         assert union <= total
     ledger.verify()
     ledger.close()

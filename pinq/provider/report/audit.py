@@ -21,7 +21,7 @@ from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from pinq.errors import LedgerError, QueryError, printable
-from pinq.ledger.composition import CAP_RULES, Together
+from pinq.ledger.composition import COUNTED, Together
 from pinq.ledger.events import (
     FREE,
     NOTHING,
@@ -204,13 +204,13 @@ def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dic
             return {"about": f"ledger of {record.dataset}"}
         case Declared():
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
-            rule = CAP_RULES[record.cap_rule]
+            earlier = " (equal queries once, in earlier versions)" if record.cap_rule == "union" else ""
             reasons = "; ".join(f"{name}: {why}" for name, why in record.schema.get("reviewed", {}).items())
             reviewed = f"; reviewed {reasons}" if reasons else ""
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
             )
-            return {"about": f"{change}, which counts {rule}, schema {record.digest[:8]}{keys}{reviewed}"}
+            return {"about": f"{change}, which counts {COUNTED}{earlier}, schema {record.digest[:8]}{keys}{reviewed}"}
         case Begun():
             return {"about": f"version {record.number} of the rows: {record.why}"}
         case SessionLogged():
@@ -296,7 +296,7 @@ class Audit:
 
     @property
     def joint(self) -> Epsilon:
-        """The spending of all analysts together, as the cap's rule counts it."""
+        """The spending of all analysts together, as the cap counts it."""
         return self.together.spent
 
     @property
@@ -375,7 +375,6 @@ class Audit:
             "ledger": self.ledger,
             "chain": {"verified": True, "events": self.events, "head": self.head},
             "cap": float(self.cap),
-            "cap_rule": self.together.rule,
             "spent": float(self.joint),
             "remaining": float(self.together.remaining),
             "analysts": [_account(account) for account in self.accounts.values()],
@@ -522,7 +521,7 @@ def _print_head(audit: Audit, console: Console) -> None:
             f" for {printable(audit.only)}" if audit.only else "",
             f", {audit.period}" if audit.period else "",
             f"\nall analysts together: {amount(together.spent)} of {together.cap} spent, ",
-            f"{amount(together.remaining)} remains under the cap, which counts {together.counts}",
+            f"{amount(together.remaining)} remains under the cap, which counts {COUNTED}",
             "\nchain: ",
             ("verified", "green"),
             f", {audit.events:,} events, last {audit.head[:16]}",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 
+from pinq.ledger.composition import COUNTED
 from pinq.ledger.state import Account
 from pinq.provider.report.audit import Audit, AuditLine
 from pinq.provider.report.markup import Html, amount, element, escaped, joined, when
@@ -206,7 +207,7 @@ def _cards(audit: Audit) -> Html:
     facts = [
         (
             joined([_short(audit.joint), " ", of_cap]),
-            f"spent by all together, under the cap: it counts {audit.together.counts}",
+            f"spent by all together, under the cap: it counts {COUNTED}",
         ),
         (_short(audit.together.remaining), "remains under the cap"),
         (f"{answered:,}", "queries answered"),

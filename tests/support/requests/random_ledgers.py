@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pinq.errors import PinqError
-from pinq.ledger.composition import CapRule
 from pinq.ledger.events import FREE, Begun, LoggedQuestion, Signature, Terms, now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
@@ -17,13 +16,12 @@ from tests.support.requests.random_demands import demand
 
 ANALYSTS = ("ana", "bob", 'zoë "Z"\n')
 VERBS = ("noisy_count", "noisy_sum", "exp_mech")
-RULES: list[CapRule] = ["sum", "union"]
 
 
 def random_ledger(draw: random.Random, url: str | Path = "sqlite://") -> Ledger:
     """A ledger after some twenty acts in a random order; what is refused is part of it."""
     ledger = Ledger(url, f"d{draw.randint(1, 9)}")
-    ledger.declare("x", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, rule=draw.choice(RULES))
+    ledger.declare("x", Epsilon(draw.randint(40, 200)), {"max_rows": 9})
     for number in range(draw.randint(5, 30)):
         try:
             _act(draw, ledger, draw.choice(ANALYSTS), number)
@@ -46,8 +44,7 @@ def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None
         case "revoke":
             ledger.revoke(analyst, by=by)
         case "declare":
-            rule = draw.choice(RULES)
-            ledger.declare(f"x{number}", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, rule=rule, by=by)
+            ledger.declare(f"x{number}", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, by=by)
         case "version":
             ledger.begin(Begun(0, "written again", "ab" * 16, f"{draw.randint(1, 3):032x}"), str, by=by)
         case _:
