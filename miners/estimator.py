@@ -115,6 +115,7 @@ class Learned(Parameterised):
     fitted_on_: str
     feature_names_in_: np.ndarray
     n_features_in_: int
+    _state: type[State]
     _limits: tuple[str, ...] = ()
     _certificate: Certificate | None = None
     _fit_params: dict[str, Any]
@@ -174,24 +175,12 @@ class Learned(Parameterised):
         """Returns what was learned, as HTML."""
         return "".join(f"<p>{escape(name)}: {escape(text)}</p>" for name, text in self._told().items())
 
-    @abstractmethod
-    def _told(self) -> Mapping[str, str]:
-        """The model, in names and texts."""
-
-    @abstractmethod
-    def _plan_of(self, fitted: Any) -> Plan:
-        """The plan of a miner with the parameters of the fit."""
-
     def to_json(self) -> str:
         """Returns the fitted miner as text: its parameters, its cost and its model."""
         stored = self._stored()
         params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
         head = {"format": f"pinq-{self.kept_name()}", "version": VERSION, "params": params}
         return json.dumps({**head, "cost": loss_text(self.cost_), **stored}, allow_nan=False)
-
-    @abstractmethod
-    def _stored(self) -> dict[str, object]:
-        """The model, as JSON has it."""
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -200,22 +189,12 @@ class Learned(Parameterised):
         miner: Self = cls(**params)
         return miner._restored(stored, cost)
 
-    @abstractmethod
-    def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
-        """Takes what ``_stored`` wrote. Raises ``QueryError`` if it is something else."""
-
     def _note(self, schema: Schema, features: Iterable[str], cost: Fraction) -> None:
         """Keeps what every fit leaves behind."""
         self.schema_, self.cost_ = schema, cost
         self._fit_params = self.get_params(deep=False)  # as they were then
         self.feature_names_in_ = np.array(list(features), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
-
-
-class Kept(Learned):
-    """A miner whose fitted state is a ``State``."""
-
-    _state: type[State]
 
     @property
     def _model(self) -> State:
@@ -228,6 +207,7 @@ class Kept(Learned):
         """Returns the model as a table: a row for each node of a tree or forest."""
 
     def _told(self) -> Mapping[str, str]:
+        """Returns the model, in names and texts."""
         return {"learned": self._in_a_line()}
 
     def _in_a_line(self) -> str:
@@ -235,12 +215,15 @@ class Kept(Learned):
         return repr(self._model)
 
     def _plan_of(self, fitted: Any) -> Plan:
+        """Returns the plan of a miner with the parameters of the fit."""
         return fitted.plan(self.schema_, self._model.target)
 
     def _stored(self) -> dict[str, object]:
+        """Returns the model, as JSON has it."""
         return {self._state.kept_as: self._model.to_dict()}
 
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
+        """Takes the model from JSON. Raises ``QueryError`` if it is something else."""
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
     def _fitted(self, model: Any, cost: Fraction) -> Self:
@@ -249,7 +232,7 @@ class Kept(Learned):
         return self
 
 
-class Fitted(Kept):
+class Fitted(Learned):
     """A miner whose fitted state is a ``Model``: it predicts."""
 
     _state: type[Model]
@@ -440,10 +423,6 @@ class ForestFaces(GrownFaces):
         return self._model.tree(tree).plot(ax, max_depth=max_depth)
 
 
-class TreeClassifier(Classifier, TreeFaces):
-    """A classifier whose fitted state is a ``Tree``."""
-
-
 def public_schema(handle: object) -> Schema:
     """Returns the schema of a handle. Raises ``QueryError`` if something else was passed.
 
@@ -540,7 +519,7 @@ class ClassLearner(Learner, Protocol):
         """Predicts class probabilities, shape (rows, classes)."""
 
 
-class Miner(Kept, ABC, Generic[W]):
+class Miner(Learned, ABC, Generic[W]):
     """A miner that decides all that can be decided before its first question, and says what it asks.
 
     Whom it asks is a subclass's: one private handle, or several holders.

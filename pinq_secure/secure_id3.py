@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from miners.budget.plan import Plan
-from miners.estimator import TREE_LIMITS, TreeClassifier, planned
+from miners.estimator import TREE_LIMITS, Classifier, TreeFaces, planned
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
 from pinq.errors import QueryError
@@ -61,7 +61,7 @@ class SecurePlan(Shown):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class SecureID3(TreeClassifier):
+class SecureID3(Classifier, TreeFaces):
     """ID3 by secure multi-party computation of at least three parties (de Hoogh et al. 2014).
 
     ``fit`` gets all tables, so it protects nothing; it shows the values that the parties would

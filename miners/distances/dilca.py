@@ -494,7 +494,7 @@ class DPDilca(Learned):
             for name, own in of_targets.items()
         }
         remember_fit(self, handle, certificate())
-        return self._fitted(task, contexts, distances, bill.total)
+        return self._with_distances(task, contexts, distances, bill.total)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
         """Fits a copy with the same parameters and the same targets."""
@@ -615,7 +615,7 @@ class DPDilca(Learned):
             raise QueryError(
                 "this is not a stored DPDilca: its schema, contexts and distances do not fit together."
             ) from None
-        return self._fitted(task, contexts, distances, cost)
+        return self._with_distances(task, contexts, distances, cost)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each two values of a target: attribute, value, other, distance."""
@@ -700,7 +700,7 @@ class DPDilca(Learned):
             indices[name] = bind(self.splits_[name], self.schema_).axes[0].parts_of(codes)
         return indices
 
-    def _fitted(
+    def _with_distances(
         self,
         task: ContextTask,
         contexts: dict[str, tuple[str, ...]],

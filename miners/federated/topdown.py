@@ -50,7 +50,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.estimator import TreeClassifier, require_varied, require_word
+from miners.estimator import Classifier, TreeFaces, require_varied, require_word
 from miners.federated.federation import (
     CountSource,
     FederatedParts,
@@ -470,7 +470,7 @@ MOVED = dict.fromkeys(("single", "local_rnm", "decay"), _PAPER)
 INSTEAD = {"strategy": "'turns', 'noisy_counts' or 'secure'", "budget": "'uniform' or None"}
 
 
-class HoldersTreeMiner(HoldersMiner[FederatedStrategy], TreeClassifier):
+class HoldersTreeMiner(HoldersMiner[FederatedStrategy], Classifier, TreeFaces):
     """A fitted tree of several holders.
 
     Attributes:

@@ -159,15 +159,11 @@ class LinearState(ABC):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearParameters:
-    """The parameters of linear models; each says what they are."""
+class LinearMiner(HandleMiner[Work]):
+    """A linear model."""
 
     epsilon: EpsilonLike = 1.0
     attributes: Sequence[str] | None = None
-
-
-class LinearMiner(LinearParameters, HandleMiner[Work]):
-    """A linear model."""
 
     @property
     def _linear(self) -> LinearState:

@@ -23,7 +23,7 @@ from miners.budget.plan import (
     remember_fit,
     tell,
 )
-from miners.estimator import Kept, planned, public_schema
+from miners.estimator import Learned, planned, public_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import foreseeing
 from miners.synthesizer.fitting import Fitting
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class Synthesizer(Kept):
+class Synthesizer(Learned):
     """A model of the whole table that draws synthetic rows and estimates tables of any columns.
 
     It queries the noisy table of each column, and then works in rounds. ``exp_mech`` selects the pair of

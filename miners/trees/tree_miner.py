@@ -41,7 +41,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.estimator import HandleMiner, TreeClassifier, planned, require_varied, require_word
+from miners.estimator import Classifier, HandleMiner, TreeFaces, planned, require_varied, require_word
 from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
@@ -327,7 +327,7 @@ class MultiwayStrategy(GreedyStrategy):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
+class GreedyTree(Classifier, TreeFaces, TreeMiner[GreedyStrategy]):
     """A tree grown level by level on a private handle, each node split where it seems best."""
 
     epsilon: EpsilonLike = 1.0
