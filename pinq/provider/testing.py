@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ways to find a false privacy claim: a search of small tables, and a statistical test.
+"""Ways to find a false privacy claim: a search of small tables, a statistical test, and a replay.
 
 ``search_sensitivity`` tries every small table and every row that can come, and reports how far a
 score really moves. A provider's own score should pass it before it is used. ``epsilon_lower_bound``
 draws from a mechanism on two neighbouring tables and reports a loss that the mechanism exceeds with
-near certainty. Neither can prove a claim; each can refute one.
+near certainty. ``first_difference`` runs a miner again on another table with the answers of the
+first, so that all that it asks must be the same. None can prove a claim; each can refute one.
 
 Example::
 
@@ -13,16 +14,24 @@ Example::
 
     bound = epsilon_lower_bound(lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(1)), 10, 11, runs=50_000)
     assert bound <= 1
+
+    learn = lambda handle: SuLQID3(epsilon=1).fit(handle, "income").text()
+    assert not first_difference(learn, pinq.simulate(schema, seed=1), pinq.simulate(schema, seed=2))
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.errors import PinqError
+from pinq.language.queries import Request
 from pinq.public.schema import Schema
 
 MAX_BINS = 40
@@ -202,3 +211,96 @@ def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.
         first = [np.zeros(counts.shape[2], dtype=np.int64)] * (len(vectors.inputs) - 1)
         counts = counts @ vectors.of([*first, np.arange(counts.shape[2])]).T
     return np.asarray(score.of(counts, schema)).astype(np.int64)[:, None]
+
+
+CALLS = ("ask", "preview", "budget", "history", "terms")
+"""The methods of a session by which a miner learns anything."""
+
+
+class AskedOtherwise(Exception):
+    """A call of the second run that is not the one of the first run."""
+
+
+def first_difference(
+    learn: Callable[[PrivateQueryable], object], here: PrivateQueryable, there: PrivateQueryable
+) -> str:
+    """Tells where a miner's questions or result follow from anything else than answers.
+
+    The miner learns from one table, and what it is told is kept. Then it learns from the other table,
+    where each call gets the kept result. So a miner that sees answers only does the same: it asks the
+    same in the same order (those of several threads in any order), and has the same result.
+
+    Args:
+        learn: Fits the miner to a handle and returns what it learned, in a form that can be compared,
+            such as its text. Its own random numbers need a fixed seed.
+        here: The first table.
+        there: Another table of the same schema. Nothing is charged to it.
+
+    Returns:
+        The first difference, in words; empty where there is none.
+    """
+    first = _Calls(here._session)
+    learned = learn(PrivateQueryable(first, here._parts.blocks[0].part))
+    again = _Calls(there._session, list(first.made))
+    try:
+        result = learn(PrivateQueryable(again, there._parts.blocks[0].part))
+    except AskedOtherwise as difference:
+        return str(difference)
+    if again.kept:
+        return f"It never made the call {again.kept[0].asked}."
+    return "" if result == learned else "It asked the same, but what it learned differs."
+
+
+class _Call(NamedTuple):
+    """A call, the thread that made it, and its result or error."""
+
+    asked: object
+    thread: int
+    told: object
+
+
+@dataclass
+class _Calls:
+    """A session whose calls are kept, or are answered by those that were kept before.
+
+    Attributes:
+        session: The session behind it.
+        kept: The calls of an earlier run that did not come again yet; None in the first run.
+        made: The calls of the first run.
+    """
+
+    session: Any
+    kept: list[_Call] | None = None
+    made: list[_Call] = field(default_factory=list)
+    lock: Any = field(default_factory=threading.Lock)
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._call, name) if name in CALLS else getattr(self.session, name)
+
+    def _call(self, name: str, *given: Any) -> Any:
+        # An id is drawn anew by each run; neither it nor the name of an act changes an answer.
+        unnamed = {"id": "", "act": None}
+        asked = (name, *(one.model_copy(update=unnamed) if isinstance(one, Request) else one for one in given))
+        told = self._first(name, given) if self.kept is None else self._again(asked)
+        if self.kept is None:
+            self.made.append(_Call(asked, threading.get_ident(), told))
+        if isinstance(told, PinqError):
+            raise told
+        return told
+
+    def _first(self, name: str, given: tuple[Any, ...]) -> object:
+        try:
+            return getattr(self.session, name)(*given)
+        except PinqError as error:
+            return error
+
+    def _again(self, asked: object) -> object:
+        """The result of the same call; several threads make theirs in any order."""
+        assert self.kept is not None
+        with self.lock:
+            in_order = len({call.thread for call in self.kept}) <= 1
+            for place, call in enumerate(self.kept[:1] if in_order else self.kept):
+                if call.asked == asked:
+                    return self.kept.pop(place).told
+            was = self.kept[0].asked if self.kept else "nothing more"
+        raise AskedOtherwise(f"It asks {asked}, where it asked {was}.")
