@@ -146,21 +146,22 @@ def draft(
 @secure.command()
 @guarded
 def show(session: SessionFile, as_json: AsJson = False) -> None:
-    """Show a session's hash, parties, opened values, and the cost for each party.
+    """Show a session's hash, parties, opened values, epsilon and delta, and the cost for each party.
 
     All parties compare the hash, for example by telephone.
     """
     from pinq.public.checks import many
     from pinq_secure.mpc.arithmetic import field_bits, threshold_of
     from pinq_secure.session.estimate import estimate, plan_text
+    from pinq_secure.session.loss import Loss
     from pinq_secure.session.session import load_session
 
     loaded = load_session(session)
-    parties = len(loaded.parties)
+    parties, loss = len(loaded.parties), Loss.of(loaded)
     threshold = threshold_of(parties)
     if as_json:
         about = {"hash": loaded.digest, "bits": loaded.bits, "estimate": estimate(loaded)}
-        print_json(json.loads(loaded.text) | about)
+        print_json(json.loads(loaded.text) | about | loss.to_dict())
         return
     lines = [
         f"{loaded.session}: {loaded.protocol}, to predict `{loaded.target}` "
@@ -176,6 +177,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
         f"Up to {threshold} of them together learn nothing else; "
         f"{threshold + 1} who pool their shares could. "
         f"Numbers of {loaded.bits} bits in a field of {field_bits(loaded.bits, parties)}.",
+        f"Privacy of a row: {loss}.",
         estimate(loaded),
     ]
     if loaded.noise != "none":

@@ -48,6 +48,7 @@ from pinq.public.schema import Value
 from pinq_secure.booking import LedgerBooking
 from pinq_secure.holding import Holding
 from pinq_secure.session.joining import Identity, Joining, Traffic
+from pinq_secure.session.loss import Loss
 from pinq_secure.session.party import run_party
 from pinq_secure.session.session import Session, first_certificate, load_session
 
@@ -66,6 +67,7 @@ class Result:
         depths: SID3T: the lengths of paths.
         classes: The classes of the rows that this party looked up.
         traffic: The bytes that it sent, and the time of the protocol.
+        loss: Epsilon and delta of a row, and the largest number of comparisons.
     """
 
     run: str
@@ -74,6 +76,7 @@ class Result:
     depths: tuple[int, ...] | None
     classes: tuple[Value, ...]
     traffic: Traffic
+    loss: Loss
 
     def to_dict(self) -> dict[str, object]:
         """Returns plain values, for JSON."""
@@ -85,6 +88,7 @@ class Result:
             "classes": list(self.classes),
             "bytes_sent": self.traffic.bytes_sent,
             "seconds": round(self.traffic.seconds, 3),
+            **self.loss.to_dict(),
         }
 
 
@@ -150,7 +154,7 @@ def join(
     # Rows are looked up in trees alone, whose target is categorical.
     values = agreed.schema_.categorical(agreed.target).values if len(learned.looked_up) else ()
     looked_up = tuple(values[number] for number in learned.looked_up)
-    return Result(booking.run, tree, scorecard, learned.depths, looked_up, traffic)
+    return Result(booking.run, tree, scorecard, learned.depths, looked_up, traffic, Loss.of(agreed))
 
 
 def require_fit(session: Session, party: int, policy: Policy) -> None:

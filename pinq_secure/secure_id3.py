@@ -23,6 +23,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq_secure.id3.task import hold, require_tables
 from pinq_secure.mpc.arithmetic import field_bits
+from pinq_secure.session.loss import Loss
 from pinq_secure.session.party import run_simulation
 from pinq_secure.session.session import MAX_ROWS, Member, Session
 
@@ -36,27 +37,31 @@ class SecurePlan(Shown):
         opened: All values that will be opened, and to whom.
         bits: The longest numbers that are compared.
         field_bits: The size of the prime field that they are computed in.
-        epsilon: The privacy loss of a row; None if the tree is exact.
+        loss: The privacy loss of a row, epsilon and delta, and the number of comparisons; neither epsilon
+            nor delta if the tree is exact, which is experimental.
 
     Examples:
         >>> import pinq
         >>> from pinq_secure import SecureID3
         >>> schema = pinq.load_policy("policies/adult.yaml").schema_
         >>> plan = SecureID3(attributes=["relationship", "sex"]).plan(schema, "income", rows=1000)
-        >>> plan.protocol, plan.epsilon
-        ('sid3p', None)
+        >>> plan.protocol, plan.epsilon, plan.loss.comparisons
+        ('sid3p', None, 34)
     """
 
     protocol: str
     opened: tuple[str, ...]
     bits: int
     field_bits: int
-    epsilon: Fraction | None
+    loss: Loss
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """The privacy loss of a row; None if the tree is exact."""
+        return self.loss.epsilon
 
     def __repr__(self) -> str:
-        exactly = "exact, without differential privacy"
-        loss = exactly if self.epsilon is None else f"epsilon {Epsilon.of(self.epsilon)}"
-        head = f"SecurePlan: {self.protocol}, {loss}; compares {self.bits} bits in a field of {self.field_bits}"
+        head = f"SecurePlan: {self.protocol}, {self.loss}; of {self.bits} bits in a field of {self.field_bits}"
         return "\n".join([head, *(f"  opens {opening}" for opening in self.opened)])
 
 
@@ -95,8 +100,12 @@ class SecureID3(Classifier, TreeFaces):
         opened_: Everything that was opened to the first party, in order.
 
     Privacy:
-        See ``pinq_secure.mpc.arithmetic`` for the values that parties see, and
-        ``pinq_secure.id3.public_tree`` for the opened values and their noise.
+        Without ``epsilon`` the result is exact, which is experimental: it leaks, and no epsilon
+        describes it. With it a session of N comparisons of secret numbers is (epsilon, N
+        2^-40)-differentially private; ``plan`` prints epsilon, delta and at most how many
+        comparisons there are (``pinq_secure.session.loss``). See ``pinq_secure.mpc.arithmetic`` for
+        the values that parties see, and ``pinq_secure.id3.public_tree`` for the opened values and
+        their noise.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -147,8 +156,7 @@ class SecureID3(Classifier, TreeFaces):
         max_rows = planned(schema).max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
         session = self._session(planned(schema), target, [max_rows] * parties)
         bits = session.bits
-        epsilon = Epsilon(session.nano).exact if session.nano else None
-        return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), epsilon)
+        return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), Loss.of(session))
 
     def fit(
         self, tables: Sequence[Frame], target: str, *, schema: Schema, lookups: Sequence[Frame | None] = ()
@@ -193,7 +201,10 @@ class SecureID3(Classifier, TreeFaces):
     def _plan_of(self, fitted: SecureID3) -> Plan:
         if not self.cost_:
             raise QueryError("an exact tree has no card: no epsilon describes what it tells of its rows.")
-        notes = (f"protocol {fitted.protocol!r}, among parties that see none of each other's rows",)
+        notes = (
+            f"protocol {fitted.protocol!r}, among parties that see none of each other's rows",
+            "delta: 2^-40 for each comparison of secret numbers; `plan` adds them up",
+        )
         return Plan(f"SecureID3 for `{self._model.target}`", (), self.cost_, notes)
 
     def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:

@@ -295,12 +295,13 @@ class Arithmetic(Sharing):
     Attributes:
         rounds: The same; ``rounds.opened`` is all that was opened so far, in order.
         parties: The number of parties.
+        compared: The number of secrets that were compared with 0 so far.
     """
 
     def __init__(self, link: Link, bits: int, rounds: Rounds | None = None, plays: int = 1) -> None:
         super().__init__(link, field_bits(bits, link.parties))
         self.rounds, self.plays = rounds or Rounds(), plays
-        self.parties = link.parties + plays - 1
+        self.parties, self.compared = link.parties + plays - 1, 0
         # A key of each set of parties, and this party's share of 1 on the polynomial that is 0 at all
         # others: of three parties the set of the first and the third is on 1 - x / 2.
         self._sets = {
@@ -339,6 +340,7 @@ class Arithmetic(Sharing):
         """
         if not secrets.size:
             return secrets
+        self.compared += secrets.size
         prime, whole, size = self.modulus, 1 << bits, secrets.size
         half = pow(2, -1, prime)
         signs = await self._signs((bits + 1) * size)

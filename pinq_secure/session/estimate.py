@@ -13,6 +13,7 @@ import math
 from miners.budget.plan import Plan
 from pinq_secure.id3.public_tree import ExactRules
 from pinq_secure.mpc.arithmetic import field_bits, signed_bits
+from pinq_secure.session.loss import most_splits
 from pinq_secure.session.session import Session
 
 
@@ -36,7 +37,7 @@ def estimate(session: Session) -> str:
         return f"Each party sends about {_size(shared * to_others)}."
     # At most so many nodes of a level hold more than their share of all rows, and there is a level
     # for each attribute on a path.
-    most = math.floor(1 / max(float(session.stop_share), 1 / task.max_rows))
+    most = most_splits(session)
     sizes = sorted(task.sizes, reverse=True)[: rule.deepest]
     splits = sum(min(math.prod(sizes[:level]), most) for level in range(len(sizes)))
     sharing = f"Each party sends about {_size(shared * to_others)} to share its records. " if shared else ""

@@ -29,8 +29,9 @@ from pinq_secure.holding import Holding
 from pinq_secure.id3.task import hold
 from pinq_secure.provider import join, require_fit
 from pinq_secure.session.joining import Identity
+from pinq_secure.session.loss import EXACT, Loss
 from pinq_secure.session.session import Member
-from tests.support.processes.secure_parties import COLUMNS, NAMES, Consortium, patients
+from tests.support.processes.secure_parties import COLUMNS, NAMES, Consortium, patients, session_of
 from tests.support.processes.servers import publish, token_of
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
@@ -374,6 +375,30 @@ def test_the_commands_of_a_scorecard(parties: Consortium) -> None:
     assert "FederatedScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
     assert re.search(r"in all +2$", shown.output, flags=re.MULTILINE)
     assert "Scorecard for `ill` (no, yes): 3 attributes" in tried_on_three(parties, file)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "fields"),
+    [
+        ("sid3p", {}),
+        ("sid3s", {}),
+        ("sid3p", {"noise": "discrete-laplace", "epsilon": "2", "depth": 2}),
+        ("topdown", {"noise": "discrete-laplace", "epsilon": "2"}),
+    ],
+)
+def test_show_prints_it(protocol: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    """As text and as JSON, and what is agreed stays as it was."""
+    session, file, shell = session_of(protocol, [50] * 3, **fields), tmp_path / "session.yaml", CliRunner()
+    file.write_text(session.text, encoding="utf-8")
+    session = load_session(file)
+    loss = Loss.of(session)
+    text = shell.invoke(app, ["secure", "show", str(file)]).output
+    known = json.loads(shell.invoke(app, ["secure", "show", str(file), "--json"]).output)
+    assert f"Privacy of a row: {loss}." in text
+    assert {name: known[name] for name in loss.to_dict()} == loss.to_dict()
+    assert known["experimental"] == (EXACT in text) == (not fields) == (known["delta"] is None)
+    assert known["reveals"] == list(session.opened)
+    assert known["hash"] == session.digest
 
 
 def test_the_estimator(tmp_path: Path) -> None:

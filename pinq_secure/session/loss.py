@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Loss.of`` gives a session's epsilon and delta, and its number of comparisons, by public facts.
+
+Two secret numbers are compared by opening one under a mask that is 2^40 times as large
+(``pinq_secure.mpc.arithmetic``). So a session of N comparisons is (epsilon, N 2^-40)-differentially
+private. An exact session has neither: its tree is opened as it is.
+
+Privacy:
+    Claim: with noise, what any parties see that may pool their shares is (epsilon, delta)-DP.
+    Why: a mask is uniform on W = 2^(bits + 40) numbers, beside those of other parties, which are
+    known. Numbers of ``bits`` bits, sign included, move this range by less than 2^bits, so all their
+    openings are uniform on one range with probability above 1 - 2^-40, whatever the secrets are: a
+    coin for each comparison that depends on no row. While all coins fall well, what is seen is what an
+    epsilon-DP algorithm opens, and a number that follows from nothing. Some coin falls badly with
+    probability at most N 2^-40. A share of noise beyond ``noise_bound`` is moved there; that changes
+    a law by at most 2^-100, on both sides of a comparison of two tables: 1 + exp(epsilon) times.
+    Within the slack of 2^-40: zero tests and shares that are uniform up to 2^-128.
+    Counts: one run. A round that broke off and is done again compares again.
+    Assumes: as ``Arithmetic``; common randomness is pseudorandom, which no delta counts.
+    Held by: tests/unit/secure/test_secure_loss.py, which counts the comparisons of real runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+
+from pinq.public.epsilon import Epsilon
+from pinq_secure.id3.public_tree import ExactRules
+from pinq_secure.mpc.arithmetic import SECURITY
+from pinq_secure.session.session import Session
+from pinq_secure.sums import Miner
+
+EXACT = "experimental: exact results are opened, which no epsilon describes"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of a row in a session.
+
+    Attributes:
+        epsilon: As agreed; None where exact results are opened, which is experimental.
+        delta: Two figures, rounded up; None where there is no epsilon.
+        comparisons: The largest number of comparisons of secret numbers.
+    """
+
+    epsilon: Fraction | None
+    delta: float | None
+    comparisons: int
+
+    @classmethod
+    def of(cls, session: Session) -> Loss:
+        """Computes it for one run of a session."""
+        miner = session.miner()
+        comparisons, numbers = _of_tree(session) if miner is None else (0, _noisy_sums(session, miner))
+        if not session.nano:
+            return cls(None, None, comparisons)
+        epsilon = Epsilon(session.nano).exact
+        moved = Fraction(numbers * len(session.parties) * (1 + 3 ** math.ceil(epsilon)), 2**100)  # e < 3
+        whole = min(Fraction(1), Fraction(comparisons, 2**SECURITY) + moved)
+        rounded = Context(prec=2, rounding=ROUND_CEILING).divide(Decimal(whole.numerator), Decimal(whole.denominator))
+        return cls(epsilon, float(rounded), comparisons)
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns plain values, for JSON."""
+        return {"comparisons": self.comparisons, "delta": self.delta, "experimental": self.epsilon is None}
+
+    def __str__(self) -> str:
+        """Says it in words."""
+        numbers = f"at most {self.comparisons:,}" if self.comparisons else "no"
+        compared = f"{numbers} comparisons of secret numbers"
+        if self.epsilon is None:
+            return f"{EXACT}; {compared}, each hidden up to 2^-{SECURITY}"
+        return f"epsilon {Epsilon.of(self.epsilon)}, delta at most {self.delta:.2g}; {compared}"
+
+
+def most_splits(session: Session) -> int:
+    """Returns how many nodes of a level can hold more than their share of all rows."""
+    # Less than 1/share of them: with more than a twentieth each, there are 19 at most.
+    share, rows = Fraction(session.stop_share), session.task.max_rows
+    return min(rows, math.ceil(1 / share) - 1) if share else rows
+
+
+def _noisy_sums(session: Session, miner: Miner) -> int:
+    """Returns at most how many numbers get noise: for each part of the plan its widest table."""
+    task, width = session.task, miner.sums_needed(session.schema_, session.target).width
+    plan = miner.plan(session.schema_, session.target, holders=len(session.parties))
+    return sum(line.parts for line in plan.lines) * max(width, sum(task.sizes) * task.classes)
+
+
+def _of_tree(session: Session) -> tuple[int, int]:
+    """Returns the comparisons, and the numbers that get noise."""
+    task, rule, votes = session.task, session.rule(), session.task.classes - 1
+    if session.protocol == "sid3s":
+        # The most frequent class of each prefix of each path, and whether it has rows.
+        return sum(math.prod(task.sizes[:length]) for length in range(len(task.sizes) + 1)) * (votes + 1), 0
+    # Of a secret tree all attributes stay, and every node has as many children as the widest one.
+    exact, secret = isinstance(rule, ExactRules), session.protocol == "sid3t"
+    sizes = [max(task.sizes)] * len(task.sizes) if secret else sorted(task.sizes, reverse=True)
+    nodes, comparisons, noisy = 1, 0, 0
+    for level in range(rule.deepest + 1):
+        left, last = len(sizes) - (0 if secret else level), level == rule.deepest
+        splitting = 0 if last else min(nodes, most_splits(session)) if exact else nodes
+        # A winner of five classes needs four comparisons. An exact node has its class found and is tested
+        # twice; one with noise is tested once, below the root, and then is a leaf or splits, which takes more.
+        judged = votes + 2 * (not last) if exact else votes if last else int(level > 0)
+        chosen = left - 1 + (0 if exact else sum(sizes[:left]) * votes)
+        comparisons += nodes * judged + splitting * chosen
+        noisy += 0 if exact else nodes * (1 + task.classes + left)
+        nodes = min(math.prod(sizes[: level + 1]), splitting * sizes[0])
+    return comparisons, noisy
