@@ -112,7 +112,8 @@ def texts(form: str, size: int, epsilon: str) -> Iterator[str]:
     column = SIZES[size]
     parts = WireParts() if column is None else WireParts(specs=(Values(column),), asked=((0, 0),), shape=(size,))
     for number in itertools.count():
-        asked = {"verb": "exp_mech", "id": f"{form}-{size}-{epsilon}-{number}", "epsilon": epsilon, "parts": parts}
+        named = f"{form.replace(' ', '_')}-{size}-{epsilon}-{number}"  # an id has no blanks
+        asked = {"verb": "exp_mech", "id": named, "epsilon": epsilon, "parts": parts}
         yield Request(**asked | FORMS[form]).to_json()
 
 
