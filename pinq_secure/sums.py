@@ -65,7 +65,7 @@ from pinq.analyst.queryable import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.derivatives import Derivatives
 from pinq.language.parts import Block, Part, PartSet
-from pinq.language.queries import Budget, Preview
+from pinq.language.queries import Budget
 from pinq.language.specs import Axis, Partition, bind
 from pinq.ledger.composition import Costs, Demand
 from pinq.public.bits import SYSTEM, Bits
@@ -470,15 +470,7 @@ class SecureFederation(Shown, CountSource):
         for addition in additions:
             # All are charged before a row is looked at, so a question that cannot be paid leaves no
             # trace.
-            price = self._costs.price(Demand.of(addition.parts), addition.epsilon)
-            remaining = self._limit - self._costs.spent
-            if price > remaining:
-                raise BudgetExceeded(
-                    f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
-                    asked=price.exact,
-                    remaining=remaining.exact,
-                    scope="analyst",
-                )
+            self._require("This", self._costs.price(Demand.of(addition.parts), addition.epsilon))
             self._costs.charge(Demand.of(addition.parts), addition.epsilon)
         asked = JointSum(additions, self.budget.spent - before)
         sums = asked.cut(self._add_up(asked, self._rows))
@@ -500,12 +492,19 @@ class SecureFederation(Shown, CountSource):
         noise_bound(addition.loss)  # what would need too much noise is refused before it costs
         return addition
 
-    def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
-        """Prices a query of counts of the whole table."""
-        require_sums(verb)
-        price = self._costs.price(Demand.of(PartSet([Block(Part())])), Epsilon.of(epsilon))
-        remaining = self._limit - self._costs.spent - price
-        return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
+    def attempt(self, *, epsilon: EpsilonLike, act: str = "This") -> None:
+        """Raises ``BudgetExceeded`` if an act needs more than remains; nothing is shared."""
+        self._require(act, self._costs.price(Demand.of(PartSet([Block(Part())])), Epsilon.of(epsilon)))
+
+    def _require(self, name: str, price: Epsilon) -> None:
+        remaining = self._limit - self._costs.spent
+        if price > remaining:
+            raise BudgetExceeded(
+                f"{name} would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
+                asked=price.exact,
+                remaining=remaining.exact,
+                scope="analyst",
+            )
 
     @property
     def budget(self) -> Budget:

@@ -43,9 +43,9 @@ from typing import Literal, Protocol, Self
 
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session, Way
-from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
+from pinq.errors import BudgetExceeded, PinqError, QueryError, Refusal, TooManyRequests
 from pinq.language.derivatives import Derivatives
-from pinq.language.queries import Answer, Budget, Certificate, Preview, Request
+from pinq.language.queries import Answer, Budget, Certificate, Request
 from pinq.public.checks import first_of, many, require_bool
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
 from pinq.public.schema import Schema, Value
@@ -63,8 +63,8 @@ class Pricing(Protocol):
     def budget(self) -> Budget:
         """The granted, spent and remaining epsilon."""
 
-    def preview(self, verb: str, *, epsilon: EpsilonLike) -> Preview:
-        """Returns what a question would cost, and what would remain. Free."""
+    def attempt(self, *, epsilon: EpsilonLike, act: str = "") -> None:
+        """Raises ``BudgetExceeded``, logged where there is a ledger, if an act needs more than remains."""
 
 
 @dataclass(frozen=True)
@@ -624,38 +624,37 @@ def begin_fit(
         BudgetExceeded: Less than ``total`` remains.
     """
     require_bool("reuse", reuse)
-    require = partial(require_budget, handle, total, name=f"{type(miner).__name__}.fit")
+    act = f"miners.{type(miner).__name__}.fit"
+    named = handle.named(act if target is None else f"{act} of {target}")
+    require = partial(require_budget, named, total, name=f"{type(miner).__name__}.fit")
     if not reuse:
         require()
     elif getattr(miner, "random_state", 0) is None:
         hopes = [*hopes, UNSEEDED]
     warn_before_fit(miner, handle, total, hopes, reuse=reuse)
-    act = f"miners.{type(miner).__name__}.fit"
-    handle = handle.named(act if target is None else f"{act} of {target}").through(patient)
+    handle = named.through(patient)
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         handle = handle.through(showing(act, total + before))
     return recording(reusing(handle, require) if reuse else handle)
 
 
-def require_budget(handle: Pricing, needed: Epsilon, *, name: str) -> None:
-    """Raises ``BudgetExceeded`` unless so much remains as all questions of a name cost together.
+def require_budget(handle: Pricing, needed: Epsilon, *, name: str, act: str = "") -> None:
+    """Raises ``BudgetExceeded`` unless so much remains as all queries of an act cost together.
 
-    It is asked before the first question, so that no budget goes into half a tree.
+    It comes before the first query, so that no budget goes into half a tree, and the log has the
+    refusal.
+
+    Args:
+        handle: The handle, or a party of a secure computation.
+        needed: The cost of all queries.
+        name: The act, for the error.
+        act: The act, for the log; empty where the handle is named.
     """
     if not needed:
         return
-    # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
-    # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
-    # them costs, so the fit is affordable where that one count is.
-    asked = needed.exact
     try:
-        remaining = handle.preview("noisy_count", epsilon=needed).remaining + asked
-    except NotAllowed:  # the terms bind each question of the fit, not the count that stands for them
-        remaining = handle.budget.remaining
-    if asked > remaining:
-        raise BudgetExceeded(
-            f"{name} needs an epsilon of {needed}; {loss_text(remaining)} remains. Ask for less.",
-            asked=asked,
-            remaining=remaining,
-            scope="analyst",
-        )
+        handle.attempt(epsilon=needed, act=act)
+    except BudgetExceeded as error:
+        under_cap = " under the cap over all analysts" if error.scope == "cap" else ""
+        text = f"{name} needs an epsilon of {needed}; {loss_text(error.remaining)} remains{under_cap}. Ask for less."
+        raise BudgetExceeded(text, asked=error.asked, remaining=error.remaining, scope=error.scope) from None

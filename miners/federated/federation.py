@@ -41,11 +41,10 @@ import numpy as np
 from miners.budget.plan import Pricing, count_scale, count_variance, loss_text, sum_variance, tell
 from miners.estimator import schema_of
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.analyst.session import Way
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.language.derivatives import Derivatives
 from pinq.language.parts import PartSet
-from pinq.language.queries import Budget
+from pinq.language.queries import Act, Budget
 from pinq.language.scores import Score
 from pinq.language.specs import Cuts, Spec, Values
 from pinq.public.checks import Shown, closest, first_of, is_listing, is_number, many
@@ -179,7 +178,7 @@ class CountSource(Protocol):
         dropped: Who was left behind.
         rounds: How often somebody waited for answers.
         requests: The number of requests to each owner.
-        naming: What lets holders' logs have the questions under a name; None for nothing.
+        act: The act under which owners' logs have the queries; None for none.
     """
 
     abilities: frozenset[Ability]
@@ -187,7 +186,7 @@ class CountSource(Protocol):
     dropped: list[Dropped]
     rounds: int
     requests: dict[str, int]
-    naming: Way | None = None
+    act: Act | None = None
 
     @property
     def holders(self) -> list[str]:
@@ -522,8 +521,8 @@ class Federation(Shown, CountSource):
         if not self.holders:
             raise QueryError("all holders of this federation were dropped; make a new one with handles that answer.")
         asked = {name: self._handles[name] for name in self.holders}
-        if self.naming is not None:
-            asked = {name: handle.through(self.naming) for name, handle in asked.items()}
+        if self.act is not None:
+            asked = {name: handle.named(self.act) for name, handle in asked.items()}
         return FederatedParts(self, {name: handle.parts() for name, handle in asked.items()})
 
     def budgets(self) -> dict[str, Budget | None]:

@@ -15,8 +15,8 @@ from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, un
 from miners.estimator import Miner, Model, planned, public_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
-from pinq.analyst.session import naming
 from pinq.errors import PinqError, QueryError, unspent
+from pinq.language.queries import Act
 from pinq.public.checks import Shown, many, require_bool, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
@@ -127,7 +127,7 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Part
         asked = {name: sent - requests[name] for name, sent in source.requests.items()}
         return Participants(strategy, spent(), tuple(source.dropped), source.rounds - rounds, asked, model)
 
-    source.naming = naming(act)
+    source.act = Act.begun(act)
     try:
         yield card
     except HolderFailed:  # which says it itself
@@ -137,7 +137,7 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Part
         error.add_note(f"Spent by the whole fit until then: {spent_text(spent())}.")
         raise
     finally:
-        source.naming = None
+        source.act = None
 
 
 def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
@@ -195,7 +195,9 @@ class HoldersMiner(Miner[W], Generic[W]):
                 raise QueryError(UNABLE[needed].format(strategy=self.strategy))
             if not resume:  # of a fit that was broken off a part has been paid for
                 source.each_handle(partial(self._rehearse, work))
-                source.each(lambda budget: require_budget(budget, total, name=f"{type(self).__name__}.fit"))
+                name = f"{type(self).__name__}.fit"
+                act = f"miners.{name} of {target}"
+                source.each(lambda budget: require_budget(budget, total, name=name, act=act))
                 warn_before_fit(self, handle, total, self._warnings(work, None))
         told = untold(self._warnings(work, None))  # one word is enough
         with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, told:

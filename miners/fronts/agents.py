@@ -184,7 +184,7 @@ class Agent:
     def _sql(self, spends: bool, sql: str, epsilon: EpsilonLike) -> Told:
         statement = sql if spends else f"EXPLAIN {sql}"
         ask = partial(answered, self.handle, statement, epsilon=epsilon, level=self.level, reuse=True)
-        return self._asked(epsilon, ask) if spends else self._priced(ask())
+        return self._asked(f"sql: {sql}", epsilon, ask) if spends else self._priced(ask())
 
     def _table(self, spends: bool, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = ()) -> Told:
         several = kind in ("crosstab", "summary")
@@ -198,7 +198,8 @@ class Agent:
         words = {"epsilon": epsilon, "level": self.level} | ({"by": list(by)} if by else {})
         if not spends:
             return self._priced(made.plan(self.handle, *asked, **words))
-        return self._asked(epsilon, partial(made, self.handle, *asked, **words, reuse=True))
+        what = " ".join([f"tables.{kind}", *(["of", first_of(columns, 8)] if columns else [])])
+        return self._asked(what, epsilon, partial(made, self.handle, *asked, **words, reuse=True))
 
     def _priced(self, plan: object) -> Told:
         return Told(f"{plan}\n{self._left()}")
@@ -212,15 +213,15 @@ class Agent:
             self._told.pop(next(iter(self._told)))
         return replace(told, text=f"{told.text}\n{self._left()}")
 
-    def _asked(self, epsilon: EpsilonLike, ask: Callable[[], Any]) -> Told:
+    def _asked(self, what: str, epsilon: EpsilonLike, ask: Callable[[], Any]) -> Told:
         """Sends a query if both limits and the grant allow it; counts its cost, or its price if the cost is unknown."""
         with unspent():
             loss = Epsilon.of(epsilon)
             left = self._session - self.spent
-            most, what = (self._call, "a call may cost") if self._call < left else (left, "is left of this session")
+            most, limit = (self._call, "a call may cost") if self._call < left else (left, "is left of this session")
             if loss.exact > most:
-                raise QueryError(f"this would cost epsilon {loss}; {loss_text(most)} is the most that {what}.")
-            require_budget(self.handle, loss, name="This call")
+                raise QueryError(f"this would cost epsilon {loss}; {loss_text(most)} is the most that {limit}.")
+            require_budget(self.handle, loss, name="This call", act=what)
             before, cost = self.handle.budget.spent, Fraction(loss.exact)
         try:
             answer = ask()

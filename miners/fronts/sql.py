@@ -74,7 +74,8 @@ def sql(
 
     with unspent():
         text = Text(query, required_handle(handle).schema)
-        select = Select(text, handle.named(f"sql: {query}"), dialect)
+        handle = handle.named(f"sql: {query}")
+        select = Select(text, handle, dialect)
         draft = select.draft(Epsilon.of(epsilon), require_level(level), reuse=bool(reuse))
         if text.explains:
             return Plan(draft.title, draft.lines, draft.total, draft.notes)

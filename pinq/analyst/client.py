@@ -30,9 +30,10 @@ from pydantic import BaseModel, ValidationError
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
 from pinq.analyst.tokens import find_token
-from pinq.errors import PinqError, QueryError, Unavailable, unspent
+from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Unavailable, unspent
 from pinq.language.queries import Answer, Asked, Budget, Preview, Request
 from pinq.language.wire import (
+    ATTEMPTED,
     CHANGED,
     NAMED,
     PROTOCOL,
@@ -48,6 +49,7 @@ from pinq.language.wire import (
     revision_of,
 )
 from pinq.public.checks import is_number
+from pinq.public.epsilon import Epsilon
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SCOPE = "openid profile email groups offline_access"
@@ -246,6 +248,20 @@ class RemoteSession:
     def preview(self, request: Request) -> Preview:
         """The cost and the expected error of a request."""
         return self._read(self._asked("/preview", request), WirePreview).preview()
+
+    def attempt(self, request: Request) -> None:
+        """Has the server refuse, and log, a request that costs more than remains; charges nothing."""
+        if self._revision >= ATTEMPTED:
+            self._asked("/attempt", request)
+            return
+        # An older server logs refused queries alone. Terms bind each query, not the count that stands for them.
+        asked = Epsilon.of(request.epsilon).exact
+        try:
+            left = self.preview(request).remaining + asked
+        except NotAllowed:
+            left = self.budget().remaining
+        if asked > left:
+            raise BudgetExceeded("This costs more than remains.", asked=asked, remaining=left, scope="analyst")
 
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""

@@ -29,11 +29,12 @@ from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
-from pinq.analyst.session import Session, Through, Way, naming
+from pinq.analyst.session import Named, Session, Through, Way
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.language.derivatives import RowFunction
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import (
+    Act,
     Answer,
     Asked,
     Budget,
@@ -468,7 +469,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         return PrivateQueryable(session, self._parts.at(0))
 
     @unspent()
-    def named(self, act: str) -> PrivateQueryable:
+    def named(self, act: str | Act) -> PrivateQueryable:
         """Returns a handle on this part whose queries the log shows together, under a name.
 
         Tables, fits and SQL have names of their own; this name precedes theirs. The log marks it as
@@ -477,7 +478,26 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         Args:
             act: Any text, for people: ``"report of March"``. The log keeps its first 200 characters.
         """
-        return self.through(naming(act))
+        return PrivateQueryable(
+            cast(Session, Named(self._session, act if isinstance(act, Act) else Act.begun(act))), self._parts.at(0)
+        )
+
+    @unspent()
+    def attempt(self, *, epsilon: EpsilonLike, act: str = "") -> None:
+        """Refuses an act of several queries that needs more than remains, before its first query.
+
+        A count of the whole part stands for the queries of the act. Their parts follow from
+        answers, but the steps of a path add up to ``epsilon`` and disjoint parts cost the maximum.
+
+        Args:
+            epsilon: The cost of all its queries together.
+            act: The name of the act for the log, within that of a ``named`` handle.
+
+        Raises:
+            BudgetExceeded: More than the grant or the cap leaves. The refusal is in the log.
+        """
+        asked = self.named(act) if act else self
+        asked._session.attempt(self._request("noisy_count", epsilon))
 
     def close(self) -> None:
         """Closes the dataset behind the handle; the end of a ``with`` block does so, too."""

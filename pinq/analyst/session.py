@@ -37,6 +37,9 @@ class Session(Protocol):
     def preview(self, request: Request) -> Preview:
         """Says what a request would cost, at no cost."""
 
+    def attempt(self, request: Request) -> None:
+        """Raises ``BudgetExceeded``, and has it logged, where a request costs more than remains; charges nothing."""
+
     def budget(self) -> Budget:
         """Returns the analyst's budget as the ledger has it now."""
 
@@ -81,12 +84,25 @@ class Through:
         return getattr(self._session, name)
 
 
-def naming(name: str) -> Way:
-    """Returns the way on which queries are sent as parts of one act."""
-    begun = Act.begun(name)
+class Named(Through):
+    """A session whose queries and attempts are sent as parts of one act.
 
-    def ask(session: Session, request: Request) -> Answer:
-        act = begun if request.act is None else request.act.within(begun)
-        return session.ask(request.model_copy(update={"act": act}))
+    Args:
+        session: The session behind it.
+        act: The act.
+    """
 
-    return ask
+    def __init__(self, session: Session, act: Act) -> None:
+        super().__init__(session, self._ask_named)
+        self._act = act
+
+    def attempt(self, request: Request) -> None:
+        """Attempts the act under its name."""
+        self._session.attempt(self._within(request))
+
+    def _ask_named(self, session: Session, request: Request) -> Answer:
+        return session.ask(self._within(request))
+
+    def _within(self, request: Request) -> Request:
+        act = self._act if request.act is None else request.act.within(self._act)
+        return request.model_copy(update={"act": act})

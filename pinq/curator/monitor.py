@@ -61,6 +61,7 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
 KEPT_KINDS = 2**12  # so many kinds are remembered of a schema: some 3 MB
+ATTEMPT = "all its queries together, before the first"  # an act that the budget does not cover, in the log
 SAMPLED_DRAWS = 8  # numbers that get noise: however many a request has, a rehearsal takes a moment
 
 
@@ -251,6 +252,36 @@ class Curator:
         said = self.ledger.state.replaced(analyst, self.version)  # by the log as it was just read
         error = f"{work.noise.error}.{said}" if said and cost else work.noise.error
         return Preview(cost.exact, left.exact, error, work.noise.scale if work.noise.uniform else None)
+
+    def attempt(self, analyst: str, request: Request, turn: Deadline | None = None) -> None:
+        """Refuses an act that needs more than remains, before its first query; charges nothing.
+
+        Privacy:
+            The refusal follows from the ledger and the request, as the one of a query does. It is
+            logged, so that an audit sees an exhausted budget whoever looks first.
+
+        Args:
+            analyst: The analyst.
+            request: One query that costs as much as all queries of the act.
+            turn: Limits of work and time; None for no limit.
+
+        Raises:
+            BudgetExceeded: More than the grant or the cap leaves; logged.
+        """
+        turn = turn or Deadline()
+        work = self._validate(request, turn)
+        self.meter(analyst, work.checking)
+        name, run = ("", "") if request.act is None else (request.act.name, request.act.run)
+        question = LoggedQuestion(about=ATTEMPT, act=name, run=run)
+        self.ledger.attempt(
+            analyst,
+            request.id,
+            work.query.demand,
+            work.epsilon,
+            question,
+            token=turn.token,
+            version=self.version,
+        )
 
     def close(self) -> None:
         """Closes engine and ledger."""

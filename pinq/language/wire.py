@@ -33,8 +33,8 @@ from pinq.public.schema import Date, Schema
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
-DATED, NAMED = 2, 3  # revisions of what can be said by that protocol: columns of dates, acts
-REVISION = NAMED  # both sides name theirs, and who names none speaks the first
+DATED, NAMED, ATTEMPTED = 2, 3, 4  # revisions of that protocol: columns of dates, acts, attempts
+REVISION = ATTEMPTED  # both sides name theirs, and who names none speaks the first
 REVISION_HEADER = "Pinq-Revision"
 CHANGED = "the data provider changed the policy since this handle was opened; connect again."
 SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides

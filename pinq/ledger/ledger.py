@@ -391,6 +391,53 @@ class Ledger(Log):
             self.run(lambda log: log.append(refused, analyst), write=True)
             raise
 
+    def attempt(
+        self,
+        analyst: str,
+        request: str,
+        demand: Demand,
+        epsilon: Epsilon,
+        question: LoggedQuestion,
+        *,
+        token: str = "",
+        version: int = 1,
+    ) -> None:
+        """Refuses an act that needs more than remains, and logs the refusal; charges nothing.
+
+        The terms of the grant bind each query of the act, not the demand that stands for all.
+
+        Args:
+            analyst: The analyst.
+            request: The id of the attempt.
+            demand: The parts that all queries of the act are about.
+            epsilon: The cost of all of them.
+            question: The record of the attempt in the log.
+            token: Digest of the token that let the analyst in and must still; empty for none.
+            version: The version of the rows that would answer.
+
+        Raises:
+            NotAuthorised: No valid grant.
+            BudgetExceeded: More than the grant or the cap leaves.
+        """
+
+        def work(log: Log) -> BudgetExceeded | None:
+            log.state.require_token(token, analyst)
+            try:
+                log.state.require_budget(log.state.valid(analyst), demand, epsilon, version)
+            except BudgetExceeded as error:
+                return error
+            return None
+
+        def refuse(log: Log) -> BudgetExceeded | None:
+            error = work(log)
+            if error is not None:
+                log.refuse(error, analyst, request, question)
+            return error
+
+        # What the budget covers is only read. What it does not cover is looked at again where it is logged.
+        if self.run(work) is not None and (refusal := self.run(refuse, write=True)) is not None:
+            raise refusal
+
     def is_paid(self, analyst: str, request: str, question: str, version: int = 1) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
         charge, _ = self.run(lambda log: log.charge_of(analyst, request, (version, question)))

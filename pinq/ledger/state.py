@@ -347,6 +347,10 @@ class LedgerState:
         """
         grant.terms.require(verb, columns, epsilon)
         grant.require_pace()
+        self.require_budget(grant, demand, epsilon, version)
+
+    def require_budget(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> None:
+        """Raises ``BudgetExceeded`` where a request would cost more than the grant or the cap leaves."""
         own, together = grant.costs.price(demand, epsilon, version), self.together
         for scope, spent, limit in (("analyst", grant.spent, grant.limit), ("cap", together.spent, together.cap)):
             # Past a limit (the cap was lowered, or counted less in earlier versions) a request that

@@ -130,6 +130,9 @@ class _Answers:
         """Everything can be paid: it was."""
         return Preview(Exact(0), UNLIMITED, "")
 
+    def attempt(self, _: Request) -> None:
+        """Everything can be paid: it was."""
+
     def budget(self) -> Budget:
         """The cost of the answers so far."""
         return Budget(UNLIMITED, self.costs.spent.exact, UNLIMITED)

@@ -183,6 +183,11 @@ class LocalSession:
         """The cost and the expected error of a request."""
         return self._curator.preview(self._analyst, Request.received(request.to_json()))
 
+    @unspent()
+    def attempt(self, request: Request) -> None:
+        """Refuses a request that costs more than remains, and logs that; charges nothing."""
+        self._curator.attempt(self._analyst, Request.received(request.to_json()))
+
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""
         return budget(self._curator.ledger, self._analyst)

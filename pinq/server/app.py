@@ -81,6 +81,7 @@ def _analysts_routes(gate: Gate) -> list[Route]:
     return [
         route("/query", "query", partial(asked, replies.query), "POST"),
         route("/preview", "preview", partial(asked, replies.preview), "POST"),
+        route("/attempt", "attempt", partial(asked, replies.attempt), "POST"),
         route("/budget", "show_budget", lambda _: replies.budget),
         route(
             "/history",

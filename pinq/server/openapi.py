@@ -53,6 +53,7 @@ ROUTES: tuple[tuple[str, str, type[BaseModel], str], ...] = (
     ("/budget", "get", WireBudget, "What was granted, spent, and remains."),
     ("/query", "post", Answer, "Asks a question: charged once for its `id`, before the data is read."),
     ("/preview", "post", WirePreview, "What a question would cost and how exact its answer would be. Free."),
+    ("/attempt", "post", WireBudget, "Logs the refusal of an act that needs more than remains. Free."),
 )
 START = {
     "name": "start",

@@ -198,6 +198,17 @@ def preview(visit: Visit, body: bytes, schema: str | None) -> str:
     return WirePreview.of(dataset.curator.preview(grant.analyst, request, visit.turn)).model_dump_json()
 
 
+@unspent()
+def attempt(visit: Visit, body: bytes, schema: str | None) -> str:
+    """Refuses, and logs, an act that needs more than remains; else says what remains."""
+    dataset, grant = visit.opened
+    request = _request(visit, body)
+    if _changed(visit, schema):
+        raise QueryError(CHANGED)
+    dataset.curator.attempt(grant.analyst, request, visit.turn)
+    return budget(visit, body)
+
+
 def _request(visit: Visit, body: bytes) -> Request:
     request = Request.received(body)
     visit.request = request.id

@@ -144,7 +144,7 @@ def test_too_little_budget_is_refused_before_anything_is_asked(name: str) -> Non
     with pytest.raises(BudgetExceeded, match=rf"{name} needs an epsilon of 0\.[0-9]+; 0.5 remains"):
         call(name, handle, epsilon="0.6")
     assert handle.budget.spent == 0
-    assert len(handle.history()) == 0
+    assert handle.history()["outcome"].tolist() == ["refused (budget)"]
 
 
 @every_function
