@@ -119,7 +119,7 @@ def test_each_owner_that_cannot_pay_has_a_refusal() -> None:
 def test_a_look_and_an_act_that_is_covered_leave_nothing() -> None:
     h = poor()
     h.preview("noisy_count", epsilon=1)
-    h.attempt("a fit", epsilon="0.5")
+    h.attempt(epsilon="0.5", act="a fit")
     _ = h.budget
     assert refusals(h) == []
 
@@ -127,9 +127,9 @@ def test_a_look_and_an_act_that_is_covered_leave_nothing() -> None:
 def test_the_terms_bind_the_queries_of_an_act_and_not_the_act() -> None:
     h = poor()
     ledger_of(h).set_terms("simulated", Terms(verbs=("noisy_sum",), max_epsilon_per_query=Epsilon.of("0.01")))
-    h.attempt("a fit", epsilon="0.5")
+    h.attempt(epsilon="0.5", act="a fit")
     with pytest.raises(BudgetExceeded):
-        h.attempt("a fit", epsilon=1)
+        h.attempt(epsilon=1, act="a fit")
 
 
 def test_the_smaller_limit_is_named() -> None:
