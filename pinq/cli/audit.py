@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``pinq audit``, ``backup``, ``restore`` and ``selftest``."""
+"""The commands ``pinq audit``, ``statement``, ``backup``, ``restore`` and ``selftest``."""
 
 from __future__ import annotations
 
@@ -117,6 +117,23 @@ def _verify(certificate: Path, model: Path, policy: Path | None, ledger: Path | 
     answers = f"{len(verified.entries):,} answers to {verified.analyst!r}, which cost epsilon {verified.loss} together"
     typer.echo(printable(f"Proved: {verified.miner} was made again, and the same, from {answers}."))
     typer.echo(f"  The log ends at {verified.head}.")
+
+
+@commands.command(rich_help_panel="Audit")
+@guarded
+def statement(
+    policy: PolicyFile,
+    as_json: AsJson = False,
+    output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="The file to write.")] = None,
+) -> None:
+    """Write what is guaranteed, as one page for a data protection officer; needs no data."""
+    from pinq.provider.report.statement import statement as state
+
+    stated = state(policy)
+    text = stated.to_json() + "\n" if as_json else stated.to_html()
+    output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
+    if output:
+        typer.echo(printable(f"Wrote {output}."), err=True)
 
 
 @commands.command(rich_help_panel="Audit")

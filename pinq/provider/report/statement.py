@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A statement of the guarantees of a policy and its log, for a data protection officer: one page, or JSON.
+
+It says who is protected against what, by which numbers, which facts are public by whose decision, and
+what was granted. It reads the policy and the log, and no row.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pinq.ledger.composition import COUNTED
+from pinq.ledger.database import NoLedger
+from pinq.policy.policy import Policy
+from pinq.provider.policy_file import load_policy
+from pinq.provider.report.audit import Audit, audit
+from pinq.provider.report.html import document, table
+from pinq.provider.report.markup import element, joined, when
+from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.schema import Column
+
+MECHANISMS = (
+    ("noisy_count, noisy_sum, noisy_avg", "discrete Laplace noise on exact whole numbers; pure ε"),
+    ("exp_mech", "permute-and-flip, or the exponential mechanism, on exact whole scores; pure ε"),
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of the statement.
+
+    Attributes:
+        title: The heading.
+        heads: The names of the columns.
+        rows: The cells.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The guarantees of a policy and its log.
+
+    Attributes:
+        dataset: The name of the table.
+        sections: The tables, in the order of the page.
+    """
+
+    dataset: str
+    sections: tuple[Section, ...]
+
+    def to_json(self) -> str:
+        """The statement as JSON: by title, a list of objects."""
+        said = {each.title: [dict(zip(each.heads, row, strict=True)) for row in each.rows] for each in self.sections}
+        return json.dumps({"dataset": self.dataset} | said, ensure_ascii=False, indent=1)
+
+    def to_html(self) -> str:
+        """The statement as one page that needs no network and can be printed."""
+        title = f"Privacy statement of {self.dataset}"
+        drawn = (
+            table(each.title, [f"{head} ~" for head in each.heads], each.rows, "Nothing yet.") for each in self.sections
+        )
+        foot = element("footer", "Made from the policy and the log alone by ", element("code", "pinq statement"), ".")
+        return document(title, joined([element("h1", title), *drawn, foot]))
+
+
+def statement(policy: str | os.PathLike[str] | Policy) -> Statement:
+    """States the guarantees of a policy and its log; reads no row and changes nothing.
+
+    Raises:
+        PolicyError: A wrong policy.
+        LedgerError: The chain of the log does not hold.
+    """
+    loaded = load_policy(policy)
+    try:
+        report = audit(loaded)
+    except NoLedger:
+        report = None
+    sections = (
+        _guarantee(loaded),
+        _attacker(loaded, report),
+        _analysts(report),
+        _public(loaded, report),
+        _mechanisms(),
+        _proofs(report),
+    )
+    return Statement(loaded.dataset, sections)
+
+
+def _guarantee(policy: Policy) -> Section:
+    unit, schema, cap = policy.privacy_unit, policy.schema_, Epsilon.of(policy.cap)
+    protected = "one row" if isinstance(unit, str) else f"all rows of one {unit.column}, at most {unit.max_rows}"
+    changed = "is replaced by another" if schema.adjacency == "substitute" else "is in the table or is not"
+    most = math.ceil(math.log(20) * schema.distance / (float(cap.exact) / 10))
+    rows = [
+        ("Who is protected", protected),
+        ("Against what", f"what answers tell about whether {protected} {changed}, and so about what it contains"),
+        ("Epsilon (ε) in all", f"{cap}: the cap over all analysts, which counts {COUNTED}"),
+        ("Rows that come or change", "each version of the rows adds its costs to those of the earlier ones"),
+        (
+            "Small groups",
+            f"a count at a tenth of the cap is off by up to {most:,} in 95 % of cases, so a group of fewer rows "
+            "cannot be told from an empty one; groups without rows are answered, too",
+        ),
+    ]
+    return Section("Guarantee", ("subject", "statement"), rows)
+
+
+def _attacker(policy: Policy, report: Audit | None) -> Section:
+    """The worst case in numbers: beliefs before, and after answers that used what was spent, or the whole cap."""
+    losses = [float(loss.exact) for loss in (report.joint if report else ZERO, Epsilon.of(policy.cap))]
+    steps = 1 if policy.schema_.adjacency == "substitute" else 2  # what a known person's rows contain is a replacement
+    cases = (
+        ("a person is in the table", 0.5, 1),
+        ("a person is in the table", 0.01, 1),
+        ("a known person's rows say a certain thing", 0.5, steps),
+    )
+    rows = [
+        (what, f"{before:.0%}", *(_at_most(before, times * loss) for loss in losses)) for what, before, times in cases
+    ]
+    heads = (
+        "an attacker who knows everybody else asks whether",
+        "belief before",
+        "after all answers so far",
+        "after all that the cap allows",
+    )
+    return Section("Worst case", heads, rows)
+
+
+def _at_most(belief: float, epsilon: float) -> str:
+    """The largest belief that answers of this epsilon can leave, rounded up."""
+    after = 1 / (1 + (1 - belief) / belief * math.exp(-epsilon))
+    shown = math.ceil(after * 1000) / 10
+    return f"at most {shown:.1f} %" if shown < 100 else "certainty is not excluded"
+
+
+def _analysts(report: Audit | None) -> Section:
+    granted = [] if report is None else [each for each in report.accounts.values() if each.granted]
+    rows = [
+        (
+            each.analyst,
+            f"{each.spent} of {each.limit}",
+            str(each.terms),
+            when(each.expires) if each.expires else "never",
+            each.state,
+        )
+        for each in granted
+    ]
+    return Section("Analysts", ("analyst", "epsilon spent", "terms", "ends", "state"), rows)
+
+
+def _public(policy: Policy, report: Audit | None) -> Section:
+    """Each column with what is declared of it and why, and who declared it."""
+    rows = [(name, _in_words(column), _reasons(policy, f"columns.{name}")) for name, column in policy.columns.items()]
+    rows += [(name, "", _reasons(policy, name)) for name in policy.reviewed if not name.startswith("columns.")]
+    declared = [line for line in (report.lines if report else []) if line.kind == "policy"]
+    rows += [("the policy", line.about, f"{when(line.at)} {line.by} {line.because}".strip()) for line in declared]
+    return Section("Public by the provider's decision", ("of", "declared", "why, and by whom"), rows)
+
+
+def _in_words(column: Column) -> str:
+    """A column's declaration, as the policy has it."""
+    said = column.model_dump(mode="json", exclude_defaults=True)
+    values = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in said.items()}
+    return "; ".join([column.type, *(f"{name}: {value}" for name, value in values.items() if name != "type")])
+
+
+def _reasons(policy: Policy, field: str) -> str:
+    given = [why for name, why in policy.reviewed.items() if name == field or name.startswith(f"{field}.")]
+    return "; ".join(dict.fromkeys(given)) or "declared in the policy"
+
+
+def _mechanisms() -> Section:
+    return Section("Mechanisms", ("method", "how answers are protected"), list(MECHANISMS))
+
+
+def _proofs(report: Audit | None) -> Section:
+    log = "there is no log yet" if report is None else f"{report.events:,} events, chain verified, last {report.head}"
+    versions = sum(line.kind == "version" for line in report.lines) if report else 0
+    rows = [
+        ("The log", log),
+        ("Versions of the rows", f"{versions:,} events in the log"),
+        ("Why each mechanism is private", "docs/privacy.md"),
+        ("Why the budget's rule holds, proved by machine", "docs/proof.md"),
+        ("How to check the log without this program", "docs/log-format.md"),
+        ("What is not covered", "docs/known-limits.md"),
+    ]
+    return Section("Evidence", ("subject", "where"), rows)
