@@ -19,11 +19,12 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.harness.origin import commit_of
 from benchmarks.harness.publish import RESULTS
 from benchmarks.harness.timing import SpeedTable
 from pinq import (
@@ -113,7 +114,7 @@ def texts(form: str, size: int, epsilon: str) -> Iterator[str]:
     parts = WireParts() if column is None else WireParts(specs=(Values(column),), asked=((0, 0),), shape=(size,))
     for number in itertools.count():
         named = f"{form.replace(' ', '_')}-{size}-{epsilon}-{number}"  # an id has no blanks
-        asked = {"verb": "exp_mech", "id": named, "epsilon": epsilon, "parts": parts}
+        asked: dict[str, Any] = {"verb": "exp_mech", "id": named, "epsilon": epsilon, "parts": parts}
         yield Request(**asked | FORMS[form]).to_json()
 
 
@@ -123,7 +124,7 @@ def measured(served: Curator, form: str, size: int, epsilon: str) -> tuple[int, 
     work = served._validate(Request.received(next(asked)), Deadline())
     for number in range(6):
         text = next(asked)
-        served._engine.forget()  # what was counted for an earlier question: a price is of one that is new
+        cast(Any, served._engine).forget()  # what was counted for an earlier question: a price is of one that is new
         began = time.process_time()
         served.ask("ana", Request.received(text)).to_json()
         least = min(least, time.process_time() - began)
@@ -153,7 +154,8 @@ def main() -> None:
         head = (
             "# Prices in work beside the time they stand for\n\n"
             f"A unit of work stands for a millisecond of one core. A table of {ROWS:,} rows; ledger in memory; the "
-            f"least of six askings (of slow ones two). {os.cpu_count()} cores, Python {platform.python_version()}. Of "
+            f"least of six askings (of slow ones two). Commit `{commit_of()}`, {os.cpu_count()} cores, "
+            f"Python {platform.python_version()}. Of "
             f"{len(FORMS) * len(SIZES) * len(EPSILONS)} prices {wrong} are below the time, or more than twice as high "
             "and three units more. Again: `python -m benchmarks.speed.prices`."
         )

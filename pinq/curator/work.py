@@ -72,7 +72,9 @@ ROW, CELL = 8, 30
 DIGIT, LARGE_DIGIT, DIGIT_TABLE = 80, 160, 150_000
 SHARD = 2_000  # to hash one row's coin with one key
 COIN = 5_000  # to make a row's coin, which numbers equal rows
-SCORING, MEMBER = 700, 133  # cells that take as long as scoring a candidate at least, or drawing a bipartition
+# Cells that take as long as scoring a family for a part at least, a plain split, a family of bipartitions, or
+# drawing a bipartition.
+SCORING, SPLITTING, GROUPING, MEMBER = 700, 400, 1_100, 133
 
 MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked at
 NUMBER_BYTES = 26  # of a number as text, with a comma

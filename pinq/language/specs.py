@@ -601,6 +601,7 @@ def _number(value: object) -> float:
 
 
 MAX_GROUPINGS = 4096
+KEPT_GROUPINGS, KEPT_VALUES = 256, 512  # lists of bipartitions that are kept, of so many values at most
 
 
 def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
@@ -610,10 +611,10 @@ def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     value is always in the second group, so that no bipartition appears twice.
     """
     # With 512 values, a column and seed take 256 kB.
-    return (_bipartitions if count <= 512 else _bipartitions.__wrapped__)(column, seed, count)
+    return (_bipartitions if count <= KEPT_VALUES else _bipartitions.__wrapped__)(column, seed, count)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=KEPT_GROUPINGS)
 def _bipartitions(column: str, seed: int, count: int) -> np.ndarray:
     length = (count + 7) // 8
     if count < 2 or 2 ** (count - 1) - 1 > MAX_GROUPINGS:

@@ -27,12 +27,14 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
-from pinq.curator.work import MAX_MEMBERS, MEMBER, SCORING, Counted
+from pinq.curator.work import GROUPING, MAX_MEMBERS, MEMBER, SCORING, SPLITTING, Counted
 from pinq.engine.counting import run_starts
 from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, Table, TableRequest
 from pinq.errors import QueryError
 from pinq.language.scores import Balance, Score, SumScore
 from pinq.language.specs import (
+    KEPT_GROUPINGS,
+    KEPT_VALUES,
     MAX_GROUPINGS,
     AnyCross,
     AnyCut,
@@ -89,11 +91,13 @@ class Frame:
     Attributes:
         tables: The tables that the engine counts, in the order of their requests.
         crowded: Columns whose splits share a table.
+        groupings: The number of candidates whose bipartitions may be drawn.
     """
 
     def __init__(self, schema: Schema, score: Score, candidates: Iterable[Candidate] = (), listed: int = 1) -> None:
         self.schema, self.score, self._room = schema, score, min(NUMBERS_AT_ONCE, MAX_MEMBERS // listed)
-        self.tables: list[TableRequest] = []
+        self.tables, candidates = list[TableRequest](), list(candidates)
+        self.groupings = sum(isinstance(candidate, AnyGrouping) for candidate in candidates)
         self._by_codes: dict[str, int] = {}
         # Where a column is split in many ways, one table of its codes serves them all: a level of a
         # forest has hundreds.
@@ -224,6 +228,7 @@ class Scorer(ABC, Generic[C]):
 
     Attributes:
         is_family: Whether it stands for several specs.
+        part_cells: Cells that take as long as what scoring it does once for each part.
         table: The position in ``frame.tables`` of what it needs.
         members: Its members, at most, for one part; those of equal score beside each other count as
             one.
@@ -240,6 +245,7 @@ class Scorer(ABC, Generic[C]):
     """
 
     is_family: ClassVar[bool] = True
+    part_cells: ClassVar[int] = SCORING
     most_flipped: ClassVar[float] = math.inf
     table: int
     members: int = 1
@@ -294,7 +300,7 @@ class SplitScorer(Scorer[Spec]):
     Many splits of one column share the table of its codes.
     """
 
-    is_family = False
+    is_family, part_cells = False, SPLITTING
 
     def __init__(self, candidate: Spec, frame: Frame) -> None:
         self.partition = bind(candidate, frame.schema)
@@ -504,7 +510,7 @@ class AnyCutScorer(Scorer[AnyCut]):
 class AnyGroupingScorer(Scorer[AnyGrouping]):
     """Scores all bipartitions at once, by the sums of what their values have."""
 
-    most_flipped = MOST_FLIPPED
+    most_flipped, part_cells = MOST_FLIPPED, GROUPING
 
     def __init__(self, candidate: AnyGrouping, frame: Frame) -> None:
         super().__init__(candidate, frame)
@@ -512,9 +518,19 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.table = frame.add_codes(candidate.column)
         self.members = min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
         self.scratch = self.members * 2 * frame.width  # two sides of each
-        values = self._column.codes  # each bipartition is drawn, scored over them, and may be chosen
-        self.member_cells = MEMBER + values // 3 + (values // 16 + 2) * frame.width
+        values = self._column.codes  # each bipartition is scored over them, and may be chosen
+        self.member_cells = values // 8 + (values // 16 + 2) * frame.width
         self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
+
+    def cells(self, parts: int) -> int:
+        """Bipartitions of few values are listed; of more they are drawn, and kept where there are few such lists."""
+        # Of 16 values, drawn for each number of values that a part has left: 16 lists of a candidate, so those of
+        # 16 candidates are kept. Of more, each stretch of parts may draw its own again.
+        values = self._column.codes
+        lists = min(parts, values)
+        drawn = lists if self.frame.groupings * lists <= KEPT_GROUPINGS and values <= KEPT_VALUES else parts
+        listed = 2 ** (values - 1) <= MAX_GROUPINGS
+        return super().cells(parts) + (0 if listed else drawn * self.members * (MEMBER + values // 3))
 
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf

@@ -31,7 +31,7 @@ from pinq.curator.candidates.scorer import (
     SplitScorer,
 )
 from pinq.curator.mechanisms import Weighted, choose_each, choose_weighted
-from pinq.curator.work import MAX_MEMBERS, SCORING, Counted
+from pinq.curator.work import MAX_MEMBERS, Counted
 from pinq.errors import QueryError
 from pinq.language.parts import PartSet
 from pinq.language.scores import Score
@@ -119,7 +119,7 @@ class Selection:
             for scorer, times in Counter(listed).items():
                 for again in range(times):
                     parts[scorer, again] += uses[number]
-        return sum(SCORING * count + scorer.cells(count) for (scorer, _), count in parts.items())
+        return sum(scorer.part_cells * count + scorer.cells(count) for (scorer, _), count in parts.items())
 
     @property
     def flips(self) -> int:
