@@ -82,16 +82,16 @@ _ANSWERED = " FROM events JOIN answers USING (seq) WHERE seq "
 
 
 class Database(ABC):
-    """One connection to where a ledger is kept, for one thread at a time.
+    """One connection to the storage of a ledger, for one thread at a time.
 
     Args:
-        where: What errors call it.
+        where: The name of the database in errors.
         url: Its place.
         read_only: Change nothing.
 
     Attributes:
-        failure: How it last failed; empty once something was committed since.
-        errors: What its driver raises.
+        failure: The text of the last failure; empty after a later commit.
+        errors: The errors that its driver raises.
     """
 
     errors: tuple[type[Exception], ...] = ()
@@ -129,25 +129,25 @@ class Database(ABC):
         """Connects; ``LedgerError`` where there is no ledger and none may be made."""
 
     def close(self) -> None:
-        """Closes the connection, in the process that made it alone: a forked one would end what its parent is at."""
+        """Closes the connection, only in the process that made it: a forked one would end its parent's work."""
         self._closing()
 
     def hold(self, driver: Any) -> None:
-        """Closes a connection with this object: an owner that forgets ``close()`` leaves none open behind."""
+        """Closes a connection together with this object, also if its owner forgets ``close()``."""
         self._closing = weakref.finalize(self, _close, driver, os.getpid())
 
     @contextmanager
     def transaction(self, *, write: bool, after: int | None = None) -> Iterator[Iterator[EventRow]]:
-        """One transaction; what it does not commit is undone.
+        """One transaction. Changes that it does not commit are undone.
 
         There is one writer at a time, and readers see one state throughout.
 
         Args:
             write: Whether it may change anything.
-            after: Gives the events from this number on; None for no events.
+            after: Number of the first event to read; None for no events.
 
         Raises:
-            LedgerError: For whatever the database or its driver raises.
+            LedgerError: The database or its driver failed.
         """
         try:
             try:
@@ -179,11 +179,11 @@ class Database(ABC):
 
     @abstractmethod
     def probe(self) -> None:
-        """Writes what means nothing, so that the commit shows whether one would do."""
+        """Writes a meaningless value: its commit shows whether a commit is possible now."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Ends the transaction; what was appended is on the disk when it returns."""
+        """Ends the transaction. When it returns, all appended events are on the disk."""
 
     def numbered(self, numbers: Collection[int]) -> list[EventRow]:
         """The events of these numbers; ``LedgerError`` where one is gone."""
@@ -226,25 +226,25 @@ class Database(ABC):
         return ""
 
     def gone(self) -> str:
-        """Why it is no longer what was opened; empty where it is."""
+        """The reason why this is no longer the ledger that was opened; empty if it still is."""
         return ""
 
     @property
     def is_copy(self) -> bool:
-        """Whether it was copied from another one while that may have been in use, and not opened for writing since."""
+        """Whether it is a copy, perhaps made while the original was in use, and not opened for writing yet."""
         return False
 
     @abstractmethod
     def settle(self, *, whole: bool = False) -> None:
-        """Makes a copy the ledger itself, if it may be written; or says that any copy of it is whole."""
+        """Marks a writable copy as the ledger itself, or (``whole``) marks all its copies as complete."""
 
     @property
     def is_own(self) -> bool:
-        """Whether this process opened it, and not the one that it was forked from."""
+        """Whether this process itself opened it, not its parent before a fork."""
         return os.getpid() == self._process
 
     def require_same(self) -> None:
-        """``LedgerError`` in a process that was forked since the opening, or where it is no longer what was opened."""
+        """Raises ``LedgerError`` in a process that was forked after the opening, or for another file in its place."""
         if os.getpid() != self._process:
             forked = "This ledger was opened in another process; connections do not survive a fork."
             raise LedgerError(f"{forked} Open it again here.")
@@ -261,7 +261,7 @@ class Database(ABC):
         return self.failing(f"cannot be used: {why}. What was spent is in the log.")
 
     def failing(self, how: str) -> LedgerError:
-        """Keeps and logs how it fails, once until something is committed again; the error that says so."""
+        """Returns the error of a failure. The same failure is logged once until the next commit."""
         text = f"The ledger {self.where} {how}"
         if text != self.failure:
             _LOG.error("%s", text)
@@ -289,10 +289,10 @@ class SQLite(Database):
 
     Args:
         url: ``sqlite:///FILE``, or ``sqlite://`` for one in memory.
-        read_only: Change nothing, not even beside the file, and let writers write meanwhile.
+        read_only: Change nothing, not even beside the file; other processes may write meanwhile.
 
     Attributes:
-        file: Which; None in memory.
+        file: Path of the file; None in memory.
     """
 
     errors = (sqlite3.Error,)
@@ -394,7 +394,7 @@ class SQLite(Database):
             self.commit()
 
     def _place(self) -> int | None:
-        """The number of the file as which it was made; None in memory, and in files of the first release."""
+        """The inode number noted in the file; None in memory, and in files of the first release."""
         with self.transaction(write=False):
             if not self.run("SELECT 1 FROM sqlite_master WHERE name = 'place'"):
                 return None
@@ -403,7 +403,7 @@ class SQLite(Database):
 
 
 def _patiently(act: Callable[[], T]) -> T:
-    """Does it again while another process holds the file, but not for ever."""
+    """Repeats an act while another process holds the file, but only for a limited time."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -426,11 +426,11 @@ def _inode(file: Path) -> int | None:
 
 
 def _read_only(file: Path) -> sqlite3.Connection:
-    """Opens a file of which nothing is changed, nor anything made beside it.
+    """Opens a file without a change to it, and without a new file beside it.
 
-    SQLite keeps the newest commits of a file in use in ``FILE-wal``, and a reader of that needs
-    ``FILE-shm``. Without the first the file is all there is. Where the second is missing, or cannot
-    be used (on a read-only medium, of another user), a copy of file and log is read instead.
+    SQLite keeps the newest commits of a file in use in ``FILE-wal``. To read them it needs
+    ``FILE-shm``. If there is no ``FILE-wal``, the file is complete. If ``FILE-shm`` is missing or
+    unusable (a read-only medium, another user's file), a copy of file and log is read instead.
     """
     log, index = (file.with_name(file.name + end) for end in ("-wal", "-shm"))
     if not log.exists() or not log.stat().st_size:

@@ -37,7 +37,7 @@ from pinq.public.epsilon import NANO, Epsilon
 
 MOST_NANO = 2**60
 Body = dict[str, Any]
-"""JSON, read from outside: each value checks it field by field when it is read."""
+"""JSON from outside; each class checks it field by field."""
 
 
 def _loss(stored: object) -> Epsilon:
@@ -83,7 +83,7 @@ class Stored:
     flat: ClassVar[str] = ""
 
     def to_body(self) -> Body:
-        """Writes it down as JSON."""
+        """Returns it as JSON."""
         body: Body = {}
         written = _adapter(type(self)).dump_python(self, mode="json", exclude_defaults=True)  # type: ignore[arg-type]
         for name, value in written.items():
@@ -123,7 +123,7 @@ def _told(place: tuple[object, ...], error: Any) -> str:
 
 EVENT_BYTES = 1024  # what a line of the log counts at least
 STORED_BYTES = 2 * 10**9
-"""Bytes that the ledger keeps of a grant's requests where its terms name no other number."""
+"""Bytes that the ledger keeps of a grant's requests if its terms name no other number."""
 
 VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
 
@@ -135,19 +135,19 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Terms(Stored):
-    """The terms of a grant beside its budget; None allows everything, but see ``stored_bytes``.
+    """The terms of a grant, in addition to its budget. None allows everything, except in ``stored_bytes``.
 
     Attributes:
         max_epsilon_per_query: The most that one request may ask of a part.
-        columns: Those that a request may name, as partition, measure, candidate or target.
+        columns: The columns that a request may name, as partition, measure, candidate or target.
         verbs: Some of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
         queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
             not in the log, so they are not counted.
-        work_per_minute: Units of work, see ``pinq/curator/work.py``, that requests may need within
-            any sixty seconds, previews and histories among them; each server counts its own,
-            and each of its workers a part.
-        stored_bytes: Bytes of the ledger that charges with their answers, and refusals, may take in
-            all; None for ``STORED_BYTES``. Past it nothing is charged, and refusals are not logged.
+        work_per_minute: Units of work (see ``pinq/curator/work.py``) that requests may need within
+            any sixty seconds. Previews and histories count too. Each server counts its own work,
+            and each of its workers has an equal share.
+        stored_bytes: Bytes of the ledger for all charges, answers and refusals together; None for
+            ``STORED_BYTES``. Beyond it nothing is charged, and refusals are not logged.
     """
 
     max_epsilon_per_query: Loss | None = None
@@ -214,9 +214,9 @@ class Created(Stored):
 
     Attributes:
         version: 1.
-        dataset: Whose ledger it is.
-        salt: Keys the coins of rows.
-        coins: How they are made of it; a version of pinq that knows of the first way alone refuses the second.
+        dataset: The dataset that the ledger belongs to.
+        salt: The key of the rows' coins.
+        coins: The way in which coins are made, 1 or 2. A version of pinq that knows only the first refuses the second.
     """
 
     kind: ClassVar[str] = "created"
@@ -234,9 +234,9 @@ class Declared(Stored):
     """The policy changed.
 
     Attributes:
-        digest: Identifies the schema.
-        cap: Over all analysts.
-        schema: What the log keeps of the policy: what is not a default.
+        digest: Digest of the schema.
+        cap: The limit for all analysts together.
+        schema: The facts of the policy in the log, without defaults.
         cap_rule: The rule by which the cap counted when this was logged. Today it counts the sum, also in
             logs that say ``union``.
     """
@@ -252,7 +252,7 @@ class Declared(Stored):
 
     @classmethod
     def from_body(cls, body: Body) -> Declared:
-        """Reads it back; ledgers from before there was a choice counted the union and did not say so."""
+        """Reads it back. Older logs counted the union and have no field for it."""
         return super().from_body({"cap_rule": "union"} | body)
 
 
@@ -262,8 +262,8 @@ class Granted(Stored):
 
     Attributes:
         limit: The most that may be spent.
-        expires: When it ends; None for never.
-        terms: What it allows beside the budget.
+        expires: The time at which it ends; None for never.
+        terms: The terms in addition to the budget.
         token: Digest of the bearer token; empty for none.
     """
 
@@ -277,7 +277,7 @@ class Granted(Stored):
 
 @dataclass(frozen=True)
 class Extended(Stored):
-    """A grant's limit was raised, its end moved where ``expires`` says so, or both."""
+    """A grant got a higher limit, a new end (``expires``), or both."""
 
     kind: ClassVar[str] = "extend"
     more: Loss
@@ -286,7 +286,7 @@ class Extended(Stored):
 
 @dataclass(frozen=True)
 class TermsSet(Stored):
-    """Other terms took the place of a grant's."""
+    """A grant got new terms."""
 
     kind: ClassVar[str] = "terms"
     flat: ClassVar[str] = "terms"
@@ -295,7 +295,7 @@ class TermsSet(Stored):
 
 @dataclass(frozen=True)
 class TokenSet(Stored):
-    """Another token (its digest) took the place of a grant's; the old one ended."""
+    """A grant got a new token (its digest); the old token ended."""
 
     kind: ClassVar[str] = "token"
     token: str
@@ -310,15 +310,15 @@ class Revoked(Stored):
 
 @dataclass(frozen=True)
 class Begun(Stored):
-    """A version of the rows began, or the last one is from now on known by other facts.
+    """A version of the rows began, or the facts that identify the last version changed.
 
-    Whether rows are those of the last version follows from what is declared and from facts that
-    change by writing, never from contents: a price, which tells of versions, must not tell of rows.
+    Declared facts and facts of files decide whether rows are those of the last version. The contents
+    of rows never decide it: a price depends on the version, and must not depend on rows.
 
     Attributes:
-        number: From 1 on. Before the first event of this kind all is of version 1.
+        number: The version, from 1 on. Before the first event of this kind all rows are of version 1.
         why: The facts in words.
-        reading: Digest of what else in the policy decides how rows are read.
+        reading: Digest of the other settings in the policy that decide how rows are read.
         source: Digest of the facts of the source's files; empty for a source without such facts.
         declared: The policy's ``rows_version``; empty where it has none.
         columns: For a declared version: digest of the columns that were encoded.
@@ -335,17 +335,17 @@ class Begun(Stored):
     contents: str = ""
 
     def after(self, before: Begun | None, contents: Callable[[], str]) -> Begun:
-        """Gives rows, whose number is still to be found, their place in the log.
+        """Finds the version of rows that were read: the last one, or a new one.
 
         Args:
             before: The last event of this kind.
-            contents: Makes the digest of the rows; called only where it is needed.
+            contents: A function that makes the digest of the rows; called only if needed.
 
         Returns:
-            What must be logged; ``before`` where nothing is new.
+            The event to log; ``before`` if nothing is new.
 
         Raises:
-            PolicyError: They are declared to be the rows of the last version, and are not.
+            PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         if before is None:
             return replace(self, number=1, contents=contents() if self.declared else "")
@@ -376,14 +376,14 @@ class LoggedQuestion(Stored):
     """The record of a request in the log, by public facts; empty if it does not apply.
 
     Attributes:
-        verb: What was asked for.
+        verb: The verb of the request.
         session: For a computation among several parties: the session's digest.
-        about: The question in words.
-        question: Identifies the question, whatever its id.
-        classes: For ``ClassCount``: the column whose values the answer counts through.
-        act: What it belongs to, as the analyst's program told it; empty in older logs.
-        run: Tells one act from others of its name.
-        stored: Bytes that the charge and its answer take at most; 0 in older logs.
+        about: The query in words.
+        question: Digest that identifies the query, without the id of the request.
+        classes: For ``ClassCount``: the column whose values are the classes.
+        act: Name of the act that it belongs to, from the analyst's program; empty in older logs.
+        run: Identifier of the act among others of the same name.
+        stored: The largest number of bytes of the charge and its answer; 0 in older logs.
     """
 
     verb: str = ""
@@ -418,7 +418,7 @@ class Charged(Stored):
     question: LoggedQuestion = NOTHING
 
     def reserving(self, more: int) -> tuple[Charged, str]:
-        """The same, noting the bytes that it takes and so many more; and as it is written."""
+        """Returns the charge with its size plus ``more`` bytes noted in it, and its text."""
         body = self.to_body()  # once: a demand can have a hundred thousand parts
         # The act has room in ``more``: no refusal may follow from a name.
         stored = len(json.dumps({name: value for name, value in body.items() if name not in ("act", "run")})) + more
@@ -435,15 +435,15 @@ class Answered(Stored):
 
 @dataclass(frozen=True)
 class Refused(Stored):
-    """A request was refused: for want of a grant or of budget, or by the grant's terms.
+    """A request was refused: no grant, too little budget, or against the terms of the grant.
 
     Errors that are found earlier (``QueryError``) are not logged.
 
     Attributes:
         reason: The error's code.
-        asked, remaining, scope: For want of budget: what it would have cost, what was left, and
-            of whose limit.
-        question: What was asked; nothing where the analyst had no grant.
+        asked, remaining, scope: For a lack of budget: the cost, the rest, and the limit that is
+            exceeded, of the analyst or of all.
+        question: The query; empty if the analyst had no grant.
     """
 
     kind: ClassVar[str] = "refusal"
@@ -456,7 +456,7 @@ class Refused(Stored):
 
     @classmethod
     def of(cls, error: PinqError, question: LoggedQuestion) -> Refused:
-        """The record of an error; it keeps no question of somebody without a grant."""
+        """The record of an error, without the query if the analyst has no grant."""
         match error:
             case BudgetExceeded():
                 return cls(error.code, _nano(error.asked), _nano(error.remaining), error.scope, question)
@@ -469,7 +469,7 @@ class Refused(Stored):
 class SessionLogged(Stored):
     """A computation among several parties was logged.
 
-    An exact one is logged before anything is shared, a charged one when it came to its end.
+    An exact computation is logged before anything is shared, a charged one at its end.
     """
 
     kind: ClassVar[str] = "secure"
@@ -498,11 +498,11 @@ _SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSe
 
 @dataclass(frozen=True)
 class Signature(Stored):
-    """By whom a provider's act is done, and why; the log keeps it beside the act itself.
+    """The author of a provider's act and the reason; the log keeps both with the act.
 
-    It is the user of the operating system and the host. The log is the provider's own, so this says
-    who acted among several people of one provider; it proves nothing against the one who runs the
-    machine.
+    The author is the user of the operating system and the host. The log belongs to the provider, so
+    this shows which person of the provider acted. It proves nothing against the administrator of
+    the machine.
 
     Attributes:
         by: ``user@host``; in logs of earlier versions also ``provider page, ADDRESS``.
@@ -533,12 +533,12 @@ class Event:
     """One line of the log: a record, its place in the chain, and its analyst.
 
     Attributes:
-        at: When, ISO 8601 in UTC, to the millisecond.
-        analyst: Whom; empty where it concerns all.
-        request: The request's id; empty where it is about none.
+        at: Time of the event, ISO 8601 in UTC, to the millisecond.
+        analyst: The analyst; empty for events that concern everyone.
+        request: The request's id; empty for events without a request.
         hash: The hash of this line and the one before it.
-        by: Who signed a provider's act; None for other events, and in logs from before acts were
-            signed.
+        by: The signature of a provider's act; None for other events, and for acts in logs from
+            before signatures.
     """
 
     seq: int
@@ -556,7 +556,7 @@ class Event:
 
 
 def text_of(record: Record, by: Signature | None = None) -> str:
-    """Writes a record down, and who signed it."""
+    """Writes a record and its signature as text."""
     return _as_text(record.to_body() | ({} if by is None else by.to_body()))
 
 
@@ -564,10 +564,10 @@ _as_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def read(kind: str, body: Body) -> tuple[Record, Signature | None]:
-    """Reads an event's record, and who signed it.
+    """Reads the record of an event, and its signature.
 
     Raises:
-        UnknownEvent: A kind or field that this version lacks, or a field that is not what it was.
+        UnknownEvent: A kind or field that this version lacks, or a field of another type.
     """
     if kind not in _KINDS:
         raise UnknownEvent(f"is of the kind {kind!r}")

@@ -2,7 +2,7 @@
 """The durable record of one dataset: grants, charges and answers, each in one transaction of a log.
 
 Budgets are a replay of the log; there is no other state. ``events.py`` has the kinds of events,
-``state.py`` what they mean, ``log.py`` the chain, and ``database.py`` where it is kept.
+``state.py`` their meaning, ``log.py`` the chain, and ``database.py`` the storage.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Ledger(Log):
         url: A file, or a URL of SQLite or PostgreSQL.
         dataset: Its name; a ledger belongs to one dataset.
         create: Make the ledger where there is none.
-        read_only: Change nothing: an archived copy, a read-only medium or a ledger in use will do.
-        heads: A folder for another head of it, out of reach of whoever restores the ledger.
+        read_only: Change nothing; possible for an archived copy, a read-only medium or a ledger in use.
+        heads: A folder for another head, where restoring a backup does not overwrite it.
 
     Attributes:
         url: Its place.
         where: A file's path, or a URL without its password.
-        dataset: Whose ledger it is.
-        salt: Keys the coins of the dataset's rows; made once with the ledger.
+        dataset: The dataset that the ledger belongs to.
+        salt: The key of the coins of the dataset's rows; made once with the ledger.
 
     Raises:
         LedgerError: Damaged, cut, rolled back, another dataset's, another version's, or out of
@@ -115,7 +115,7 @@ class Ledger(Log):
         return self.run(lambda log: log.state.holder(token))
 
     def known_holder(self, token: str) -> Account | None:
-        """The same when the log was last read; reads nothing."""
+        """The same, as of the last reading of the log; reads nothing now."""
         return self.state.holder(token)
 
     def knows(self, token: str) -> bool:
@@ -123,7 +123,7 @@ class Ledger(Log):
         return token in self.state.holders
 
     def work_per_minute(self, analyst: str) -> int | None:
-        """An analyst's quota of work when the log was last read; reads it where nothing is known of the analyst."""
+        """An analyst's quota of work, as of the last reading of the log; reads it again for an unknown analyst."""
         # After a commit that failed nothing is known until the log is read again: that is no quota without end.
         grant = self.state.grant_of(analyst) or self.run(lambda log: log.state.grant_of(analyst))
         return None if grant is None else grant.terms.work_per_minute
@@ -143,7 +143,7 @@ class Ledger(Log):
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events.
 
-        ``LedgerError``: a damaged database, a broken chain, an id charged or answered twice.
+        Raises ``LedgerError`` for a damaged database, a broken chain, or an id with two charges or answers.
         """
         self.database.check()
         self.replay()
@@ -152,9 +152,9 @@ class Ledger(Log):
         return self.seq
 
     def writable(self) -> None:
-        """``LedgerError``, with the reason, where a charge could not be written now.
+        """Raises ``LedgerError``, with the reason, if a charge could not be written now.
 
-        It commits what means nothing, as a charge would be committed, and costs as much.
+        It commits a meaningless value in the way of a charge, and takes as long.
         """
         self.run(lambda log: log.database.probe(), write=True)
 
@@ -171,21 +171,20 @@ class Ledger(Log):
     ) -> None:
         """Logs the policy when it differs from the last one logged.
 
-        A lower cap counts at once, a higher one if
-        ``may_raise``. A changed schema gives every partition of a changed column a new identity, so
-        it can never make an old charge cheaper. What epsilon *means* (adjacency, privacy unit)
-        cannot change once there are grants: spent and asked would be of different kinds.
+        A lower cap counts at once, a higher one if ``may_raise``. A changed column gives its
+        partitions new identities, so a change never makes an old charge cheaper. The meaning of
+        epsilon (adjacency, privacy unit) cannot change after the first grant: spent epsilon and new
+        epsilon would not be the same quantity.
 
         Args:
-            digest: Identifies the schema.
-            cap: Over all analysts.
-            schema: What the log keeps of it, defaults left out.
+            digest: Digest of the schema.
+            cap: The limit for all analysts together.
+            schema: The facts of the policy that the log keeps, without defaults.
             may_raise: Whether this is the provider's own act.
-            by: Whose act it is; the log keeps it, as that of the acts below.
+            by: The author of the act; the log keeps the author, also in the methods below.
 
         Raises:
-            LedgerError: Another adjacency or privacy unit than the one under which budgets were
-                granted.
+            LedgerError: The adjacency or privacy unit differs from the one of the granted budgets.
         """
         policy = Declared(digest, cap, schema, "sum")
 
@@ -198,10 +197,10 @@ class Ledger(Log):
             self.run(declaring, write=True)
 
     def begin(self, rows: Begun, contents: Callable[[], str], *, by: Signature | None = None) -> int:
-        """Finds the version of rows that were read; logs it where it is new.
+        """Finds the version of rows that were read; logs it if it is new.
 
         Args:
-            rows: The facts of them.
+            rows: The facts that identify them.
             contents: A function that makes the digest of the encoded rows.
             by: The signature of the act.
 
@@ -209,7 +208,7 @@ class Ledger(Log):
             Its number.
 
         Raises:
-            PolicyError: They are declared to be the rows of the last version, and are not.
+            PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         while True:
             before = self.run(lambda log: log.state.rows)
@@ -225,9 +224,9 @@ class Ledger(Log):
                 return due.number
 
     def preview_cap(self, cap: Epsilon) -> None:
-        """Shows the log as it would stand once a policy with this cap is declared; logs nothing.
+        """Applies a cap to this process's budgets, for a preview; logs nothing.
 
-        Only what leaves less counts, as when an analyst opens the dataset.
+        Only a lower cap counts, as when an analyst opens the dataset.
         """
         together = self.together()
         together.cap = min(cap, together.cap)
@@ -248,15 +247,14 @@ class Ledger(Log):
         Args:
             analyst: The analyst's name.
             limit: The most that may be spent.
-            expires: None for never.
-            terms: What it allows.
+            expires: The time at which the grant ends; None for never.
+            terms: The terms in addition to the budget.
             token: Digest of the bearer token (``tokens.digest``), empty for none.
-            by: Whose act it is.
-            again: Whether a name may be granted again whose grant was revoked.
+            by: The author of the act.
+            again: Whether a name with a revoked grant may get a new grant.
 
         Raises:
-            LedgerError: There is a grant already; without ``again`` also where the log names the analyst
-                for any other reason.
+            LedgerError: There is a grant already. Without ``again``: the log names the analyst.
         """
 
         def granting(log: Log) -> None:
@@ -280,19 +278,19 @@ class Ledger(Log):
         *,
         by: Signature | None = None,
     ) -> Account:
-        """Raises a grant's limit by ``more`` and, where given, moves its expiry."""
+        """Raises the limit of a grant by ``more``, and moves its end if ``expires`` is given."""
         return self._change(analyst, Extended(more, expires), by)
 
     def set_terms(self, analyst: str, terms: Terms, *, by: Signature | None = None) -> Account:
-        """Puts other terms in the place of a grant's."""
+        """Replaces the terms of a grant."""
         return self._change(analyst, TermsSet(terms), by)
 
     def set_token(self, analyst: str, token: str, *, by: Signature | None = None) -> Account:
-        """Puts another token (its digest) in the place of a grant's; the old one ends at once."""
+        """Replaces the token (its digest) of a grant; the old one ends at once."""
         return self._change(analyst, TokenSet(token), by)
 
     def revoke(self, analyst: str, *, by: Signature | None = None) -> None:
-        """Ends a grant at once. What it spent stays spent, also for a later grant of the name."""
+        """Ends a grant at once. Its spent epsilon stays spent, also for a later grant of the name."""
         self._change(analyst, Revoked(), by)
 
     def charge(
@@ -309,22 +307,22 @@ class Ledger(Log):
         token: str = "",
         version: int = 1,
     ) -> Found:
-        """Charges a request, or logs its refusal, in one transaction, before anything is read.
+        """Charges a request, or logs its refusal, in one transaction, before any row is read.
 
         Args:
             analyst: The analyst.
-            request: Its id, chosen by the asker.
-            demand: Which parts are asked.
-            epsilon: What each of them is asked at.
-            question: What the log keeps of the request.
-            columns: Which columns it names, for the grant's terms.
-            reuse: Whether an earlier charge for the same question will do.
-            answer_bytes: The length of its answer's text, at most.
-            token: Digest of the token that let the analyst in and must still; empty for none.
-            version: The version of the rows that will answer; only its own answers are found by question.
+            request: The request's id, chosen by the analyst.
+            demand: The parts that the request is about.
+            epsilon: The loss of each part.
+            question: The record of the request in the log.
+            columns: The columns that the request names, for the terms of the grant.
+            reuse: Whether an earlier charge for the same query counts for this request.
+            answer_bytes: The largest length of the answer's text.
+            token: Digest of the analyst's token, which must still be valid; empty for none.
+            version: The version of the rows. ``reuse`` finds only answers from this version.
 
         Returns:
-            The charge and answer from before, by id or, with ``reuse``, question; None each if new.
+            The earlier charge and answer of the id (with ``reuse``, of the query); None each if new.
 
         Raises:
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
@@ -364,7 +362,7 @@ class Ledger(Log):
         return found
 
     def _found(self, log: Log, analyst: str, request: str, question: Wanted | None, token: str) -> Found:
-        """The earlier charges and answers of a valid analyst, from a ledger that may be read-only."""
+        """The earlier charge and answer of a valid analyst, also from a read-only ledger."""
         log.state.require_token(token, analyst)
         grant = log.state.grant_of(analyst)
         valid = grant is not None and grant.valid
@@ -374,12 +372,12 @@ class Ledger(Log):
         """Persists the answer of a charged request before it is sent.
 
         Returns:
-            The answer to send: the first one stays.
+            The answer to send: always the first one.
         """
         return self.run(lambda log: log.add_answer(analyst, request, payload), write=True)
 
     def log_session(self, analyst: str, request: str, question: LoggedQuestion, opens: Collection[str]) -> None:
-        """Logs a computation among several parties: an exact one before, a charged one after it."""
+        """Logs a computation among several parties: an exact one before it, a charged one after it."""
         self.run(lambda log: log.append(SessionLogged(question, tuple(opens)), analyst, request), write=True)
 
     def authorise(self, analyst: str) -> Account:
@@ -402,17 +400,17 @@ class Ledger(Log):
         token: str = "",
         version: int = 1,
     ) -> None:
-        """Refuses an act that needs more than remains, and logs the refusal; charges nothing.
+        """Refuses an act that exceeds the remaining budget, and logs the refusal; charges nothing.
 
-        The terms of the grant bind each query of the act, not the demand that stands for all.
+        The terms of the grant limit each single query, so they are not checked here.
 
         Args:
             analyst: The analyst.
             request: The id of the attempt.
             demand: The parts that all queries of the act are about.
-            epsilon: The cost of all of them.
+            epsilon: The loss of each part by all queries.
             question: The record of the attempt in the log.
-            token: Digest of the token that let the analyst in and must still; empty for none.
+            token: Digest of the analyst's token, which must still be valid; empty for none.
             version: The version of the rows that would answer.
 
         Raises:
@@ -456,8 +454,8 @@ class Ledger(Log):
         """The cost of a request now, and the budget after it.
 
         Returns:
-            The cost, and what the grant or the cap would have left, whichever is less; below 0
-            where the request would be refused.
+            The cost, and the smaller rest of the grant and the cap after it; below 0 if the request
+            would be refused.
 
         Raises:
             NotAuthorised: No valid grant.
@@ -474,11 +472,11 @@ class Ledger(Log):
     def require(
         self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()
     ) -> None:
-        """Raises what ``charge`` would refuse now; nothing is logged, and nothing spent."""
+        """Raises the error with which ``charge`` would refuse now; logs and spends nothing."""
         self.run(lambda log: log.state.require(log.state.valid(analyst), verb, columns, demand, epsilon))
 
     def close(self) -> None:
-        """Closes the connections; in a forked process, whose parent has them, nothing."""
+        """Closes the connections; in a forked process nothing, because its parent uses them."""
         if self.database.is_own:  # else a lock may be held by a thread that the fork has not got
             super().close()
 
@@ -488,7 +486,7 @@ class Ledger(Log):
     # Steps
 
     def _change(self, analyst: str, record: Record, by: Signature | None) -> Account:
-        """Changes a grant that there is; returns it as it then is."""
+        """Changes an existing grant; returns its account after the change."""
 
         def changing(log: Log) -> None:
             grants = log.state.grants

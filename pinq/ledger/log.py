@@ -2,11 +2,11 @@
 """An append-only, hash-chained log of events, and the state that follows from it.
 
 Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the
-end, or an older copy put in the place of a newer one, shows against a ``Head``.
+end, or an older copy in the place of a newer one, shows against a ``Head``.
 
-A transaction first reads what other processes appended, so a charge costs O(size of the request +
-news), never O(ledger). At the end: a copy of a ledger, wherever it is kept, as one moment had it, for
-a backup and back.
+A transaction first reads the events that other processes appended, so a charge costs O(size of the
+request + new events), never O(ledger). At the end: a copy of a ledger at one moment, for a backup
+and for its return.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _AS_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=r
 
 
 def open_database(url: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> Database:
-    """Connects to where a ledger is kept: a file, or a URL of SQLite or PostgreSQL."""
+    """Connects to the storage of a ledger: a file, or a URL of SQLite or PostgreSQL."""
     text = url_of(url)
     database = (SQLite if text.startswith("sqlite") else PostgreSQL)(text, read_only=read_only)
     database.open(create=create)
@@ -71,9 +71,9 @@ class LogLine(NamedTuple):
     """A charge or a refusal.
 
     Attributes:
-        event: What happened.
+        event: The charge or the refusal.
         spent: The analyst's total after it.
-        answer: When it was answered, and how long the text is; None where it was not.
+        answer: The time and the length of its answer; None if there is none.
     """
 
     event: Event
@@ -85,9 +85,9 @@ class Job(NamedTuple):
     """Work that waits for a transaction.
 
     Attributes:
-        work: What to do in it.
+        work: The function to call in it.
         write: Whether it may append.
-        outcome: Its result or its error, once the transaction ended.
+        outcome: Its result or its error, after the end of the transaction.
     """
 
     work: Callable[[Log], Any]
@@ -99,13 +99,13 @@ class Log:
     """The events of one ledger.
 
     Args:
-        database: Where they are kept.
+        database: The database that stores them.
 
     Attributes:
-        state: What the events so far say.
-        seq: How many there are, as far as this process knows.
+        state: The state that follows from the events so far.
+        seq: The number of events, as far as this process knows.
         last: The hash of the last one.
-        appended: How many the transaction that runs has appended.
+        appended: The number of events that the running transaction has appended.
 
     Raises:
         LedgerError: Damaged, cut, rolled back, or written by a version that knows more kinds of
@@ -128,11 +128,11 @@ class Log:
     # Transactions
 
     def run(self, work: Callable[[Log], T], *, write: bool = False) -> T:
-        """Does work in a transaction of this log that it may share: what waits together, commits together.
+        """Does work in a transaction of this log, perhaps together with the work of other threads.
 
-        The first thread does the work of all that wait by then, in the order in which they came,
-        readers first, and commits once; the others find theirs done. So many charges cost one
-        commit, and nobody gets a result that is not on the disk.
+        The first thread does the work of all threads that wait, readers first, else in their order,
+        and commits once. The other threads find their work done. So many charges cost one commit,
+        and nobody gets a result that is not on the disk.
         """
         self.database.require_same()
         outcome: Future[T] = Future()
@@ -149,7 +149,7 @@ class Log:
         return outcome.result()
 
     def _work_off(self) -> None:
-        """Does all that waits, and lets those go on that came meanwhile."""
+        """Does all work that waits, and then wakes the threads that came meanwhile."""
         jobs, written = list[Job](), list[tuple[Future[Any], Any]]()
         try:
             with self._held():
@@ -185,17 +185,17 @@ class Log:
                 self._waiting.notify_all()
 
     def _taken(self) -> list[Job]:
-        """Takes all that waits, readers first."""
+        """Takes all work that waits, readers first."""
         with self._waiting:
             jobs, self._jobs = self._jobs, []
         return sorted(jobs, key=attrgetter("write"))
 
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[Log]:
-        """One transaction, up to date from its start, of a caller who holds the log.
+        """One transaction, up to date from its start, for a caller that holds the log.
 
-        What is appended is applied at once, for what is appended next; where the commit fails, the
-        log is read again from its start.
+        An appended event changes the state at once, because later events build on it. If the commit
+        fails, the log is read again from its start.
         """
         self.appended = 0
         try:
@@ -214,7 +214,7 @@ class Log:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Holds the log, after waiting for those who have it, but not for ever."""
+        """Holds the log, after a limited wait for other threads."""
         if not self._lock.acquire(timeout=HELD_SECONDS):
             raise self.database.unusable("it does not answer, and others wait for it already")
         try:
@@ -224,20 +224,20 @@ class Log:
 
     @contextmanager
     def _reading(self, after: int | None = None) -> Iterator[Iterator[EventRow]]:
-        """Reads events that were committed; each reading is short, for others wait meanwhile."""
+        """Reads committed events. Each reading is short, because other threads wait meanwhile."""
         self.database.require_same()
         with self._held(), self.database.transaction(write=False, after=after) as rows:
             yield rows
 
     def replay(self) -> None:
-        """Forgets what is known and reads the whole log again."""
+        """Forgets the state and reads the whole log again."""
         with self._held():
             self._reset()
             with self.transaction(write=False):
                 pass
 
     def close(self) -> None:
-        """Closes heads and connections, after those in a transaction."""
+        """Closes heads and connections, after the running transaction."""
         with self._held():
             for head in self._heads:
                 head.close()
@@ -270,9 +270,9 @@ class Log:
     def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[LogLine]:
         """Reads some of an analyst's charges and refusals, oldest first; ``LedgerError`` where one is gone.
 
-        The first ``start`` are left out; what was line n is line n for ever.
-        The fold keeps each line's event and the total after it, so to read some lines costs what
-        these lines cost, however many there are before them.
+        The first ``start`` lines are left out. A line keeps its number for ever. The state has each
+        line's event number and the total after it, so the time depends only on the lines that are
+        read, not on the lines before them.
         """
         account, numbers, totals = self._numbered(analyst, start, most)
         with self._reading():
@@ -289,14 +289,14 @@ class Log:
         ]
 
     def lengths(self, analyst: str, start: int, most: int) -> list[int]:
-        """Tells how long an analyst's lines are in the log, in characters, without reading them."""
+        """Returns the lengths of an analyst's lines in the log, in characters, without reading them."""
         _, numbers, _ = self._numbered(analyst, start, most)
         with self._reading():
             length = self.database.lengths(numbers)
         return [length.get(number, 0) for number in numbers]
 
     def _numbered(self, analyst: str, start: int, most: int) -> tuple[Account, list[int], list[int]]:
-        """Takes only numbers from the fold while others wait; what they name never changes.
+        """Takes numbers of events from the state while others wait; the events never change, so they are read later.
 
         Returns:
             The account, the numbers of some lines' events, and the totals after these lines.
@@ -318,7 +318,7 @@ class Log:
     ) -> tuple[Earlier | None, str | None]:
         """Returns the charge of a request and its answer, each None where there is none.
 
-        With a question its last charge will do; an id that was charged stands for itself.
+        With a question, its last charge is found too, unless the request's own id was charged.
         """
         request, seq = self.state.charged_as(analyst, request, question)
         record = self._record_at(seq, Charged) if seq else None
@@ -335,7 +335,7 @@ class Log:
         return self._intact(seq, answered.payload, texts[0] if texts else None)
 
     def add_answer(self, analyst: str, request: str, payload: str) -> str:
-        """Adds the answer of a request that has none; returns the one that it has then."""
+        """Adds the answer of a request that has none; returns the answer that the log has then."""
         given = self.text_of_answer(analyst, request)
         if given is None:
             self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
@@ -357,15 +357,15 @@ class Log:
         answer: str | None = None,
         text: str = "",
     ) -> None:
-        """Adds an event, of which others hear after the commit.
+        """Adds an event. Other processes see it after the commit.
 
         Args:
-            record: What happened.
-            analyst: Whom it concerns.
-            request: Which of that analyst's requests.
-            by: Who signed it.
+            record: The record of the event.
+            analyst: The analyst; empty for events that concern everyone.
+            request: The id of the analyst's request; empty for events without a request.
+            by: The signature of a provider's act.
             answer: The text of the answer that it logs.
-            text: The record as it is written; empty to write it here.
+            text: The text of the record; empty to make it here.
         """
         text = text or text_of(record, by)
         seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
@@ -424,9 +424,9 @@ class Log:
     def _catch_up(self, rows: Iterator[EventRow]) -> None:
         """Applies events that this process has not seen, verifying the chain.
 
-        Example: this process knows events 1 to 7, and another one appended 8 and 9. The rows read are
-        7, 8 and 9: event 7 must still have the hash that is known, or the log was cut or rolled back;
-        8 must continue the chain of 7, and 9 that of 8.
+        Example: this process knows events 1 to 7, and another one appended 8 and 9. It reads rows 7, 8
+        and 9. Event 7 must still have the known hash, else the log was cut or rolled back. Event 8
+        must continue the chain of 7, and 9 the chain of 8.
         """
         if self.seq:  # the last event that this process knows must still be there
             last = next(rows, None)
@@ -460,7 +460,7 @@ class Log:
     # Heads
 
     def check_head(self) -> None:
-        """Raises ``LedgerError`` if an event that a head names is not in the log, or for a copy without a head."""
+        """Raises ``LedgerError`` if the log lacks an event that a head names, or for a copy without a head."""
         for head in self._heads:
             self._check(head, head.read())
 
@@ -489,13 +489,13 @@ class Log:
         raise LedgerError(f"{self._cut(named[0])} {or_else}")
 
     def keep_head(self, folder: Path) -> None:
-        """Keeps another head of this log, in a folder that outlives what is beside the log."""
+        """Keeps another head of this log, in a folder apart from the log."""
         self._heads.append(Head(folder / f"{self.first}.head"))
         self.check_head()
         self._write_heads()
 
     def seal(self, folder: Path | None) -> None:
-        """Lets every head, also one in a folder, name the last event, whatever it named before."""
+        """Writes the last event into every head, also into one in a folder, without a check of the old one."""
         if folder is not None:
             self._heads.append(Head(folder / f"{self.first}.head"))
         self._write_heads()
@@ -512,12 +512,12 @@ class Log:
 class Head:
     """A small file that names the last event of a log.
 
-    A log that was cut at its end, or rolled back to an older copy, is a log whose chain holds; only a
-    witness of a later event can tell. An SQLite ledger has a head beside it, and a server keeps one of
-    each of its ledgers in its state folder, out of reach of what restores a database or its folder.
+    The chain of a log still holds after a cut at its end, or after a return to an older copy. Only a
+    witness of a later event shows the loss. An SQLite ledger has a head beside it. A server keeps
+    another head of each ledger in its state folder, where restoring a backup does not overwrite it.
 
     Args:
-        file: Which; it need not be there.
+        file: Path of the head file; may not exist yet.
     """
 
     def __init__(self, file: Path) -> None:
@@ -534,9 +534,9 @@ class Head:
         os.pwrite(self._open, f"{seq:020d} {chained}\n".encode(), 0)
 
     def read(self) -> tuple[int, str] | None:
-        """The event that the file names; None where there is no such file.
+        """The event that the file names; None if there is no file.
 
-        A line that names none stands for event 0, which no log has.
+        A damaged line stands for event 0, which no log has.
         """
         text = self.file.read_bytes() if self.file.exists() else b""
         if not text:  # there is none, or a process was killed between making it and writing its first line
@@ -562,14 +562,14 @@ def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: Path | None = None) -> str:
-    """Puts the events and answers of one ledger in the place of another's, which may be new.
+    """Replaces the events and answers of one ledger, which may be new, by another's.
 
     The source may be in use. The copy's chain is verified, and its heads name its last event.
 
     Args:
         source: A file or URL.
-        target: A file or URL; what it holds goes, in one transaction.
-        heads: A folder whose head of this ledger goes along.
+        target: A file or URL. Its old contents are deleted in the same transaction.
+        heads: A folder with another head of the copy.
 
     Returns:
         The last event, ``SEQ:HASH``.
@@ -599,9 +599,9 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
 
 
 def set_aside(file: Path) -> None:
-    """Gives the files of a ledger other names, so that another one can take their place.
+    """Renames the files of a ledger, so that another ledger can have their names.
 
-    The log beside it goes first: SQLite must never find it beside another file.
+    The ``-wal`` file is renamed first: SQLite must never find it beside another file.
     """
     aside = file.with_name(f"{file.name}.replaced")
     for end in ("-wal", "-shm", "", ".head"):

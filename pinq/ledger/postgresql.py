@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ledger in PostgreSQL: durable at every commit, and waited for only so long."""
+"""A ledger in PostgreSQL: durable at every commit, with a limit for every wait."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _URL = re.compile(
 class PostgreSQL(Database):
     """A connection to a server: a charge goes to it and back twice.
 
-    It has no transaction but those of writers. What a reader finds is one state anyway: the events up
-    to the last that it knows, of which none ever changes.
+    Only writers have transactions. A reader still finds one state: all events up to the last one that
+    it knows, and events never change.
 
     Args:
         url: ``postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE``.
@@ -131,7 +131,7 @@ class PostgreSQL(Database):
         self._hand_over(end="COMMIT")
 
     def _hand_over(self, end: str = "") -> None:
-        """Sends what was appended in one message, which may end with a statement more."""
+        """Sends all appended events in one message, with ``end`` as its last statement."""
         events, answers, self._events, self._answers = self._events, self._answers, [], []
         statements = [
             f"INSERT INTO {table} VALUES {', '.join(['(' + ', '.join(['%s'] * len(rows[0])) + ')'] * len(rows))}"
@@ -186,9 +186,9 @@ def _settings(read_only: bool) -> dict[str, Any]:
 
 
 def _watch(driver: psycopg.Connection[Row], opened: socket.socket, late: list[float]) -> None:
-    """Shuts the socket of a connection whose statement is late, for a server that hangs keeps to no timeout of its own.
+    """Shuts the socket of a connection whose statement is late; the driver then fails.
 
-    The driver then fails.
+    A server that hangs does not keep its own timeouts.
     """
     with opened:
         while not driver.closed:

@@ -43,7 +43,7 @@ from pinq.public.epsilon import ZERO, Epsilon
 
 MINUTE = timedelta(minutes=1)
 Wanted = tuple[int, str]
-"""A question whose earlier answer will do: the version of the rows, and what identifies the question."""
+"""A query whose earlier answer may be used again: the version of the rows, and the query's digest."""
 
 
 @dataclass
@@ -51,26 +51,26 @@ class Account:
     """The account of one analyst: its limit, its spending and its terms, as the log has them.
 
     Attributes:
-        together: What all analysts spent, and the cap over them.
+        together: The spending of all analysts, and the cap over them.
         granted: Whether there is, or was, a grant. The next fields are of the last one.
         limit: The most that may be spent.
-        expires: No answer from this moment on; None for never.
-        terms: What it allows beside its budget.
+        expires: The time from which nothing is answered; None for never.
+        terms: The terms in addition to its budget.
         token: SHA-256 of the bearer token, in hexadecimal; empty where none was issued.
         revoked: Whether it was ended.
-        stored: Bytes that its charges reserved and its refusals took.
-        recent: Times of the last charge and of those up to a minute before it. Older ones cannot
-            matter: the pace looks back a minute from now, which is never before the last charge.
-        costs: What was asked under all grants of this name.
-        charges, answers: Under which number of the log each request was charged and answered, by its
-            id. What makes an id count once is looked up here, where the chain vouches for it.
-        answered: Charges that got their answer.
-        waiting: Ids of charges without an answer: at work, or lost to a crash or a failure of the
-            engine.
+        stored: Bytes reserved by its charges and taken by its refusals.
+        recent: Times of the last charge and of the charges up to a minute before it. Older times are
+            not needed: the pace counts one minute back from now, which is after the last charge.
+        costs: The costs of all queries, under all grants of this name.
+        charges, answers: The number of the event that charged or answered each request, by its id.
+            These numbers make an id count once, and the chain protects them.
+        answered: The number of charges with an answer.
+        waiting: Ids of charges without an answer: still at work, or lost in a crash or a failure of
+            the engine.
         refused: Refusals by reason.
         lines: The history: numbers of the events that charged or refused, in order.
-        totals: What was spent after each of these lines, in nano-epsilons.
-        first, last: When the analyst first and last asked; empty for never.
+        totals: The spent epsilon after each of these lines, in nano-epsilons.
+        first, last: Times of the analyst's first and last request; empty for never.
     """
 
     analyst: str
@@ -233,24 +233,24 @@ def _once(numbers: dict[str, int], event: Event) -> None:
 
 
 class LedgerState:
-    """Every account, and what all together spent, as the events so far say.
+    """Every account, and the spending of all analysts together, from the events so far.
 
     Example: the log says created, declared with a cap of 2, eve granted 1, charged .4, answered,
     charged .4, refused. Then eve has spent .8 of 1, all together .8 of 2; one of her charges waits
-    for its answer, and one of her lines is a refusal that cost nothing. Each event says what it
-    adds, never a balance, so a state is what follows from the events and from nothing else.
+    for its answer, and one of her lines is a refusal that cost nothing. An event has a change, never
+    a balance, so the state follows from the events alone.
 
     Attributes:
-        dataset: Whose ledger it is.
-        salt: Keys the coins of the dataset's rows.
+        dataset: The dataset that the ledger belongs to.
+        salt: The key of the coins of the dataset's rows.
         policy: The policy as last declared.
-        since: By column, the number of the event since which it is declared as it is now.
-        together: What all analysts spent, and the cap over them.
-        accounts: By analyst, everybody whom the log names.
-        questions: The id under which an analyst was last charged for a question of a version of the rows.
+        since: The number of the event that declared each column as it is now, by column.
+        together: The spending of all analysts, and the cap over them.
+        accounts: The accounts of all analysts in the log, by name.
+        questions: The id of an analyst's last charge for a query of a version of the rows.
         rows: The last version of the rows, as it is known now; None where none was logged.
         begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
-        holders: By a token's digest, whose grant it belongs to, revoked or not.
+        holders: The analyst of each token, also of a revoked grant, by the token's digest.
     """
 
     def __init__(self) -> None:
@@ -272,13 +272,13 @@ class LedgerState:
     def holder(self, token: str) -> Account | None:
         """The valid grant to which the token with a digest belongs.
 
-        A look into a table: what it takes follows no grant, and digests of guesses are random.
+        It looks into a table: its time depends on no grant, and digests of guesses are random.
         """
         grant = self.grant_of(self.holders.get(token, ""))
         return grant if grant is not None and grant.valid else None
 
     def require_token(self, token: str, analyst: str) -> None:
-        """``NotAuthorised`` where a token's digest, unless empty, opens no grant of the analyst."""
+        """Raises ``NotAuthorised`` unless a token's digest is empty or belongs to a valid grant of the analyst."""
         holder = self.holder(token) if token else None
         if token and (holder is None or holder.analyst != analyst):
             raise NotAuthorised()
@@ -296,9 +296,9 @@ class LedgerState:
         return grant
 
     def charged_as(self, analyst: str, request: str, question: Wanted | None) -> tuple[str, int]:
-        """Under which id, and by which event, a request was charged; 0 for none.
+        """The id under which a request was charged, and the number of that event; 0 for none.
 
-        With a question its last charge will do; an id that was charged stands for itself.
+        With a question, its last charge is found too, unless the request's own id was charged.
         """
         account = self.accounts.get(analyst)
         charges = {} if account is None else account.charges
@@ -310,8 +310,8 @@ class LedgerState:
         """The cost of a request to its analyst, and the budget after it.
 
         Returns:
-            The cost, and what the grant or the cap would have left, whichever is less; below 0
-            where the request would be refused.
+            The cost, and the smaller rest of the grant and the cap after it; below 0 if the request
+            would be refused.
         """
         # Granted 1, .6 of it spent, .3 left under the cap: a question of .2 would leave .2 of the
         # grant and .1 under the cap, so .1.
@@ -320,7 +320,7 @@ class LedgerState:
         return own, min(grant.limit - grant.spent - own, under_cap)
 
     def replaced(self, analyst: str, version: int) -> str:
-        """Says that an analyst asked other rows than those of a version, after a blank; empty for no others."""
+        """A sentence, after a blank, for an analyst who asked rows of other versions too; else empty."""
         account = self.accounts.get(analyst)
         if account is None or account.costs.spent == account.costs.spent_on(version):
             return ""
@@ -339,7 +339,7 @@ class LedgerState:
         epsilon: Epsilon,
         version: int = 1,
     ) -> None:
-        """Raises what refuses a request.
+        """Raises the error that refuses a request, if any.
 
         Raises:
             NotAllowed, TooManyRequests: The grant's terms forbid it.
@@ -372,7 +372,7 @@ class LedgerState:
     def due(self, policy: Declared, ledger: str, may_raise: bool) -> Declared | None:
         """The record of a policy that must be logged; None if the log has it already.
 
-        ``LedgerError``, which names the ledger, where an epsilon would mean something else.
+        Raises ``LedgerError``, with the ledger's name, if the meaning of epsilon would change.
         """
         means = meaning(policy.schema)
         before = self.policy
@@ -414,7 +414,7 @@ class LedgerState:
                 self.begun.setdefault(record.number, event.at)
 
     def account(self, analyst: str) -> Account:
-        """The analyst's account, an empty one for who is new."""
+        """The analyst's account: a new, empty account for an unknown name."""
         if analyst not in self.accounts:
             self.accounts[analyst] = Account(analyst, self.together)
         return self.accounts[analyst]

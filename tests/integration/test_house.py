@@ -24,7 +24,6 @@ FAULTS_LEFT = {
     "miners/trees": 5,
     "pinq/curator": 31,
     "pinq/engine": 1,
-    "pinq/ledger": 63,
     "pinq/provider": 9,
 }
 
