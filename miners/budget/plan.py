@@ -657,4 +657,6 @@ def require_budget(handle: Pricing, needed: Epsilon, *, name: str, act: str = ""
     except BudgetExceeded as error:
         under_cap = " under the cap over all analysts" if error.scope == "cap" else ""
         text = f"{name} needs an epsilon of {needed}; {loss_text(error.remaining)} remains{under_cap}. Ask for less."
-        raise BudgetExceeded(text, asked=error.asked, remaining=error.remaining, scope=error.scope) from None
+        refused = BudgetExceeded(text, asked=error.asked, remaining=error.remaining, scope=error.scope)
+        refused.charged = error.charged
+        raise refused from None
