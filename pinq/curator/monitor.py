@@ -86,10 +86,10 @@ class _Work(NamedTuple):
 
     Attributes:
         question: The query.
-        query: What to read, and what to release of it.
-        epsilon: The loss that each part is asked at.
+        query: The tables to count, and the release of them.
+        epsilon: The loss of each part.
         per_row: The loss that a single row may cause.
-        noise: How exact the answer will be.
+        noise: The expected error of the answer.
         checking: Units of work that it took so far.
         counting: Units of work that the answer will take.
     """
@@ -107,11 +107,11 @@ class Curator:
     """Answers requests on one dataset.
 
     Args:
-        schema: What requests are checked against.
-        ledger: Where they are charged.
-        engine: What they are computed from.
+        schema: The schema by which requests are checked.
+        ledger: The ledger that charges requests.
+        engine: The engine that counts the rows.
         max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
-        meter: Counts analysts' work; None for one of its own.
+        meter: The counter of analysts' work; None for a new one.
         version: The version of the rows that the engine has, as ``pinq/provider/versions.py`` finds it.
     """
 
@@ -131,28 +131,29 @@ class Curator:
         self._working = KeyLocks()
         self._meter: Meter = meter or WorkMeter()
 
-    def ask(self, analyst: str, request: Request, turn: Deadline | None = None) -> Answer:
+    def ask(self, analyst: str, request: Request, deadline: Deadline | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
 
-        A request that arrives again while it is worked on waits for that answer. (Between processes, and
-        while a policy is reloaded, both may compute one; the ledger keeps the first.)
+        If a request arrives again before its answer, the second waits for the same answer. (Two
+        processes, or two handles while a policy is reloaded, may both compute one; the ledger keeps
+        the first.)
 
         Args:
             analyst: The analyst.
-            request: What.
-            turn: With how much work, and until when; None for as it likes.
+            request: The request to answer.
+            deadline: Limits of work and time; None for no limit.
 
         Raises:
-            Stopped, TooHeavy: The turn does not allow it; nothing was charged.
+            Stopped, TooHeavy: The deadline does not allow it; nothing was charged.
             QueryError: Malformed, or more work than one request may need.
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged.
             InternalError: It failed on made-up rows; nothing was charged.
             Unavailable: The random bits failed a test; nothing was charged.
-            EngineError: The charge stands; also where the turn is over.
+            EngineError: It failed, or the deadline ended, after the charge; the charge stands.
         """
-        turn = turn or Deadline()
-        work = self._validate(request, turn)
-        turn.admit(work.checking + work.counting)
+        deadline = deadline or Deadline()
+        work = self._validate(request, deadline)
+        deadline.admit(work.checking + work.counting)
         self.meter(analyst, work.checking + work.counting)
         question = LoggedQuestion(
             verb=request.verb,
@@ -163,15 +164,15 @@ class Curator:
             run="" if request.act is None else request.act.run,
         )
         with self._working.take((analyst, request.id)):
-            turn.check()
+            deadline.check()
             WATCHED.require()
-            self._rehearse(analyst, request, work, turn)
-            return self._once(analyst, request, work, question, turn)
+            self._rehearse(analyst, request, work, deadline)
+            return self._once(analyst, request, work, question, deadline)
 
     def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
-        """Returns the answer that this request was given under the schema with this digest.
+        """Returns the earlier answer of this request under the schema with this digest.
 
-        None where there is none.
+        None if there is none.
         """
         earlier, payload = self.ledger.answer_of(analyst, request.id)
         if earlier is None or payload is None or earlier.question.question != request.identity(schema):
@@ -179,12 +180,12 @@ class Curator:
         return Answer.from_json(payload)
 
     def meter(self, analyst: str, units: int) -> None:
-        """Counts an analyst's work; errors as in ``WorkMeter.take``, and none without a grant."""
+        """Counts an analyst's work; errors as in ``WorkMeter.take``, but never without a grant."""
         self._meter.take(analyst, units, self.ledger.work_per_minute(analyst))
 
     @contextmanager
     def refusing(self, analyst: str, request: str) -> Iterator[None]:
-        """Lets refusals inside say that nothing was spent, unless this request was charged."""
+        """Notes in a refusal inside that nothing was spent, unless this request was charged."""
         try:
             yield
         except (Refusal, InternalError) as error:
@@ -192,10 +193,10 @@ class Curator:
             error.charged = Fraction(0) if earlier is None else None
             raise
 
-    def _rehearse(self, analyst: str, request: Request, work: _Work, turn: Deadline) -> None:
+    def _rehearse(self, analyst: str, request: Request, work: _Work, deadline: Deadline) -> None:
         """Refuses a request that fails on dummy rows, unless its answer exists already."""
         try:
-            self._rehearsals.require(work.question, work.query, work.per_row, turn)
+            self._rehearsals.require(work.question, work.query, work.per_row, deadline)
         except (Stopped, Unavailable):
             raise
         except Exception:
@@ -206,8 +207,8 @@ class Curator:
                     f"{work.query.about}."
                 ) from None
 
-    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, turn: Deadline) -> Answer:
-        """Charges and answers, or finds the answer that was given."""
+    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, deadline: Deadline) -> Answer:
+        """Charges and answers a request, or finds its earlier answer."""
         earlier, given = self.ledger.charge(
             analyst,
             request.id,
@@ -217,7 +218,7 @@ class Curator:
             columns=self.schema.with_sources(request.columns()),
             reuse=bool(request.reuse),
             answer_bytes=work.query.answer_bytes,
-            token=turn.token,
+            token=deadline.token,
             version=self.version,
         )
         if earlier is not None and earlier.question.question != question.question:
@@ -231,16 +232,16 @@ class Curator:
                 )
             if earlier is not None:  # paid for, perhaps under an earlier id, and never answered
                 request = request.model_copy(update={"id": earlier.request})
-            answer, payload = self._answer(request, work, turn)
+            answer, payload = self._answer(request, work, deadline)
             given = self.ledger.answer(analyst, request.id, payload)
             if given == payload:
                 return answer
         return Answer.from_json(given)  # another asker of the same request was first: there is one answer
 
     @unspent()
-    def preview(self, analyst: str, request: Request, turn: Deadline | None = None) -> Preview:
-        """The cost and the expected error of ``ask``; too much work is refused as there."""
-        work = self._validate(request, turn or Deadline())
+    def preview(self, analyst: str, request: Request, deadline: Deadline | None = None) -> Preview:
+        """The cost and the expected error of ``ask``. Too much work is refused, as in ``ask``."""
+        work = self._validate(request, deadline or Deadline())
         self.meter(analyst, work.checking)
         asked = request.identity(self.schema.digest)
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, asked, self.version)
@@ -253,23 +254,23 @@ class Curator:
         error = f"{work.noise.error}.{said}" if said and cost else work.noise.error
         return Preview(cost.exact, left.exact, error, work.noise.scale if work.noise.uniform else None)
 
-    def attempt(self, analyst: str, request: Request, turn: Deadline | None = None) -> None:
-        """Refuses an act that needs more than remains, before its first query; charges nothing.
+    def attempt(self, analyst: str, request: Request, deadline: Deadline | None = None) -> None:
+        """Refuses an act that exceeds the remaining budget, before its first query; charges nothing.
 
         Privacy:
-            The refusal follows from the ledger and the request, as the one of a query does. It is
-            logged, so that an audit sees an exhausted budget whoever looks first.
+            The refusal depends on the ledger and the request only, like the refusal of a query. It
+            is logged, so an audit sees each exhausted budget.
 
         Args:
             analyst: The analyst.
             request: One query that costs as much as all queries of the act.
-            turn: Limits of work and time; None for no limit.
+            deadline: Limits of work and time; None for no limit.
 
         Raises:
             BudgetExceeded: More than the grant or the cap leaves; logged.
         """
-        turn = turn or Deadline()
-        work = self._validate(request, turn)
+        deadline = deadline or Deadline()
+        work = self._validate(request, deadline)
         self.meter(analyst, work.checking)
         name, run = ("", "") if request.act is None else (request.act.name, request.act.run)
         question = LoggedQuestion(about=ATTEMPT, act=name, run=run)
@@ -279,7 +280,7 @@ class Curator:
             work.query.demand,
             work.epsilon,
             question,
-            token=turn.token,
+            token=deadline.token,
             version=self.version,
         )
 
@@ -288,11 +289,11 @@ class Curator:
         self._engine.close()
         self.ledger.close()
 
-    def _answer(self, request: Request, work: _Work, turn: Deadline) -> tuple[Answer, str]:
-        """The answer of a charged request, and its text: all that is made of rows is made under one guard."""
+    def _answer(self, request: Request, work: _Work, deadline: Deadline) -> tuple[Answer, str]:
+        """The answer of a charged request, and its text. One guard covers all work on rows."""
         query = work.query
         try:
-            released = query.release(query.count(self._engine, turn), work.per_row)
+            released = query.release(query.count(self._engine, deadline), work.per_row)
             answer = Answer(
                 id=request.id,
                 verb=request.verb,
@@ -312,13 +313,13 @@ class Curator:
             _log.exception("request %s (%s) failed after its charge", request.id, query.about)
             raise EngineError() from None
 
-    def _validate(self, request: Request, turn: Deadline) -> _Work:
+    def _validate(self, request: Request, deadline: Deadline) -> _Work:
         epsilon = Epsilon.of(request.epsilon)
         question = request.question
         checking = checking_work(request, self.schema)
         require_work(checking, self.max_work)
-        turn.admit(checking)
-        turn.check()
+        deadline.admit(checking)
+        deadline.check()
         parts = request.parts.bind(self.schema)
         if not parts.size:
             raise QueryError("there are no parts to ask.")
@@ -338,29 +339,29 @@ def passed_under(digest: str) -> set[Hashable]:
 class Rehearsals:
     """Runs each kind of request on dummy rows, under one schema, before one of that kind is charged.
 
-    Whether an answer or an error comes after a charge is a release like any other: an error that only
-    some rows raise tells these rows apart, at any epsilon. So the functions that read rows are total:
-    what a request needs is computed from the request and the schema, and reading a row is indexing that
-    cannot fail. Here counting, scores, choices and noise run once on rows that nobody has, before the
-    charge: on none, and on rows inside and outside of asked parts (``pinq/engine/rehearsal.py``). A
-    request that fails on these is refused, uncharged, with an ``InternalError`` that asks for a report.
-    Noise that is drawn here is thrown away; nothing of it is released.
+    An error after a charge is a release too: an error that only some rows raise tells these rows apart,
+    at any epsilon. So the functions that read rows are total: the work of a request is computed from
+    the request and the schema, and reading a row is indexing that cannot fail. Here counting, scores,
+    choices and noise run once on dummy rows before the charge: on no row, and on rows inside and
+    outside of asked parts (``pinq/engine/rehearsal.py``). If a request fails there, it is refused,
+    uncharged, with an ``InternalError`` that asks for a report. The noise that is drawn here is never
+    released.
 
-    Two things are rehearsed, each where one of its *kinds* is new: the way of rows to their parts, and
-    the answer of a part, with one candidate of each form. What is of one kind runs through the same
-    code: cuts, groups or codes, as many of them as take so many bytes; one partition or several side by
-    side; and a question, at a loss of about this size. All handles of a process that have one schema
-    remember what passed.
+    Two things are rehearsed, each for every new *kind* of it: the way of rows to their parts, and the
+    answer of a part, with one candidate of each form. All requests of one kind run through the same
+    code. A kind is made of cuts, groups or codes, in a number of one size class; of one partition or of
+    several side by side; and of a query, at a loss of one size class. All handles of a process with one
+    schema share the kinds that passed.
 
     Args:
-        schema: What requests are asked of.
+        schema: The schema of the requests.
 
     Privacy:
         Adjacency: any two tables. Claim: what a rehearsal does and decides is the same for both.
         Why: it sees the schema, the request and rows made of these two (privacy.md, section 12).
-        What it adds to the argument: a fault in code that reads rows is found by a request that nobody
-        is charged for, before it can tell rows apart. It is no proof that there is none; deadlines and
-        allocations follow rows too and stay outside the guarantee (docs/threat-model.md).
+        The rehearsal adds this to the argument: an uncharged request finds a fault in code that reads
+        rows, before the fault can tell rows apart. It does not prove that there is no fault. Deadlines
+        and allocations depend on rows too and stay outside the guarantee (docs/threat-model.md).
         Held by: tests/unit/curator/test_rehearsal.py.
     """
 
@@ -368,17 +369,17 @@ class Rehearsals:
         self._schema = schema
         self._passed = passed_under(schema.digest)
 
-    def require(self, question: Question, query: PreparedQuery, epsilon: Fraction, turn: Deadline) -> None:
+    def require(self, question: Question, query: PreparedQuery, epsilon: Fraction, deadline: Deadline) -> None:
         """Runs a request on dummy rows unless one of its kind has passed.
 
         Args:
             question: The query.
             query: The same, prepared.
             epsilon: Its loss for one row.
-            turn: When it ends, the rehearsal ends.
+            deadline: The deadline of the request, also of its rehearsal.
 
         Raises:
-            Exception: Whatever the code of this kind of request raises.
+            Exception: The code of this kind of request failed.
         """
         ways, answers = _ways(query) - self._passed, _answers(question, query, epsilon) - self._passed
         if answers:
@@ -387,18 +388,18 @@ class Rehearsals:
             parts = query.parts.take(np.array(numbers))
             some = prepare(question.sample(numbers, self._schema), parts, self._schema)
             for filled in (False, True):
-                some.release(some.count(Rehearsal(self._schema, filled=filled), turn, SAMPLED_DRAWS), epsilon)
+                some.release(some.count(Rehearsal(self._schema, filled=filled), deadline, SAMPLED_DRAWS), epsilon)
         if ways:
             # Where all parts have one last split, it is an axis of dense tables, and a step down to listed ones.
             for table in (TableRequest(), TableRequest((), "listed")):
-                Rehearsal(self._schema, filled=True).tabulate(query.parts, [table], check=turn.check)
+                Rehearsal(self._schema, filled=True).tabulate(query.parts, [table], check=deadline.check)
         if len(self._passed) >= KEPT_KINDS:
             self._passed.clear()
         self._passed |= ways | answers
 
 
 def _ways(query: PreparedQuery) -> set[Hashable]:
-    """All ways in which rows go to their parts: down, and by the last split, to as many, some of these side by side."""
+    """All kinds of splits on the way of rows to their parts: those above, and the last ones."""
     levels = defaultdict[int, set[Partition | None]](set)
     for part in query.parts.ancestors.values():
         levels[part.depth].add(part.partition)
@@ -414,13 +415,13 @@ def _ways(query: PreparedQuery) -> set[Hashable]:
 
 
 def _columns(partitions: Iterable[Partition | None]) -> int:
-    """Counts what partitions look at, to two: cuts of a column are one, all else of it another."""
+    """Counts the distinct sources of partitions, at most two. Cuts of a column and its other uses count apart."""
     axes = (axis for partition in partitions if partition is not None for axis in partition.axes)
     return min(2, len({(axis.source, axis.thresholds is None) for axis in axes}))
 
 
 def _answers(question: Question, query: PreparedQuery, epsilon: Fraction) -> set[Hashable]:
-    """All kinds of tables that a part's answer is made of, and of what is added up."""
+    """All kinds of tables of a part's answer, and all kinds of sums."""
     common = question.form(), _summed(query.measure), scale(len(query.tables)), scale(int(1 / epsilon))
     return {
         *((common, "table", table.form, *(axis.form for axis in table.axes)) for table in query.tables),

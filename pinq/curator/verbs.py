@@ -17,7 +17,7 @@ cell. Cells are numbered from the first cell of the range to which the query cla
 whole tree of partitions at once: the tree is public by now, a part that is split stays split while its
 rows, less ``least``, less a penalty for each split above it, and noise are together above 0. With
 ``least`` 100 and a penalty of 20, a tree of 300 rows has 300 - 100 = 200 to spare and its child of 110
-rows 110 - 100 - 20 = -10; what is below -20 counts as -20.
+rows 110 - 100 - 20 = -10; a smaller number than -20 counts as -20.
 
 To add a question: its class (``pinq/language/queries.py``), its function here, and its line in
 ``PREPARE``.
@@ -433,7 +433,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
         parts: The leaves of trees, disjoint: so every part above them is split by one partition
             only.
         counts: The rows of each, exact. A part above them has the rows of those below it.
-        score: What is enough, and where the trees begin.
+        score: The score, with its thresholds and the beginning of its trees.
         epsilon: Privacy loss of the release for one row.
 
     Privacy:

@@ -9,24 +9,24 @@ follows from public facts: the schema and the request. Of 1,000 parts with table
 each, 10^8 cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
 
 Epsilon does not bound work: a choice among a hundred thousand families may be asked at the least
-epsilon there is. So work has a price of its own, in units of about a millisecond of one core. It is
-made in two steps: what checking a request takes follows from the request alone and is known before
-anything is bound to the schema (``checking_work``); what counting and releasing take, from what was
-prepared (``PreparedQuery.work``): cells for each part, looks at each row for each pass. What memory bears
-follows from the same numbers.
+epsilon there is. So work has a price of its own, in units of about a millisecond of one core. The price has
+two parts. The work of checking follows from the request alone and is known before anything is bound
+to the schema (``checking_work``). The work of counting and releasing follows from the prepared query
+(``PreparedQuery.work``): cells for each part, looks at each row for each pass. The limits of memory
+follow from the same numbers.
 
-``Deadline`` says how a request may run: with how much work, and until when. A worker looks at it
-between two steps (blocks of rows, slices of parts, candidates), so work ends soon after it is told
-to: its time is over, its client has gone, its grant has ended, the server stops. ``WorkMeter``
-counts the work of each analyst's last minute, against what the grant allows.
+``Deadline`` limits the work and the time of a request. It is checked between two steps (blocks of
+rows, slices of parts, candidates), so work stops soon after its end: the time is over, the client
+has gone, the grant has ended, or the server stops. ``WorkMeter`` counts the work of each analyst's
+last minute, against the quota of the grant.
 
 Privacy:
     Both prices are functions of the request, the schema and the declared ``max_rows``: no row can
-    change a refusal, and ``admit`` compares such a price. That a turn ends after the charge is told
-    by the text of every failure after a charge, and the charge stays, so the text tells nothing.
-    That it ended rather than answered tells that the work took long, and so does the time of any
-    answer: time is outside the guarantee. With ``padding`` a turn ends at the end of a time bucket
-    only, so it tells no more than the bucket does. Held by: tests/unit/curator/test_work.py,
+    change a refusal, and ``admit`` compares such a price. A deadline that ends after the charge gives
+    the same text as every failure after a charge, and the charge stays, so the text shows nothing.
+    A stopped request shows that its work took long. So does response time: time is outside the
+    guarantee. With ``padding`` a deadline ends only at the end of a time bucket, so it shows no more
+    than the bucket does. Held by: tests/unit/curator/test_work.py,
     tests/unit/curator/test_turn.py.
 
 Example: 400 ``AnyGrouping`` of a column of 16 values are 400 x 4,096 bipartitions. To draw, score
@@ -93,7 +93,7 @@ def units(nanoseconds: int) -> int:
 
 
 def checking_work(request: Request, schema: Schema) -> int:
-    """Returns the units that reading and checking a request take, whatever becomes of it.
+    """Returns the units of reading and checking a request, also if it is refused later.
 
     An unknown column counts nothing: it is refused when its spec is bound.
     """
@@ -127,14 +127,14 @@ def drawing_work(numbers: int, scale: Fraction) -> int:
 
 
 class Stopped(Exception):
-    """The turn is over: no error of the request's, and nothing that its asker is told."""
+    """The deadline is over. It is no error of the request, and its analyst never sees it."""
 
 
 class TooHeavy(Exception):
-    """The request needs more work than this turn may take; nothing was charged.
+    """The request needs more work than its deadline admits; nothing was charged.
 
     Attributes:
-        units: How much it needs, as far as that is known by then.
+        units: The units of work that it needs, as far as known.
     """
 
     def __init__(self, units: int) -> None:
@@ -143,14 +143,13 @@ class TooHeavy(Exception):
 
 
 class Deadline:
-    """A request's turn; by default without an end.
+    """The limits of a request's work and time; by default none.
 
     Args:
-        seconds: How long it lasts from now.
+        seconds: The seconds from now to its end.
         most: The units of work that it may take.
         clock: Monotonic seconds.
-        token: Digest of the token by which its analyst was let in, at which the charge looks again;
-            empty for none.
+        token: Digest of the analyst's token, which the charge checks again; empty for none.
 
     Attributes:
         end: The moment of its clock at which it ends.
@@ -167,7 +166,7 @@ class Deadline:
         self.end = clock() + seconds
 
     def stop(self, moment: float = -math.inf) -> None:
-        """Ends it at a moment of its clock, at once where that is past; never later than before."""
+        """Moves its end to an earlier moment of its clock; by default it ends at once."""
         self.end = min(self.end, moment)
 
     def admit(self, units: int) -> None:
@@ -176,7 +175,7 @@ class Deadline:
             raise TooHeavy(units)
 
     def check(self) -> None:
-        """``Stopped`` once it is over."""
+        """Raises ``Stopped`` if it is over."""
         if self._clock() >= self.end:
             raise Stopped()
 
@@ -186,11 +185,11 @@ class Counted:
     """Exact tables of some of a request's parts, neighbours in its order.
 
     Attributes:
-        parts: Whose tables they are: row i of each table is that of part i.
-        tables: As the engine counted them, in the order in which they were asked for.
-        start: The position of the first of these parts among all of the request.
-        turn: Whoever uses the tables looks at it now and then.
-        draws: To how many numbers noise is added; None for all. A rehearsal needs a few.
+        parts: The parts of the tables: row i of each table belongs to part i.
+        tables: The tables from the engine, in the order of the request.
+        start: The position of the first of these parts among all parts of the request.
+        turn: The deadline, checked between two steps.
+        draws: The number of numbers that get noise; None for all. A rehearsal needs a few.
     """
 
     parts: PartSet
@@ -205,7 +204,7 @@ class Counted:
         return list(self.parts)
 
     def parts_of(self, rows: np.ndarray) -> Iterator[Part]:
-        """Yields the parts with these numbers, until the turn is over."""
+        """Yields the parts with these numbers, until the deadline."""
         for row in rows.tolist():
             self.turn.check()
             yield self.part_list[row]
@@ -256,24 +255,24 @@ class PreparedQuery:
     """A checked query, before its charge and its answer.
 
     Attributes:
-        parts: Whom it asks.
-        about: One line for the log: the question, by public facts.
-        noise: How exact the answer will be, at a loss for one row.
+        parts: The parts that the query is about.
+        about: One line for the log: the query, by public facts.
+        noise: The expected error of the answer, at a loss for one row.
         release: The answer, from the exact tables of slice after slice of the parts and the loss for
             one row. Only here do they meet noise.
-        tables: What the engine is to count, for each part.
-        measure: What it is to sum up.
-        charged: Where the loss falls, unless it is on the parts themselves.
+        tables: The tables that the engine counts for each part.
+        measure: The measure that the engine sums up; None for counts.
+        charged: The parts that are charged; None for ``parts``.
         scratch: Cells of the largest array that the release makes beside the tables, for each part.
         scored: Cells, about, that the release looks at for all parts beside its pass over the tables.
         handling: Nanoseconds that the release takes for a part, beside its cells and its draws.
         draws: Geometric numbers that are drawn for each part: two for a number that gets noise, one for a
             candidate of permute-and-flip.
         sensitivity: The scale of these draws at an epsilon of 1.
-        part_bytes: How long the text of a part's answer may be.
+        part_bytes: The largest length of the text of a part's answer.
 
     Raises:
-        QueryError: Memory does not bear it.
+        QueryError: It needs too much memory.
     """
 
     parts: PartSet
@@ -347,7 +346,7 @@ class PreparedQuery:
         return units(for_a_part * parts + drawn + CELL * self.scored + for_a_row * rows)
 
     def count(self, engine: Engine, turn: Deadline, draws: int | None = None) -> Iterator[Counted]:
-        """Has the parts counted, slice by slice, until the turn is over; ``draws`` as in ``Counted``."""
+        """Counts the parts, slice by slice, until the deadline; ``draws`` as in ``Counted``."""
         # Ten parts, four at a time: the slices begin at 0, 4 and 8, and the last one has two parts.
         for start in range(0, self.parts.size, self.step):
             end = min(start + self.step, self.parts.size)
@@ -398,12 +397,12 @@ class Meter(Protocol):
 class WorkMeter:
     """Units of work by analyst, on a clock that never jumps.
 
-    Each of several processes counts its own, against an equal share of what a grant allows: so all
-    together never allow more.
+    Each of several processes counts its own work, against an equal share of the grant's quota. So all
+    processes together never allow more than the quota.
 
     Args:
         clock: Monotonic seconds.
-        processes: How many count.
+        processes: The number of processes that count.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, processes: int = 1) -> None:
@@ -414,13 +413,13 @@ class WorkMeter:
         """Counts work that is about to be done.
 
         Args:
-            analyst: Whose.
-            units: How much.
-            most: What the grant allows within any sixty seconds; None for as much as there is.
+            analyst: The analyst.
+            units: The units of work.
+            most: The units that the grant allows within any sixty seconds; None for no limit.
 
         Raises:
-            NotAllowed: More than it ever allows.
-            TooManyRequests: More than what it leaves now.
+            NotAllowed: More than the grant ever allows.
+            TooManyRequests: More than the grant allows now.
         """
         if most is None:
             return

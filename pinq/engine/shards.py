@@ -97,7 +97,7 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np
     Args:
         codes: The rows.
         salt: Keys the coins.
-        check: Called before each column, and before each block of rows; what it raises ends the work.
+        check: Called before each column, and before each block of rows; an error that it raises ends the work.
     """
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)

@@ -60,7 +60,7 @@ class Selection:
     Args:
         schema: The public columns.
         parts: The parts for which a candidate is chosen.
-        score: By what.
+        score: The score by which each part chooses.
         lists: The distinct lists of candidates.
         which: The number of the list from which each part chooses; a single entry is for all.
         textbook: Select by the exponential mechanism with its general factor 2.
