@@ -207,7 +207,9 @@ class Curator:
                     f"{work.query.about}."
                 ) from None
 
-    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, deadline: Deadline) -> Answer:
+    def _once(
+        self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, deadline: Deadline
+    ) -> Answer:
         """Charges and answers a request, or finds its earlier answer."""
         earlier, given = self.ledger.charge(
             analyst,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles in the provider's own process: ``pinq.open``, the ledger of a policy, and ``pinq.simulate``.
 
-Order: what an analyst sees of the log, page by page; the handle on a policy's rows, and its ledger; a free
-handle on made-up rows, with the same face, noise and refusals, and no log. The cursor of a page is the
-number of lines before it. The log only grows, so a line keeps its number for ever, and a page costs
-the same wherever it is: nothing before it is read or priced again.
+Order: an analyst's history, page by page; the handle on a policy's rows, and its ledger; a free handle
+on dummy rows, with the same methods, noise and refusals, and no log. The cursor of a page is the
+number of lines before it. The log only grows, so a line keeps its number for ever. Each page costs
+the same: no line before it is read or priced again.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ def page(
     """Reads a page of an analyst's history; ``spent`` of a line is the total after it.
 
     Args:
-        ledger: Whose log.
-        analyst: Whose lines.
-        start: How many lines to leave out.
-        bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
-            found: how long it took follows the rows.
-        admit: Called with units of work: of so many lines, of what they are in the log, of their
-            answers; each before it is read.
-        most: How many lines.
-        characters: Once their answers are so long together, no further line is taken.
-        logged: The same of the lines as they are in the log, where a question about 20,000 parts
-            takes half a megabyte.
+        ledger: The ledger to read.
+        analyst: The analyst whose lines are read.
+        start: The number of lines to leave out.
+        bucket: Seconds of the padding. An answer shows only after the end of the time bucket in
+            which it was found: the time of its work depends on the rows.
+        admit: A function that gets units of work before each reading: of the lines, of their text
+            in the log, and of their answers.
+        most: The largest number of lines.
+        characters: The total length of answers after which no further line is taken.
+        logged: The same for the text of the lines in the log: a query about 20,000 parts takes half
+            a megabyte there.
     """
     account = ledger.accounts().get(analyst)
     admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
@@ -99,7 +99,7 @@ def page(
 
 
 def _fitting(lengths: Iterable[int], room: int) -> list[int]:
-    """The first of some lengths, until there is no room."""
+    """The first of some lengths, until their sum fills the room."""
     # Of 10, 900,000 and 50 and room for 500,000 two are taken, so one of any length still comes.
     taken, length = list[int](), 0
     for own in lengths:
@@ -111,7 +111,7 @@ def _fitting(lengths: Iterable[int], room: int) -> list[int]:
 
 
 def _shown(line: LogLine, bucket: float) -> LogLine:
-    """Leaves out an answer whose time bucket is not over: nothing may follow from it yet.
+    """Leaves out an answer whose time bucket is not over: its time may not show yet.
 
     Buckets are counted from the charge; every server reads the same moment in the log.
     """
@@ -125,7 +125,7 @@ def _shown(line: LogLine, bucket: float) -> LogLine:
 
 
 def _asked(line: LogLine, given: str | None, since: Mapping[str, int]) -> Asked:
-    """Makes a line of the history; codes of a column that was declared otherwise then stay codes."""
+    """Makes a line of the history. Codes of a column whose declaration has changed since stay codes."""
     at, spent = line.event.at, str(line.spent)
     match line.event.record:
         case Charged() as charge:
@@ -155,14 +155,14 @@ def _outcome(charge: Charged, given: str | None) -> str:
     return "computed among several parties" if charge.question.session else "charged, not answered"
 
 
-LOOKS, LOOK_SECONDS = 10, 0.1  # for a ledger that another process is just making
+LEDGER_RETRIES, RETRY_SECONDS = 10, 0.1  # for a ledger that another process is just making
 
 
 class LocalSession:
     """A curator in this process, for one analyst.
 
-    Schema and requests cross the line as text, as they do between processes: the curator computes
-    from its own plain values alone, whatever objects a request was built of.
+    Schema and requests are passed as text, as between processes: the curator computes only with its
+    own plain values, not with the analyst's objects.
     """
 
     def __init__(self, name: str, analyst: str, curator: Curator) -> None:
@@ -185,7 +185,7 @@ class LocalSession:
 
     @unspent()
     def attempt(self, request: Request) -> None:
-        """Refuses a request that costs more than remains, and logs that; charges nothing."""
+        """Refuses a request that exceeds the remaining budget, and logs the refusal; charges nothing."""
         self._curator.attempt(self._analyst, Request.received(request.to_json()))
 
     def budget(self) -> Budget:
@@ -193,7 +193,7 @@ class LocalSession:
         return budget(self._curator.ledger, self._analyst)
 
     def history(self, start: int = 0) -> list[Asked]:
-        """The analyst's own lines of the log, with the answers, from one on."""
+        """The analyst's own lines of the log, with the answers, without the first ``start``."""
         return list(history(self._curator.ledger, self._analyst, start))
 
     def terms(self) -> str:
@@ -229,14 +229,14 @@ def require_name(analyst: object) -> None:
 def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = None) -> PrivateQueryable:
     """Opens a dataset for an analyst, in this process.
 
-    In one process nothing can be kept from code that looks for it: this handle keeps an honest
-    analyst honest.
+    In one process, code can reach everything. So this handle is for honest analysts: it protects
+    them from mistakes.
 
     Args:
         policy: A policy file, or a loaded policy; reviewed.
-        analyst: Who asks; needs a grant (``pinq grant``).
+        analyst: The analyst's name; needs a grant (``pinq grant``).
         data: A table instead of the policy's source: of Arrow, pandas, polars or DuckDB, or another
-            with ``__arrow_c_stream__``, whose rows are read once and not kept.
+            with ``__arrow_c_stream__``. Its rows are read once and not kept.
 
     Raises:
         PolicyError: Wrong or unreviewed policy, or a source that does not fit it.
@@ -257,11 +257,11 @@ def curator_of(policy: Policy, ledger: Ledger, engine: Engine, version: int, met
     """Makes the curator of a policy's dataset, under the policy's limit of work.
 
     Args:
-        policy: Reviewed.
-        ledger: The dataset's.
-        engine: Over the dataset's codes.
-        version: The version of the rows that it has.
-        meter: Counts analysts' work; None for one of its own.
+        policy: The reviewed policy.
+        ledger: The ledger of the dataset.
+        engine: The engine over the dataset's codes.
+        version: The version of the engine's rows.
+        meter: The counter of analysts' work; None for a new one.
     """
     return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, meter=meter, version=version)
 
@@ -274,14 +274,14 @@ def open_ledger(
     by: Signature | None = None,
     heads: Path | None = None,
 ) -> Ledger:
-    """The ledger of a reviewed policy; logs the policy where it changed.
+    """Opens the ledger of a reviewed policy; logs the policy if it changed.
 
     Args:
-        policy: Whose ledger.
-        create: Make it where there is none.
+        policy: The policy of the ledger.
+        create: Make the ledger if there is none.
         provider: Whether this is the provider's own act. An analyst's opening makes no ledger and
             never raises the cap.
-        by: Whose act it is; by default this process's user's.
+        by: The author of the act; by default the user of this process.
         heads: A folder for another head of the ledger.
 
     Raises:
@@ -315,9 +315,9 @@ def guarding_ledger(
     """Opens the ledger that guards a policy's source; logs nothing of the policy.
 
     Args:
-        policy: Whose.
-        create: Make it, unless the source has a claim: then there was one, and a fresh one would
-            give back what was spent.
+        policy: The policy of the ledger.
+        create: Make the ledger, unless the source has a claim: then there was a ledger, and a new
+            one would return the spent budget.
         read_only: Change nothing.
         heads: A folder for another head of the ledger.
 
@@ -329,13 +329,13 @@ def guarding_ledger(
     url = ledger_url(policy, create=create, read_only=read_only)
     # A ledger that is gone with its head beside is told by the head.
     fresh = create and (not before or Path(f"{url}.head").exists())
-    for _ in range(LOOKS):
+    for _ in range(LEDGER_RETRIES):
         try:
             return Ledger(url, policy.dataset, create=fresh, read_only=read_only, heads=heads)
         except NoLedger:
             if not before:
                 raise
-            time.sleep(LOOK_SECONDS)  # the process that made the claim may be about to make the ledger
+            time.sleep(RETRY_SECONDS)  # the process that made the claim may be about to make the ledger
     raise LedgerError(
         f"There is no ledger {masked(url)}, though the source of {policy.dataset!r} has a claim that names it: it was "
         "moved or deleted. Put it back, or restore a backup (`pinq restore`). Or delete the claim "
@@ -344,16 +344,16 @@ def guarding_ledger(
 
 
 def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | None = None) -> None:
-    """Logs a reviewed policy where it changed; a higher cap only if ``may_raise``.
+    """Logs a reviewed policy if it changed; a higher cap only if ``may_raise``.
 
-    ``LedgerError`` as ``Ledger.declare``.
+    Raises ``LedgerError`` as ``Ledger.declare`` does.
     """
     digest, cap = policy.schema_.digest, Epsilon(policy.cap_nano)
     ledger.declare(digest, cap, policy.logged, may_raise=may_raise, by=by or here())
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:
-    """Returns an analyst's budget; what the cap over all analysts leaves bounds what remains."""
+    """Returns an analyst's budget. The rest of the cap over all analysts limits the remaining epsilon."""
     account = ledger.accounts()[analyst]
     return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
 
@@ -405,20 +405,20 @@ def simulate(
 
 class _Simulated(LocalSession):
     def terms(self) -> str:
-        """None: the bound of what a ledger keeps does not matter to one that is gone soon."""
+        """No terms: the limit of stored bytes does not matter for a ledger that is gone soon."""
         _ = self.budget()  # a closed one refuses
         return str(FREE)
 
 
 def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
-    """Makes up random rows.
+    """Makes random dummy rows.
 
-    Each column is skewed its own way and leans on one hidden number, so that there is something to
-    learn.
+    Each column has its own skew and depends on one hidden number, so miners find a pattern in the
+    rows.
 
     Returns:
-        An Arrow table of ``rows`` rows; with a privacy unit also its column, each unit having the
-        most rows it may.
+        An Arrow table of ``rows`` rows. With a privacy unit it has the unit's column too, and each
+        unit has the largest number of rows that it may have.
     """
     random = np.random.default_rng(seed)
     hidden = random.random(rows)

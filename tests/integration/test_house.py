@@ -22,9 +22,6 @@ FAULTS_LEFT = {
     "miners/scorecards": 16,
     "miners/synthesizer": 6,
     "miners/trees": 5,
-    "pinq/curator": 31,
-    "pinq/engine": 1,
-    "pinq/provider": 9,
 }
 
 
