@@ -102,12 +102,12 @@ class Learned(Parameterised):
 
     Attributes:
         schema_: The public schema under which it learned.
-        cost_: The cost of the last ``fit``, exact. ``set_params`` changes what is shown and what
-            the next ``fit`` costs; what was learned, and at what cost, stays as it was.
+        cost_: The exact cost of the last ``fit``. ``set_params`` changes the shown parameters and
+            the cost of the next ``fit``; the fitted model and its cost stay as they are.
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
             tree asks for those that it splits by, by name.
         n_features_in_: Their number.
-        fitted_on_: What the data are called; not in ``to_json``.
+        fitted_on_: The name of the data; not in ``to_json``.
     """
 
     schema_: Schema
@@ -496,7 +496,7 @@ W = TypeVar("W")
 
 
 class Learner(HasParams, Protocol):
-    """Whatever learns from one handle at a loss that can be set, and can be scored."""
+    """An estimator that learns from one handle, with a parameter ``epsilon`` and a score."""
 
     epsilon: EpsilonLike
 
@@ -520,9 +520,9 @@ class ClassLearner(Learner, Protocol):
 
 
 class Miner(Learned, ABC, Generic[W]):
-    """A miner that decides all that can be decided before its first question, and says what it asks.
+    """A miner that makes all decisions before its first query, and lists its queries in a plan.
 
-    Whom it asks is a subclass's: one private handle, or several holders.
+    A subclass decides who gets the queries: one private handle, or several data owners.
     """
 
     def _planned(self, work: W, rows: int | None) -> Plan:

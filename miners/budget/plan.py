@@ -15,7 +15,7 @@ Privacy:
     (``Recipe.left``).
     Why: a row lies in one part of each level. The queries of a level cost as much as those of one
     of its nodes (parallel composition), and levels add up (sequential composition).
-    Exact: integers; what does not divide evenly goes to the leaf. Held by:
+    Exact: integers; the remainder of a division goes to the leaf. Held by:
     tests/unit/budget/test_recipe.py.
 
 References:
@@ -176,7 +176,7 @@ def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequenc
 
     Args:
         miner: The miner before its fit.
-        handle: On what: a private handle or a federation.
+        handle: The private handle, or the federation.
         cost: The expected charge.
         hopes: The warnings of ``plan``.
         reuse: Whether answers that were paid for will do, so that fitting again may cost nothing.
@@ -223,12 +223,12 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
     """The warning that leaves cannot vote, where their counts are lost in noise.
 
     Args:
-        rows: The rows of the table, at most; or just so many where that is ``known``.
-        leaves: Into how many leaves they fall.
+        rows: The largest number of rows of the table; their exact number if it is ``known``.
+        leaves: The number of leaves.
         noise: Standard deviation of the noise in each count of a leaf.
         known: Whether the caller knows the number of rows.
-        trees: How many answer each row; averaging takes noise off them as off a leaf so many times
-            as large.
+        trees: The number of trees whose predictions are averaged for each row. It reduces noise as
+            a leaf of so many times the rows does.
     """
     # Noise of 14 rows asks for leaves of 40; of four trees, which are averaged, for leaves of 20.
     leaf = rows / leaves
@@ -247,9 +247,9 @@ def rare_classes(
     Args:
         target: The column that is predicted.
         classes: Its values.
-        rows: About how many rows have each of them.
-        noise: Standard deviation of the noise that hides them.
-        rare: Which classes it hides.
+        rows: The approximate number of rows of each class.
+        noise: The standard deviation of the noise in these numbers.
+        rare: The noise-dominated classes.
     """
     named = [
         f"{value!r} (about {max(count, 0):,.0f} of them, and noise of {noise:,.0f})"
@@ -351,16 +351,16 @@ DESCRIBING = (StepName.SIZE, StepName.CLASSES)
 
 @dataclass(frozen=True)
 class StepQuestion:
-    """One kind of question, before it has a price.
+    """One kind of query, before it has a price.
 
     Attributes:
-        name: What it is for.
+        name: The purpose of the query.
         verb: The verb of the handle.
         asked: The query, for people.
-        noise: From the loss of one asking to the noise in each number, and its unit.
-        weight: What one asking weighs among all shares of the total.
-        times: How often it is asked of the same rows: once for each numeric attribute, say.
-        numbers: How many parts a node is cut into to be asked.
+        noise: A function from the loss of one query to the noise in each number, and its unit.
+        weight: The weight of one query among all fractions of the total.
+        times: The number of such queries to the same rows: one for each numeric attribute, say.
+        numbers: The number of parts of a node in the query.
     """
 
     name: StepName
@@ -374,12 +374,12 @@ class StepQuestion:
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of question to the nodes of one level, at its price.
+    """One kind of query to the nodes of one level, at its price.
 
     Attributes:
         question: The query.
-        level: Splits above the nodes that are asked.
-        epsilon: What each asking costs, exact.
+        level: The number of splits above the nodes.
+        epsilon: The exact cost of each query.
     """
 
     question: StepQuestion
@@ -402,11 +402,11 @@ class Step:
         return self.question.noise(self.epsilon)
 
     def line(self, nodes: int, cost: Epsilon) -> PlanLine:
-        """Returns how the step reads in a plan.
+        """Returns the line of the step in a plan.
 
         Args:
-            nodes: The most nodes that can be asked.
-            cost: What the step costs in all trees.
+            nodes: The largest number of nodes in the query.
+            cost: The cost of the step in all trees.
         """
         noise, unit = self.noise
         question = self.question
@@ -418,11 +418,11 @@ class Recipe:
     """The steps along a path through a tree.
 
     Attributes:
-        total: What a path from the root to a leaf below the last split costs, exact.
-        levels: The steps of each level of splits, from the root down, in the order asked.
+        total: The exact cost of a path from the root to a leaf below the last split.
+        levels: The steps of each level of splits, from the root down, in the order of the queries.
         leaf: The steps of a leaf below the last split; rounding remainders are in the last of them.
-        spends_rest: Whether a leaf that is reached early is asked with all that its path has left,
-            not with the leaf's share.
+        spends_rest: Whether the query of an early leaf gets the rest of the path's epsilon, not
+            only the leaf's fraction.
     """
 
     total: Epsilon
@@ -446,12 +446,12 @@ class Recipe:
         *,
         spends_rest: bool = True,
     ) -> Recipe:
-        """Spreads a budget over questions in proportion to their weights.
+        """Spreads a budget over queries in proportion to their weights.
 
         Args:
             epsilon: The total.
-            levels: What a node is asked, for each level of splits.
-            leaf: What a leaf is asked, each once.
+            levels: The queries of a node, for each level of splits.
+            leaf: The queries of a leaf, each once.
             spends_rest: See ``Recipe``.
 
         Raises:
@@ -574,7 +574,7 @@ def showing(act: str, total: Epsilon) -> Way:
     """Returns the way that shows how far a fit has come, in a line on standard error, once it takes two seconds.
 
     Args:
-        act: What the analyst does.
+        act: The analyst's action, as the line names it.
         total: The cost of all queries.
     """
     start, paid = time.monotonic(), 0.0
@@ -602,22 +602,22 @@ def begin_fit(
     reuse: bool,
     before: Epsilon = ZERO,
 ) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
-    """Refuses a fit that cannot be paid, warns of what can be hoped for.
+    """Refuses a fit that exceeds the budget, and gives the warnings of the plan.
 
-    With ``reuse`` a fit whose first question was paid for goes on as far as its answers reach; one
-    that nobody paid for needs all of its epsilon as ever.
+    With ``reuse``, a fit whose first query was paid for continues as far as its stored answers
+    reach. A fit without stored answers needs all of its epsilon.
 
     Args:
         miner: The miner before its fit.
-        handle: On what.
+        handle: The private handle.
         target: The column to predict, for the log; None for nothing.
         total: The cost of all queries.
         hopes: The warnings of ``plan``.
-        reuse: Whether answers that were paid for will do.
-        before: What answers cost that the fit takes from the log.
+        reuse: Whether the fit uses stored answers.
+        before: The cost of the stored answers that the fit takes from the log.
 
     Returns:
-        Whom to ask, and what gives the certificate afterwards.
+        The handle to query, and a function that returns the certificate afterwards.
 
     Raises:
         QueryError: ``reuse`` is not True or False.

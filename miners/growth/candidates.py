@@ -114,7 +114,7 @@ def by_column(
     Args:
         parameter: Its name.
         given: The object that the caller passed.
-        meaning: What it must map to what.
+        meaning: The required keys and values, in words.
         column: Looks up a column by its name, or raises.
 
     Raises:
@@ -372,17 +372,17 @@ def _widths(wanted: float) -> int:
 
 @dataclass(frozen=True)
 class Criterion:
-    """By what splits are judged.
+    """A measure of splits.
 
     Attributes:
-        name: As parameters have it.
-        score: The score by which a choice is made; None where nothing may be chosen by it.
-        unit: How many of the score's units make one of its natural ones; None for the error of a
-            row that is as wrong as one can be.
+        name: The value of the parameter.
+        score: The score of a selection; None if no selection may use it.
+        unit: The number of the score's units in one natural unit; None for the largest possible
+            error of a row.
         called: The natural unit's name.
         uncertainty: Rows times impurity over the last axis, of noisy class counts and of the noisy
             rows that they are parts of; None of a criterion for means.
-        whole: The impurity from which that of the parts is taken, of class counts.
+        whole: The impurity of class counts before a split; the gain is this less that of the parts.
     """
 
     name: str

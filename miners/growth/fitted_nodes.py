@@ -35,14 +35,14 @@ class OpenNode:
     """A node while its tree grows.
 
     Attributes:
-        used: Columns that its path does not split again.
-        size: Noisy number of rows, None where it was not asked.
+        used: The columns that its path does not split again.
+        size: The noisy number of rows; None without a query.
         size_scale: Scale of the noise in ``size``.
         cells: Noisy rows of each class, the missing class last where there is one, or of the two
-            ends of a numeric target; None where they were not asked.
+            ends of a numeric target; None without a query.
         variance: The variance of the noise in each of ``cells``.
-        left: What its path has left, where leaves are described only once all trees have grown.
-        path_end: The number of splits that are kept on the longest path through it, once that was asked.
+        left: The rest of its path's epsilon, if leaves are queried only after all trees have grown.
+        path_end: The number of kept splits on the longest path through it, after the query for it.
     """
 
     used: frozenset[str] = frozenset()
@@ -77,10 +77,10 @@ class OpenNode:
         """Splits the node.
 
         Args:
-            split: By what.
-            parts: How many parts that makes.
+            split: The split.
+            parts: The number of its parts.
             first: The number of the first child among the nodes of the tree.
-            used: Columns that the paths below do not split again.
+            used: The columns that the paths below do not split again.
 
         Returns:
             The children, in the order of the parts.
@@ -167,23 +167,25 @@ def worth_keeping(
 ) -> np.ndarray:
     """Finds the nodes that keep their split, shape (nodes,).
 
-    They err less with it, or tell more apart.
+    A node keeps its split if the split lowers the error or separates class probabilities.
 
-    C4.5 asks for errors alone, and so cuts away what separates an uncertain leaf from a certain one
-    of the same class. Where ``shares`` are given, a split is also kept if the leaves below it lie
-    further from the node, sum of N |q - p|^2 over leaves of N rows and shares q, than chance alone
-    would put them: rows that all have the node's shares p, dealt out among m leaves, are (m - 1) (1
-    - |p|^2) apart on average, and further where the split was chosen for lying far.
+    C4.5 looks at errors alone, so it removes a split between an uncertain and a certain leaf of the
+    same class. With ``shares``, a node also keeps a split if the leaves below it are further from
+    the node than by chance. The distance is the sum of N |q - p|^2 over leaves of N rows and class
+    probabilities q, where p are the node's. If all rows have the probabilities p and fall into m
+    leaves by chance, the distance is (m - 1) (1 - |p|^2) on average. It is larger if the split was
+    chosen for a large distance.
 
-    Subtrees are not raised in their parent's place, as C4.5 may do: how the rows of the other
-    branches would fare there nobody has asked.
+    Subtrees do not move to their parent's place, as C4.5 may do. No query says how the rows of the
+    other branches would be predicted there.
 
     Args:
         children: The children of each node, the root first, parents before their children.
         cells: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
         certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
             0.25 is usual.
-        shares: What each node predicts, shape (nodes, classes); None to prune for the class alone.
+        shares: The class probabilities of each node, shape (nodes, classes); None to prune for the
+            class alone.
         noise: The standard deviation of a leaf's noise, in rows.
     """
     table = np.maximum(cells, 0.0)
@@ -230,10 +232,11 @@ def estimated_nodes(
 
     Args:
         trees: Grown trees, the root of each first.
-        cells: Numbers that a node is described by.
-        kept: How many of them the fitted trees are to have, the first ones: all but a missing class.
-        certainty: C4.5's certainty factor, for pruning that spares splits which tell shares apart;
-            None to prune nothing.
+        cells: The number of counts of a node.
+        kept: The number of counts that the fitted trees have, the first ones: all but a missing
+            class.
+        certainty: C4.5's certainty factor, for pruning that keeps splits between different class
+            probabilities; None for no pruning.
     """
     grown = [open_node for tree in trees for open_node in tree]
     starts = np.cumsum([0] + [len(tree) for tree in trees]).tolist()

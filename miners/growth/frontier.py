@@ -8,11 +8,11 @@ and "paper", its file has a strategy for each.
 Privacy:
     Claim: growing costs at most ``recipe.total``, in the policy's terms; exactly that unless a leaf
     that is reached early does not take the rest of its path.
-    Why: the nodes of a level, of however many trees on disjoint rows, are disjoint, so each
-    question to a level costs what it costs one node (parallel composition), and along a path from
-    the root down the steps of the recipe add up (sequential composition); the step ``STOP`` is one
-    question of whole trees, charged at their roots. What is asked next, and where to stop, depends
-    on the schema and on earlier answers only. Held by: tests/unit/trees/test_trees.py.
+    Why: the nodes of a level are disjoint, also in several trees on disjoint rows, so a query of a
+    level costs as much as one of a single node (parallel composition). Along a path from the root
+    down, the steps of the recipe add up (sequential composition). The step ``STOP`` is one query of
+    whole trees, charged at their roots. The next query and the end of growth depend on the schema
+    and on earlier answers only. Held by: tests/unit/trees/test_trees.py.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Level:
     """The nodes of one level that are still to be split.
 
     Attributes:
-        number: Splits above them.
-        parts: They themselves.
-        nodes: What is known of each, in the order of the parts.
-        below: What choosing their splits told about the children: for each node a row of noisy
-            class counts for each part of its split.
-        below_scale: Scale of the noise in those.
+        number: The number of splits above them.
+        parts: The nodes, as parts of the table.
+        nodes: The known facts of each node, in the order of the parts.
+        below: The facts about the children from the choice of their splits: for each node a row of
+            noisy class counts for each part of its split.
+        below_scale: The scale of the noise in ``below``.
     """
 
     number: int
@@ -98,13 +98,13 @@ class Problem:
 
     Attributes:
         schema: The public schema.
-        target: The column to predict; None in a plan that is asked for without one.
-        cells: Numbers that a node is described by: parts of the histogram of classes, one for a
-            missing class included, or the two ends of a numeric target.
-        classes: How many of them are predicted, the first ones: all but a missing class.
-        epsilon: What learning it may cost in all, beside ``looks``.
+        target: The column to predict; None in a plan without one.
+        cells: The number of counts of a node: one for each part of the histogram of classes, a
+            missing class included, or two for the ends of a numeric target.
+        classes: The number of predicted classes, the first cells: all but a missing class.
+        epsilon: The limit of all costs beside ``looks``.
         numeric: Whether the target is numeric.
-        looks: What each question for the range of a numeric target costs.
+        looks: The cost of each query for the range of a numeric target.
         within: The range, once it is known.
     """
 
@@ -124,8 +124,8 @@ class StepQuestions(ABC):
 
     Attributes:
         problem: The task of the fit.
-        depth: Levels of splits that are asked for.
-        criterion: By what a split is judged.
+        depth: The number of levels of splits.
+        criterion: The measure of a split.
         textbook: Whether splits are chosen by the exponential mechanism with its factor 2.
     """
 
@@ -177,10 +177,10 @@ class TreeStrategy(StepQuestions):
     """An algorithm: it divides epsilon, chooses splits and ends paths.
 
     Attributes:
-        epsilon: What growing costs.
-        trees: How many trees grow together, each from a shard of its own; 1 for one tree on all
-            rows.
-        certainty: C4.5's certainty factor; None where nothing is pruned.
+        epsilon: The cost of growth.
+        trees: The number of trees that grow together, each from a shard of its own; 1 for one tree
+            on all rows.
+        certainty: C4.5's certainty factor; None for no pruning.
         spends_rest: See ``Recipe``.
     """
 
@@ -243,12 +243,12 @@ class TreeStrategy(StepQuestions):
     # Choices
 
     def ask_choices(self, parts: Parts, offered: Offer, step: Step) -> list[Split | None]:
-        """Returns what the mechanism chooses for each part among the candidates that it is offered.
+        """Returns the choice of the mechanism for each part, among the part's candidates.
 
         Args:
-            parts: Who is asked.
+            parts: The parts that choose.
             offered: The candidates: one list for all parts, or a list for each.
-            step: At which loss.
+            step: The step, with the loss of the choice.
         """
         within = [self.problem.within] if self.problem.numeric else []
         score = score_of(self.criterion, self.target, *within)

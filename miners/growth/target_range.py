@@ -7,8 +7,8 @@ that it shows, and clamp to the range that the last one shows.
 
 Privacy:
     Claim: free beside the histograms, which are counts that a fit pays for.
-    Why: the range is a function of noisy counts (post-processing); what is asked within it is a
-    question that follows from earlier answers (sequential composition, privacy.md 1.2). Held by:
+    Why: the range is a function of noisy counts (post-processing). A query within it follows from
+    earlier answers (sequential composition of adaptive queries, privacy.md 1.2). Held by:
     tests/unit/growth/test_target_range.py.
 """
 

@@ -48,7 +48,7 @@ class Gaussians(LinearState):
     Attributes:
         coordinates: The coordinates of the columns.
         target: The classes' column.
-        sizes: About how many rows each class has, shape (classes,).
+        sizes: The approximate number of rows of each class, shape (classes,).
         means: Shape (classes, entries), in deviations.
         covariances: Shape (classes, entries, entries), or (1, entries, entries) for one of all.
     """
@@ -81,7 +81,10 @@ class Gaussians(LinearState):
 
     @property
     def _apart(self) -> np.ndarray:
-        """How far class means are from the mean of all rows, in deviations within classes, shape (classes, entries)."""
+        """The distances of class means from the mean of all rows, in deviations within classes.
+
+        Shape (classes, entries).
+        """
         within = np.einsum("kii->ki", self.covariances).mean(axis=0)
         apart: np.ndarray = self.means - np.average(self.means, axis=0, weights=self.sizes)
         return apart / np.sqrt(within)

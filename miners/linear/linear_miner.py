@@ -49,10 +49,10 @@ class Work:
 
     Attributes:
         schema: The public schema.
-        columns: At what is looked.
+        columns: The columns that the queries read.
         target: The predicted column; empty for nothing.
         shape: The model.
-        shares: What the questions cost, in their order.
+        shares: The costs of the queries, in their order.
     """
 
     schema: Schema
@@ -88,7 +88,7 @@ class Work:
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """The number of classes."""
         return len(self.schema.categorical(self.target).values)
 
     @property

@@ -61,11 +61,11 @@ class Norm:
     """The expected norm of rows' vectors, in deviations.
 
     Attributes:
-        numeric: How many numeric columns there are.
-        categorical: How many others.
+        numeric: The number of numeric columns.
+        categorical: The number of other columns.
         target: Whether a numeric target counts in each row.
-        scale: The scale of the noise in a count, as a share of the rows.
-        fine: Deviation of the noise in a correlation below which longer rows are kept.
+        scale: The scale of the noise in a count, as a proportion of the rows.
+        fine: The deviation of the noise in a correlation below which longer rows are kept.
     """
 
     numeric: int
@@ -85,11 +85,11 @@ class Norm:
 
     @property
     def entries(self) -> int:
-        """About how many coordinates there are."""
+        """The approximate number of coordinates."""
         return self.numeric + self.categorical + self.target
 
     def limit(self, pairs: Pairs) -> float:
-        """To what the norm of a row's products is shortened."""
+        """The limit to which the norm of a row's products is shortened."""
         added = TARGET_SIZE * self.target
         size = 1 + NORMAL_SIZE * self.numeric + INDICATED * self.categorical + added
         if pairs == "sums":
@@ -104,9 +104,9 @@ class Scales:
     """The centres and deviations of numeric columns, in ranges from -1 to 1.
 
     Attributes:
-        rows: About how many rows there are.
+        rows: The approximate number of rows.
         found: The mean and the deviation of each column.
-        hidden: Columns whose variance is below its noise, which stands in its place.
+        hidden: The noise-dominated columns. The noise stands in place of their variance.
     """
 
     rows: float
@@ -168,7 +168,7 @@ class Coordinates:
 
     @classmethod
     def of_scales(cls, schema: Schema, columns: tuple[str, ...], scales: Scales) -> Self:
-        """Columns in deviations; how far to look follows from the number of rows."""
+        """Columns in deviations; the limit of a coordinate follows from the number of rows."""
         found = [scales.in_units(schema, name, None) if name in schema.numeric_columns else None for name in columns]
         # Of n normal numbers the largest is about this.
         reach = math.sqrt(2 * math.log(max(scales.rows, 2)))
@@ -182,7 +182,7 @@ class Coordinates:
 
     @classmethod
     def unasked(cls, schema: Schema, columns: tuple[str, ...]) -> Self:
-        """Any: what a request for products needs does not depend on the scales."""
+        """Coordinates without scales: the plan of a query for products does not need them."""
         return cls(
             schema, columns, tuple((0.0, 1.0) if name in schema.numeric_columns else None for name in columns), 3.0
         )

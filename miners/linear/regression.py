@@ -61,9 +61,9 @@ class RegressionLine(LinearState):
         scale: The target's centre and deviation, shape (2,).
         coefficients: The coefficients of the constant and the coordinates, in deviations, shape (entries,).
         errors: Standard errors of ``natural``, the intercept first, shape (entries,).
-        determination: R², as the noisy sums have it.
-        residual: Standard deviation of the target about the line, in its units.
-        rows: About how many rows it was learned from.
+        determination: R², from the noisy sums.
+        residual: The standard deviation of the target about the line, in its units.
+        rows: The approximate number of rows that it was learned from.
     """
 
     target: str
@@ -192,9 +192,9 @@ def posterior(
         gram: Noisy Σ x x', shape (entries, entries).
         cross: Noisy Σ x y, shape (entries,).
         square: Noisy Σ y².
-        noise: Deviation of the noise in ``gram``.
-        larger: How much larger it is in ``cross``.
-        rows: How much all rows weigh.
+        noise: The deviation of the noise in ``gram``.
+        larger: The factor by which it is larger in ``cross``.
+        rows: The weight of all rows.
     """
     values, vectors = np.linalg.eigh(gram)
     sums, true = vectors.T @ cross, np.maximum(values, 0)
