@@ -41,7 +41,7 @@ def laplace(
         sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can
             change.
         epsilon: Privacy loss of the release for one row. Greater than 0.
-        check: Called now and then; an error that it raises ends the work.
+        check: A function that is called between steps; an error that it raises ends the work.
         source: The source of bits: the operating system, or known ones, of which answers are known.
 
     Returns:
@@ -146,12 +146,12 @@ def choose_weighted(
         candidates: At least one member in all.
         span: As in ``choose``.
         epsilon: As in ``choose``.
-        whole: All runs, where some of these stand for several, together far less than 2^-39 of the weight
-            of all; None where none does.
+        whole: A function that returns all runs, if some of these stand for several runs (together far
+            less than 2^-39 of the total weight); None if none does.
         source: As in ``laplace``.
 
     Returns:
-        The run, of all runs where it took whole numbers to decide, and the member within the run (uniform).
+        The run (one of ``whole`` if whole numbers had to decide), and a uniform member of the run.
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP.
@@ -195,7 +195,7 @@ def _weights(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:
 def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> int | None:
     """Finds the run that the uniform number in [drawn, drawn + 1) / 2^64 falls into.
 
-    None where doubles cannot tell.
+    None if doubles cannot decide.
 
     Each weight's relative error is below (4 + |exponent|) * 2^-52. Exponents below -600 count as -600,
     which is zero to within 2^-860, as they are. A cumulative sum of K terms adds K * 2^-53 of the total.
@@ -226,7 +226,7 @@ def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> i
 def _by_integers(candidates: Weighted, best: int, eta: Fraction, drawn: int, bits: int) -> int | None:
     """Finds the run that the uniform number in [drawn, drawn + 1) / 2^bits falls into.
 
-    None where so many bits do not suffice.
+    None if so many bits do not suffice.
     """
     low, high = _enclosed(candidates, best, eta, 2 * bits)
     total_low, total_high, sum_low, sum_high = sum(low), sum(high), 0, 0

@@ -265,7 +265,7 @@ def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery
 
 
 def _average_error(spread: float, max_rows: int, unit: str) -> str:
-    """Says how exact an average is for two sizes of a part; its own size is not public."""
+    """The expected error of an average, in words, for two sizes of a part; its own size is not public."""
     errors = [
         f"{figures(spread / rows)} to {figures(spread * math.sqrt(2) / rows)}{unit} over {rows:,} rows"
         for rows in sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
@@ -405,16 +405,16 @@ def _stop(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 
 def penalty(epsilon: Fraction) -> int:
-    """Rows by which each split above a part raises what it needs.
+    """The penalty in rows for each split above a part.
 
-    The least at which what a test can lose halves from one to the next.
+    It is the least penalty with which the loss of each test is half the loss of the one before.
     """
     # Rounded up, as // rounds down: 4.2 becomes 5.
     return -int(-HALVES * PATH_LOSS / epsilon // 1)
 
 
 def beginnings(parts: PartSet, above: int) -> PartSet:
-    """Finds the parts where the trees begin: on their rows the answer depends, so they pay."""
+    """Finds the parts where the trees begin. The answer depends on their rows, so they are charged."""
     # Trees that begin one split down: from (women, nurses) and (women, clerks) the walk up ends at
     # women, which pay once.
     roots: dict[bytes, Part] = {}

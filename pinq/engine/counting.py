@@ -164,7 +164,7 @@ class Share:
     """Some cells of a tally's tables. It knows nothing else of its request: it is what travels between machines.
 
     Attributes:
-        keys: The numbers that name each cell, shape (numbers, cells); without a number it is a stretch of all cells.
+        keys: The numbers that name each cell, shape (numbers, cells); empty for a slice of a dense table.
         sums: The sums of each cell, shape (sums, cells); for a slice of a dense table (cells,).
     """
 

@@ -6,10 +6,10 @@ Privacy:
     one (row, number) pair and changes no other, so coins are a stability-1 map of the table.
     Held by: tests/contract/test_every_engines_rows.py.
 
-The ledger outlives versions of every library, so a hash means the same everywhere; one that a library calls its own
-need not. There are two, and the length of the ledger's salt says which. With ``SALT_BYTES``, each of a row's codes is
+The ledger outlives versions of every library, so the hash must be stable; a library's own hash may change. There are
+two hashes, and the length of the ledger's salt decides between them. With ``SALT_BYTES``, each of a row's codes is
 multiplied by a word of 64 bits that follows from the salt; their sum is mixed, so that each bit of the coin depends on
-all of its bits (the last step of SplitMix64). A shorter salt is from before: its coins are MD5 of decimal text, which
+all of its bits (the last step of SplitMix64). Older ledgers have a shorter salt: coins are MD5 of decimal text, which
 takes ten times as long for a coin and two hundred times for a shard.
 
 References:

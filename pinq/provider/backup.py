@@ -33,8 +33,8 @@ def backup(policy: Where, file: str | os.PathLike[str]) -> str:
     The ledger may be in use, and may be in PostgreSQL.
 
     Returns:
-        The last event, ``SEQ:HASH``: kept elsewhere, it lets ``pinq audit --expect`` find out
-        whether the ledger still has it.
+        The last event, ``SEQ:HASH``. With it, ``pinq audit --expect`` checks later whether the
+        ledger still has this event.
 
     Raises:
         PolicyError: Wrong policy, or the file exists.
@@ -56,7 +56,7 @@ def backup(policy: Where, file: str | os.PathLike[str]) -> str:
 
 
 def loss(policy: Where, file: str | os.PathLike[str]) -> str:
-    """Says what would be forgotten if a backup took the place of the policy's ledger; empty for nothing.
+    """The events and budgets that a return to a backup would forget, in words; empty for none.
 
     Raises:
         PolicyError: Wrong policy.
@@ -77,7 +77,7 @@ def loss(policy: Where, file: str | os.PathLike[str]) -> str:
 
 
 def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False) -> str:
-    """Puts a backup in the place of a policy's ledger. Servers that have it open stop.
+    """Replaces a policy's ledger by a backup. Servers that have it open stop.
 
     A file's ledger is kept beside it, as ``.replaced``.
 

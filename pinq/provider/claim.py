@@ -3,8 +3,8 @@
 
 Each data file has a *claim* beside its real path, which names the ledger that guards it. Two
 policies over one file, two spellings of its path, symbolic links to it and patterns that match it
-meet in that ledger; a policy that names another one is refused rather than given a fresh budget
-unnoticed. The ledger itself lies beside the source unless the policy says otherwise.
+meet in that ledger. A policy that names another ledger is refused, because that would give a new
+budget. The ledger itself lies beside the source unless the policy says otherwise.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
 
     Args:
         policy: The policy of the source.
-        create: Claim the source for it where nobody did; otherwise nothing is written for an
-            unclaimed source.
-        read_only: Write nothing for a claimed one either.
+        create: Claim an unclaimed source for it. Without this, nothing is written for an unclaimed
+            source.
+        read_only: Write nothing for a claimed source either.
 
     Raises:
         PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot
@@ -54,7 +54,7 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
 
 
 def claims(policy: Policy) -> list[Path]:
-    """The claims that somebody made for the policy's source."""
+    """The existing claims of the policy's source."""
     if source_path(policy) is not None:
         files = [claim for file in source_files(policy) for claim in _claim_files(file, policy)]
     else:
@@ -67,10 +67,10 @@ def _claim_file(served_by: str) -> Path:
 
 
 def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
-    """Finds the ledger of data that have no file to keep a claim beside.
+    """Finds the ledger of data without a file, so without a place beside it for a claim.
 
-    That of a table of Spark or of a database server, by whatever policy of this user, has its claim
-    in the state folder.
+    For a table of Spark or of a database server the claim is in the state folder, the same for all
+    policies of this user.
     """
     default = str(policy.folder / f"{policy.dataset}.ledger")
     if policy.served_by is None:  # data passed by the caller: nothing is known of them
@@ -95,9 +95,9 @@ def _guarded(policy: Policy, held: str, chosen: str) -> PolicyError:
 
 
 def _claim(files: list[Path], held: str, policy: Policy) -> None:
-    """Writes a claim where there is none, whole or not at all.
+    """Writes a claim if there is none, completely or not at all.
 
-    Then it looks again, because another process may have been first.
+    Then it checks the claims again, because another process may have been first.
     """
     if not any(file.exists() for file in files):
         claim = next((file for file in files if os.access(file.parent, os.W_OK)), files[-1])
@@ -119,7 +119,7 @@ def _claim(files: list[Path], held: str, policy: Policy) -> None:
 
 
 def _claim_files(file: Path, policy: Policy) -> list[Path]:
-    """Lists where a file's claim can be: beside it, or in the user's state folder."""
+    """Lists the possible places of a file's claim: beside it, or in the user's state folder."""
     if file.exists() and file.stat().st_nlink > 1:
         raise PolicyError(
             f"{file} has several hard links, and through each it would look like another source with a budget "
@@ -147,7 +147,7 @@ def masked(url: str) -> str:
 
 
 def _table(policy: Policy) -> str:
-    """Tells the tables of one database file apart."""
+    """A suffix that distinguishes the tables of one database file; empty for other sources."""
     source = policy.database
     return "" if source is None else "." + _digest(f"{source.schema_name}.{source.table}".lower())
 

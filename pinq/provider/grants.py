@@ -127,7 +127,7 @@ def _whole(given: int | str, most: int, *, parameter: str) -> int:
 
 
 Where = str | os.PathLike[str] | Policy
-"""Whose grants."""
+"""A policy, whose ledger has the grants."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ class GrantReport:
         remaining: The epsilon that can still be spent: 0 once revoked or expired, never more than
             the cap leaves.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
-        terms: The terms of the grant beside its budget.
-        warnings: After a change, what the provider should know about it.
-        token: A bearer token that was issued just now; it is stored nowhere.
+        terms: The terms of the grant in addition to its budget.
+        warnings: Warnings for the provider about a change just made.
+        token: The bearer token that was issued just now; it is stored nowhere.
     """
 
     analyst: str
@@ -173,7 +173,7 @@ class GrantReport:
 
 @dataclass(frozen=True)
 class Status:
-    """All accounts of a dataset, and what is spent and left under its cap.
+    """All accounts of a dataset, and the spent and remaining part of its cap.
 
     Attributes:
         cap: The limit of all analysts together.
@@ -210,20 +210,20 @@ def grant(
 ) -> GrantReport:
     """Grants a new analyst a budget and issues a token.
 
-    It warns, and does not refuse, where all grants together pass the cap.
+    If all grants together exceed the cap, it warns and does not refuse.
 
     Args:
         policy: A reviewed policy.
-        analyst: See ``require_name``.
+        analyst: The analyst's name; see ``require_name``.
         epsilon: The limit, in at most nine decimals: it is never rounded.
-        expires: See ``parse_expiry``.
+        expires: The end of the grant; see ``parse_expiry``.
         terms: The terms; see ``make_terms``.
-        sign_in: The analyst is a person whom the policy's identity provider knows by this name, and who
-            signs in there; no token is issued.
+        sign_in: Whether the analyst is a person who signs in at the policy's identity provider under
+            this name; then no token is issued.
         by: The signature for the log; by default this process's user. Likewise in the acts below.
 
     Returns:
-        The account, with its token: the only time that it can be seen.
+        The account with its token, which is never shown again.
 
     Raises:
         PolicyError: Wrong or unreviewed policy, or its source does not exist or has more unreadable
@@ -240,7 +240,7 @@ def grant(
 
 
 def _opener(policy: Where, analyst: str, sign_in: bool) -> tuple[str, str]:
-    """A new token and what is kept of it; of a person who signs in no token."""
+    """A new token and its digest; for a person who signs in, no token and the person's digest."""
     if not sign_in:
         token = new_token()
         return token, digest(token)
@@ -274,7 +274,7 @@ def extend(
 
 
 def reissue(policy: Where, analyst: str, *, sign_in: bool = False, by: Signature | None = None) -> GrantReport:
-    """Issues another token for a grant, in the account; the old one ends at once.
+    """Issues a new token for a grant, in the account; the old one ends at once.
 
     With ``sign_in`` the analyst signs in from now on, as in ``grant``.
 
@@ -289,7 +289,7 @@ def reissue(policy: Where, analyst: str, *, sign_in: bool = False, by: Signature
 
 
 def set_terms(policy: Where, analyst: str, terms: Terms, *, by: Signature | None = None) -> GrantReport:
-    """Puts other terms in the place of a grant's; they count from the next request on.
+    """Replaces the terms of a grant; the new terms count from the next request on.
 
     Raises:
         LedgerError: There is no such grant, or the ledger cannot be trusted.
@@ -315,15 +315,14 @@ def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> Grant
 
 
 def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None = None) -> Status:
-    """Shows what each analyst was granted, spent and has left. Reads no rows, and writes nothing.
+    """Shows the granted, spent and remaining budget of each analyst. Reads no rows, and writes nothing.
 
-    A cap that the policy lowered is shown as it will count from the next opening of the dataset on;
-    one that it raised is not.
+    A cap that the policy lowered is shown at once, though it counts from the next opening of the
+    dataset on. A raised cap is not shown before that.
 
     Args:
         policy: The policy of the ledger; beside a ledger, only its cap is read.
-        ledger: A ledger to read in the place of the policy's: a copy, or one of which there is no
-            policy.
+        ledger: A ledger to read instead of the policy's: a copy, or a ledger without a policy.
 
     Raises:
         LedgerError: There is no ledger, or it cannot be trusted.
@@ -343,9 +342,9 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
     """Opens the ledger of a policy, and closes it at the end.
 
     Args:
-        of: The analyst.
-        create: Make it where there is none, if the source exists.
-        declared_by: Also log a changed policy, which must be reviewed, as this one's act.
+        of: The policy of the ledger.
+        create: Make the ledger if there is none and the source exists.
+        declared_by: The author of the logged change, if a changed, reviewed policy is logged too.
     """
     policy = load_policy(of)
     if create:
@@ -366,7 +365,7 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
 
 
 def cap_warning(ledger: Ledger, analyst: str, limit: Epsilon) -> str:
-    """Warns that all grants together pass the cap once an analyst has a limit; empty otherwise."""
+    """A warning if all grants together exceed the cap with an analyst's new limit; else empty."""
     together, total = ledger.together(), limit + promised(ledger, besides=analyst)
     if total <= together.cap:
         return ""

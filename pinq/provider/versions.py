@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version of the rows: an engine over a policy's rows, and which version of them it has.
+"""The version of the rows: an engine over a policy's rows, and the number of their version.
 
 A dataset is a sequence of tables, its versions. Equal partitions of two versions are two
-partitions, so what was asked of one pays for nothing of the next (pinq/ledger/composition.py).
+partitions, so a query of one version pays for no query of the next (pinq/ledger/composition.py).
 
 Privacy:
     Adjacency: sequences of tables that differ by one unit's rows. Claim: which version an opening
@@ -38,9 +38,9 @@ class OpenRows:
     """The rows of one opening.
 
     Attributes:
-        engine: Counts them.
-        source: The facts of the source's files, from before they were read.
-        version: The number of the version that they are.
+        engine: The engine that counts them.
+        source: The facts of the source's files, from before the files were read.
+        version: The number of their version.
     """
 
     engine: ArrayEngine | SparkEngine
@@ -49,12 +49,12 @@ class OpenRows:
 
 
 def open_rows(policy: Policy, ledger: Ledger, data: object = None) -> OpenRows:
-    """Encodes a policy's source and finds which version of its rows this is.
+    """Encodes a policy's source and finds the version of its rows.
 
     Args:
-        policy: Reviewed.
-        ledger: The dataset's.
-        data: A table that is encoded instead; None for the policy's source.
+        policy: The reviewed policy.
+        ledger: The ledger of the dataset.
+        data: A table to encode instead; None for the policy's source.
 
     Raises:
         PolicyError: As ``open_engine``; or the rows changed under a declared version.
@@ -77,20 +77,20 @@ def version_of(
     engine: ArrayEngine | SparkEngine,
     by: Signature | None = None,
 ) -> int:
-    """Finds the version of rows that were read, and logs it where it is new; errors as ``Ledger.begin``.
+    """Finds the version of rows that were read, and logs it if it is new; errors as ``Ledger.begin``.
 
     Args:
         policy: The policy under which they were read.
-        ledger: The dataset's.
-        source: The facts of the source's files, from before they were read; none for a source without.
-        engine: Has the rows.
+        ledger: The ledger of the dataset.
+        source: The facts of the source's files, from before the files were read; empty without files.
+        engine: The engine with the rows.
         by: The signature of the act; by default this process's user's.
     """
     return ledger.begin(rows_of(policy, source), engine.contents, by=by or here())
 
 
 def rows_of(policy: Policy, source: tuple[FileFacts, ...]) -> Begun:
-    """The facts of rows, whose number is still to be found."""
+    """The facts that identify rows; the number of their version is not known yet."""
     # A file is known by its place from the policy on, so a folder may be moved with all that is in it.
     files = [[os.path.relpath(str(name), policy.folder), *facts] for name, *facts in source]
     return Begun(
