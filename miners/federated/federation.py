@@ -170,13 +170,13 @@ class PartCollection(Protocol):
 
 @runtime_checkable
 class CountSource(Protocol):
-    """One or several holders of disjoint people that answer questions for noisy counts.
+    """One or several data owners of disjoint people, which answer queries for noisy counts.
 
     Attributes:
-        abilities: What the source does beside counting.
-        schema: The public columns of all holders; ``max_rows`` is what they may have together.
-        dropped: Who was left behind.
-        rounds: How often somebody waited for answers.
+        abilities: The verbs of the source beside counts.
+        schema: The public columns of all owners; ``max_rows`` is their sum over owners.
+        dropped: The owners that were dropped.
+        rounds: The number of times that the coordinator waited for answers.
         requests: The number of requests to each owner.
         act: The act under which owners' logs have the queries; None for none.
     """
@@ -262,8 +262,8 @@ class Sums:
     """The numbers that a query for sums adds up.
 
     Attributes:
-        loss: Whose derivatives.
-        by: In each cell of which spec.
+        loss: The loss whose derivatives are added up.
+        by: The spec of the cells; each cell gets a sum.
     """
 
     loss: Derivatives
@@ -292,11 +292,11 @@ class HolderQuestion:
     """One query before it is sent: a query method of the handles, and its receivers.
 
     Attributes:
-        parts: Of what.
+        parts: The parts that the query is about.
         verb: ``noisy_count``, ``noisy_sum`` or ``exp_mech``.
-        epsilon: For each holder that is asked, its loss.
+        epsilon: The loss of each owner that receives the query.
         named: Further arguments of the verb.
-        sums: For ``noisy_sum``: what is added up.
+        sums: The numbers that ``noisy_sum`` adds up.
     """
 
     parts: FederatedParts
@@ -427,12 +427,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
 class HolderFailed(PinqError):
-    """A holder did not answer, and the rule is not to go on without it.
+    """A data owner did not answer, and the rule forbids a fit without it.
 
     Attributes:
-        causes: For each holder that failed, its error.
-        spent: What each holder's ledger has charged since the federation was made; None where the
-            holder does not say.
+        causes: The error of each owner that failed.
+        spent: The charges of each owner's ledger since the federation was made; None if the owner
+            does not report them.
     """
 
     code = "holder-failed"

@@ -80,7 +80,7 @@ class SplitSet:
         """Adds up the tables of each split.
 
         Args:
-            counts: Those of the base, shape (nodes, base parts, classes).
+            counts: The counts of the base, shape (nodes, base parts, classes).
 
         Returns:
             Shape (nodes, splits, parts, classes).
@@ -187,14 +187,14 @@ Answer = Mapping[str, HolderTally]
 
 @dataclass(eq=False, kw_only=True)
 class HeldNode(OpenNode):
-    """An open node of which each holder has rows of its own.
+    """An open node, with rows at each data owner.
 
     Attributes:
-        level: Splits above the node.
+        level: The number of splits above the node.
         parts: A collection in which the node is one part.
-        index: Which one.
-        paid: What its path has been asked at each holder.
-        answers: Its noisy class counts, from each time that they were asked.
+        index: The number of this part.
+        paid: The charges of its path at each owner.
+        answers: Its noisy class counts, from each query for them.
     """
 
     level: int = 0
@@ -261,12 +261,12 @@ def branch(
 
 @dataclass(frozen=True)
 class GrowthTask:
-    """The task of a fit: the problem and the holders.
+    """The task of a fit: the problem and the data owners.
 
     Attributes:
-        source: Whom to ask.
-        problem: What is to be learned, at which cost at each holder.
-        reuse: Whether stored answers to the same questions will do.
+        source: The data owners.
+        problem: The facts about the target, and the cost at each owner.
+        reuse: Whether the fit uses stored answers to the same queries.
     """
 
     source: CountSource
@@ -318,13 +318,13 @@ def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedStrategy(StepQuestions):
-    """A strategy: it divides the budget of each holder, and grows a tree.
+    """A strategy: it divides the budget of each data owner, and grows a tree.
 
     Attributes:
         attributes: The columns that are split.
-        max_nodes: How many nodes may be split.
-        leaves: What the leaves' histograms get at least.
-        holders: The number of holders that are asked.
+        max_nodes: The largest number of nodes that are split.
+        leaves: The smallest epsilon of the leaves' histograms.
+        holders: The number of owners that get queries.
     """
 
     attributes: Sequence[str]

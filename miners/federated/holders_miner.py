@@ -52,14 +52,14 @@ class Participants(Shown):
     """The facts about a model's origin for its reader: participants, costs, failures.
 
     Attributes:
-        strategy: How splits were found.
-        spent: What each holder's own ledger has charged while the fit went on, for something else
-            under the same grant too; None where it did not say.
-        dropped: Who was left behind, after how many rounds, and why. The counts of the tree are
-            those of the others.
-        rounds: How often the coordinator waited for answers.
+        strategy: The strategy of the fit.
+        spent: The charges of each owner's ledger during the fit, other queries under the same grant
+            included; None if the owner did not report them.
+        dropped: The dropped owners, each with the number of rounds before and the reason. The
+            counts of the tree are those of the others.
+        rounds: The number of times that the coordinator waited for answers.
         requests: The number of requests to each owner.
-        model: What was made.
+        model: The kind of model, such as ``"Tree"``.
     """
 
     strategy: str
@@ -89,12 +89,12 @@ class Participants(Shown):
 
     @classmethod
     def from_dict(cls, stored: Any, *, model: str, of: str) -> Participants:
-        """Reads what ``to_dict`` made. Raises ``QueryError`` if it is something else.
+        """Reads a result of ``to_dict``. Raises ``QueryError`` if ``stored`` is something else.
 
         Args:
-            stored: As JSON has it.
-            model: What was made.
-            of: Of what it is, for the error.
+            stored: The object from JSON.
+            model: The kind of model, such as ``"Tree"``.
+            of: The name of the stored object, for the error.
         """
         try:
             spent = {str(name): None if text is None else Fraction(text) for name, text in stored["spent"].items()}
@@ -141,12 +141,12 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Part
 
 
 def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
-    """Returns whether answers that were paid for will do. Raises ``QueryError`` if they cannot.
+    """Returns whether a fit uses stored answers. Raises ``QueryError`` if it should and cannot.
 
     Args:
-        resume: The miner's own parameter.
-        reuse: That of its ``fit``.
-        keeps: Whether whoever is asked keeps answers.
+        resume: The parameter of the miner.
+        reuse: The parameter of its ``fit``.
+        keeps: Whether the source keeps answers.
     """
     for name, value in (("resume", resume), ("reuse", reuse)):
         require_bool(name, value)

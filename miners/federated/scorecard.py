@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scorecards from several data owners, each behind its own layer and ledger.
 
-Sums add up over holders: the sum of k noisy sums has the noise of k, or of one if parties add up
-under secret sharing. Choices do not add up. Either one holder makes each choice, in turns, with
+Sums add up over owners: the sum of k noisy sums has the noise of k, or of one if parties add up
+under secret sharing. Choices do not add up. Either one owner makes each choice, in turns, with
 more epsilon than for a choice at every step. Or there is no choice, and steps take the attributes
 in the order of noisy class tables.
 
 Privacy:
-    Claim: each holder pays ``Shares.total`` at most, in the terms of its policy.
-    Why: every question to a holder is about all its rows (or those that have a class), so losses
-    add up. What is asked at all steps are the shares themselves; of choices a holder is asked its
-    own alone, at what is left beside its sums (``with_turns``). Whose turn it is follows from noisy
-    sizes, of tables where there are any, and the order of attributes from noisy tables. Held by:
+    Claim: each owner pays ``Shares.total`` at most, in the terms of its policy.
+    Why: every query to an owner is about all its rows (or those that have a class), so losses add
+    up. Without turns, an owner pays the fractions of all steps as they are. With turns, it pays for
+    its own choices alone, from the epsilon beside its sums (``with_turns``). The order of turns
+    follows from noisy sizes (from tables, if there are any), and the order of attributes from noisy
+    tables. Held by:
     tests/unit/federated/test_holders_scorecard.py.
 """
 
@@ -196,7 +197,7 @@ class HolderParameters:
 
 
 class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
-    """A scorecard's fit over several holders; what is fitted follows from the target.
+    """A scorecard's fit over several data owners, for the target of the subclass.
 
     Attributes:
         holders_: The participants, their costs, and who was dropped.
@@ -290,7 +291,7 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: How attributes are chosen. ``"turns"``: one owner chooses the attribute of each
+        strategy: The choice of attributes. ``"turns"``: one owner chooses the attribute of each
             step, in turns. All owners add up the gradients of its cells, each with separate noise.
             The other strategies query counts and sums only, and take attributes in the order of
             noisy class tables: ``"noisy_counts"`` with handles; ``"secure"``, with one noise for
@@ -352,7 +353,7 @@ class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: How attributes are chosen; see ``FederatedScorecard``. Without choices, the order
+        strategy: The choice of attributes; see ``FederatedScorecard``. Without choices, the order
             follows from noisy tables of the target's two halves.
         steps: The number of steps, each of which improves one attribute, 0 to 200; None for a
             number that follows from public facts.

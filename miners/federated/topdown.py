@@ -3,23 +3,23 @@
 
 ``BestFirst`` grows as the paper does: it next splits the leaves with the largest gains.
 
-``InTurns`` lets one holder alone choose each level's splits, so the holder does not divide its
+``InTurns`` lets one owner alone choose each level's splits, so the owner does not divide its
 epsilon over the other levels. In a noisy choice, a gain of g per row among n rows at loss e is a
-signal of n g e, against noise of a fixed size. The holders' people are disjoint, so each holder has
+signal of n g e, against noise of a fixed size. The owners' people are disjoint, so each owner has
 the whole epsilon: a quarter of the rows at four times the loss gives the signal of all rows, and
 nothing is added up. The price is that a quarter of the rows is a sample. Only the classes of the
-leaves are queried from all holders.
+leaves are queried from all owners.
 
 Privacy:
-    Claim: at each holder, every path from the root to a leaf costs ``Problem.epsilon`` in all, in
+    Claim: at each owner, every path from the root to a leaf costs ``Problem.epsilon`` in all, in
     the terms of its policy.
-    Why: nodes of a level are disjoint. Best first, a split is sought for a node of level t once, by
-    the steps of level t, or at less; what no step went into goes into the leaf's histogram. A
-    split's gain is computed from noisy histograms, which are also what is known of its children: no
-    score leaves a holder, and no size is asked for itself. In turns, a holder is asked for its
-    size, for the splits of its own levels, and for each leaf's histogram with what is left. Whose
-    turn it is, which node is split next, and for which a split is sought at all, follows from noisy
-    answers. Held by: tests/unit/federated/test_topdown_bill.py.
+    Why: nodes of a level are disjoint. Best first, the steps of level t seek a split for a node of
+    level t once, at their price or less, and the leaf's histogram gets the rest of the path's
+    epsilon. A split's gain is computed from noisy histograms, which also count its children: no
+    score leaves an owner, and no query asks for a size alone. In turns, an owner gets queries for
+    its size, for the splits of its own levels, and for each leaf's histogram with the rest. The
+    order of turns, the next node to split and the nodes without a search follow from noisy answers.
+    Held by: tests/unit/federated/test_topdown_bill.py.
 
 References:
     Wang, Dick & Balcan 2020, Algorithm 1.
@@ -108,12 +108,12 @@ MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsi
 
 @dataclass(frozen=True)
 class FoundSplit:
-    """A split for a node, and what is known of the children that it would have.
+    """A split for a node, with the counts of the children that it would have.
 
     Attributes:
-        split: By what.
-        below: For each part of the split, its noisy class counts by holder.
-        paid: What finding that out cost, at each holder that was asked.
+        split: The split.
+        below: The noisy class counts of each part of the split, by owner.
+        paid: The cost of the search, at each owner that got queries.
     """
 
     split: Split
@@ -149,7 +149,7 @@ class BestFirst(FederatedStrategy):
 
     @property
     def together(self) -> int:
-        """For how many nodes one question can count the classes in the widest table."""
+        """The number of nodes whose classes one query can count in the widest table."""
         widest = max(bind(own.base, self.problem.schema).size for own in self.functions)
         return max(1, MAX_PARTS // (widest * self.problem.cells))
 
@@ -250,7 +250,7 @@ class _Growth:
     Attributes:
         nodes: All nodes, the root first.
         proposals: The splits found for nodes that are not split yet, by the nodes' numbers.
-        queue: Which of those gain enough, as a heap: the negative gain in rows, and the number.
+        queue: The proposals that gain enough, as a heap: the negative gain in rows, and the number.
     """
 
     def __init__(self, task: GrowthTask, strategy: BestFirst) -> None:
@@ -330,11 +330,11 @@ class _Growth:
 
 @dataclass(frozen=True)
 class Turn:
-    """A level that one holder chooses.
+    """A level whose splits one data owner chooses.
 
     Attributes:
-        holder: Who chooses.
-        step: What it is asked, and at which loss.
+        holder: The owner that chooses.
+        step: The query to it, with its loss.
     """
 
     holder: str
@@ -345,10 +345,10 @@ class Turn:
 class InTurns(FederatedStrategy):
     """Growth of a tree in turns.
 
-    A level that would pass ``max_nodes`` is not begun; what it would have cost goes to the leaves.
+    A level that would exceed ``max_nodes`` is not begun; its epsilon goes to the leaves.
 
     Attributes:
-        candidates: What each node may be split by.
+        candidates: The candidates for the split of each node.
     """
 
     candidates: Sequence[SplitCandidate]
@@ -471,10 +471,10 @@ INSTEAD = {"strategy": "'turns', 'noisy_counts' or 'secure'", "budget": "'unifor
 
 
 class HoldersTreeMiner(HoldersMiner[FederatedStrategy], Classifier, TreeFaces):
-    """A fitted tree of several holders.
+    """A fitted tree of several data owners.
 
     Attributes:
-        card_: Who took part, what it cost there, who was dropped.
+        card_: The participants, their costs, and who was dropped.
     """
 
     card_: Participants
@@ -498,7 +498,7 @@ class FederatedTopDown(HoldersTreeMiner):
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: How splits are found. ``"turns"``, the most accurate: one owner chooses all splits
+        strategy: The search for splits. ``"turns"``, the most accurate: one owner chooses all splits
             of a level, in turns, and all owners count the leaves. The other strategies grow
             best-first, as in the paper: ``"noisy_counts"`` queries histograms of all splitting
             functions from all owners; ``"secure"`` does so with one noise for all, with a

@@ -45,8 +45,8 @@ class Estimate:
 
     Attributes:
         points: Shape (cells, outputs).
-        deviations: Standard deviations of the posterior, same shape.
-        weights: How much the cells count among all rows, at least 0, shape (cells,).
+        deviations: The standard deviations of the posterior, same shape.
+        weights: The weights of the cells among all rows, at least 0, shape (cells,).
     """
 
     points: np.ndarray
@@ -178,7 +178,7 @@ class Term:
         points: Whole numbers, 256 to one logit or one grid cell of the target; shape (cells,
             outputs).
         deviations: Standard deviations of the noise that is left in them, same unit and shape.
-        weights: About how much each cell counts among all rows, shape (cells,).
+        weights: The approximate weights of the cells among all rows, shape (cells,).
     """
 
     spec: CardCells

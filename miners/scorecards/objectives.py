@@ -2,12 +2,12 @@
 """The objectives of a scorecard: two classes, many classes, or a mean. Each is one class.
 
 An objective says where scores start, which loss's derivatives a step sums, and what points follow
-from the sums. It asks nothing but noisy counts; the steps are in ``scorecard.py``.
+from the sums. It queries noisy counts only; the steps are in ``scorecard.py``.
 
-``Asking`` is how a card's questions reach rows. Here they are one handle's, elsewhere those of
-several holders. A fit asks for the rows that say where scores start, perhaps for tables of classes,
-and in each step for an attribute and for sums in its cells. How much each costs, and whose noise is
-in the answer, is the asking's.
+``Asking`` sends a card's queries to the rows, here to those of one handle, elsewhere to those of
+several data owners. A fit queries the rows that say where scores start, perhaps tables of classes,
+and in each step an attribute and the sums in its cells. The asking decides the cost of each query
+and the noise in the answer.
 """
 
 from __future__ import annotations

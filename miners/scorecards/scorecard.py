@@ -5,11 +5,11 @@ A fit queries the start of scores, perhaps tables, and then makes steps.
 
 Privacy:
     Adjacency: the policy's. Claim: ``CardFit.fit`` costs what its ``Shares`` add up to.
-    Why: every question is asked of all rows (or of those that have a class, one part of a
-    partition); losses add up. What a step asks follows from answers alone, so it may be chosen as
-    one goes (sequential composition of adaptively chosen questions, privacy.md 1.2). Points are
-    computed from answers (privacy.md 8.4). Who is asked, one handle or several holders, is an
-    ``Asking``. Held by: tests/contract/test_every_miner.py.
+    Why: every query is about all rows (or about those that have a class, one part of a partition),
+    so losses add up. The query of a step follows from earlier answers alone (sequential composition
+    of adaptively chosen queries, privacy.md 1.2). Points are computed from answers (privacy.md
+    8.4). An ``Asking`` stands for one handle or for several data owners. Held by:
+    tests/contract/test_every_miner.py.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class CardFit:
     """All decisions before the first query.
 
     Attributes:
-        objective: What is fitted.
+        objective: The objective: classes or a mean.
         specs: The cells of each attribute.
         shares: The costs of each query.
-        holders: The number of holders that are asked.
-        noises: How many of their noises are in each number.
+        holders: The number of data owners that get queries.
+        noises: The number of their noises in each number.
         pairs: The cells of each pair of attributes that steps may choose too.
     """
 
@@ -62,7 +62,7 @@ class CardFit:
 
     @property
     def offered(self) -> tuple[CardCells, ...]:
-        """What steps choose among."""
+        """The candidates of each step."""
         return (*self.specs, *self.pairs)
 
     def rehearse(self, handle: PrivateQueryable) -> None:

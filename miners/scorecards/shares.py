@@ -57,10 +57,10 @@ class Shares:
     """The costs of the queries of a fit.
 
     Attributes:
-        bases: For where scores start: one question, or several of numbers, each in the range that
-            the one before finds.
-        tables: For the classes of each attribute's cells; empty where they are not asked.
-        steps: For each step.
+        bases: The costs of the queries for the start of scores: one query, or several for numbers,
+            each in the range that the one before finds.
+        tables: The costs of the class tables of each attribute's cells; empty without tables.
+        steps: The costs of each step.
         starts: Whether points start from the tables.
     """
 
@@ -91,16 +91,16 @@ class Shares:
 
         Args:
             epsilon: The total.
-            tables: The number of tables that are asked.
-            steps: The number of steps that are made.
-            choice: The share of a step that chooses its attribute; 0 where nobody chooses.
-            base: What a question pays where scores start, for each unit of an average step.
-            weight: What all tables together weigh, for each unit of all steps.
+            tables: The number of tables.
+            steps: The number of steps.
+            choice: The fraction of a step for the choice of its attribute; 0 without choices.
+            base: The weight of the first query for the start of scores, relative to an average step.
+            weight: The weight of all tables together, relative to all steps.
             starts: Whether points start from tables, where there are any.
-            looks: How many questions say where scores start.
+            looks: The number of queries for the start of scores.
 
         Raises:
-            QueryError: Some share would be below one nano-epsilon.
+            QueryError: Some fraction would be below one nano-epsilon.
         """
         # Of two steps, a quarter for choices, these weigh 227 and 273, the sums 714 and 786: 2,000 in all.
         choices = _growing(STEP * choice, CHOICES_GROW, steps)
@@ -119,15 +119,15 @@ class Shares:
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
-    """Returns the costs of some steps for a holder that chooses at its own steps only.
+    """Returns the costs of some steps for a data owner that chooses at its own steps only.
 
-    What others choose it need not pay for: its own choices share what all would cost. Without any
-    its sums get all.
+    The owner does not pay for the choices of others, so its own choices get the epsilon of all
+    choices. Without choices of its own, its sums get all.
 
     Args:
-        epsilon: What it has left for all of them.
-        steps: What each costs whoever chooses at every step.
-        own: The positions of its own among them.
+        epsilon: The rest of its epsilon, for all of these steps.
+        steps: The costs of each step for an owner that chooses at every step.
+        own: The positions of its own steps among them.
     """
     # Who chooses at two of three steps, which would cost alike, gets 3/2 as much for each choice.
     choices = [0 if step.choice is None else step.choice.nano for step in steps]
@@ -175,10 +175,10 @@ def base_share(attributes: int, cells: float) -> float:
 
 
 def steps_that_pay(size: float, attributes: int, cells: float) -> int:
-    """Returns how many steps pay.
+    """Returns the number of steps that pay.
 
     So divided, a step of the whole loss errs by 2 (√ln A + √K)² noise scales, and one of S steps by S
-    times as many. What there is to mend falls with S: step S finds about 1 / (``LEFT`` S) of the rows.
+    times as many. The possible gain falls with S: step S finds about 1 / (``LEFT`` S) of the rows.
     Steps pay until both are equal, so S is a root of rows times epsilon.
 
     Args:

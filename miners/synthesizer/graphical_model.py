@@ -41,9 +41,9 @@ class Measurement:
     """A noisy table of some columns.
 
     Attributes:
-        columns: Which.
-        counts: Rows of each cell, in the columns' order, the last running fastest.
-        deviation: Standard deviation of the noise in each count, in rows.
+        columns: The numbers of the columns.
+        counts: The rows of each cell, in the columns' order, the last running fastest.
+        deviation: The standard deviation of the noise in each count, in rows.
     """
 
     columns: Clique
@@ -133,7 +133,10 @@ class JunctionTree:
         return math.prod(self.sizes[column] for column in {*columns})
 
     def growth(self) -> dict[Clique, int]:
-        """How many cells more, at most, a tree needs that has a further pair in one clique; 0 if this tree has it."""
+        """The largest number of further cells of a tree with one more pair in a clique.
+
+        It is 0 for a pair that this tree has.
+        """
         more: dict[Clique, int] = {}
         for column in range(len(self.sizes)):
             for other, cells in self._growth(column):
@@ -242,7 +245,7 @@ class GraphicalModel:
 
     Attributes:
         sizes: The cells of each column.
-        rows: How many rows the tables tell of.
+        rows: The number of rows of the table, estimated from the measured tables.
         potentials: A log potential for each group, an axis for each column.
     """
 
@@ -274,7 +277,8 @@ class GraphicalModel:
             usual: The deviation, in rows, of a usual table's noise; it says how much the model resists.
             most: The largest number of rows that there can be.
             before: A model of fewer tables to start from.
-            accuracy: How far, in deviations of their noise, the tables may be off.
+            accuracy: The largest distance between the model's tables and the noisy ones, in deviations
+                of their noise.
         """
         rows = min(total_rows(measured), most)
         independent = {margin.columns: _log_shares(margin) for margin in _margins(sizes, measured)}

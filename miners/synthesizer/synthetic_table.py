@@ -96,7 +96,7 @@ class SyntheticTable:
 
     @property
     def rows(self) -> int:
-        """About how many rows the private table has."""
+        """The approximate number of rows of the private table."""
         return round(self.model.rows)
 
     def sample(self, rows: int | None = None, *, random_state: int | None = None) -> pd.DataFrame:
@@ -105,7 +105,7 @@ class SyntheticTable:
         A number lies anywhere in its cell, on the column's grid.
 
         Args:
-            rows: How many; None for about as many as the private table has.
+            rows: The number of rows; None for about as many as the private table has.
             random_state: The same number, the same rows.
 
         Returns:

@@ -35,11 +35,11 @@ class DiPriMeDefaults(NamedTuple):
     """The defaults of one variant.
 
     Attributes:
-        features: Attributes that a node looks at; None for all.
-        trees: How many.
-        share: The share of epsilon, for the splits.
-        criterion: For regression.
-        depth_follows_epsilon: Whether it does; else the depth is the paper's.
+        features: The number of attributes that a node looks at; None for all.
+        trees: The number of trees.
+        share: The fraction of epsilon for the splits.
+        criterion: The measure of splits for regression.
+        depth_follows_epsilon: Whether the depth follows from epsilon; else it is the paper's.
     """
 
     features: int | None

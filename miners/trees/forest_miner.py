@@ -42,10 +42,10 @@ class ForestStrategy(TreeStrategy):
 
     Attributes:
         names: The attributes.
-        features: How many of them each node looks at.
-        stopping: Share of the leaves' epsilon for the question where paths end; None to ask nothing
-            of the kind.
-        random: Draws what is random and public.
+        features: The number of attributes that each node looks at.
+        stopping: The fraction of the leaves' epsilon for the query where paths end; None for no such
+            query.
+        random: The generator of public random choices.
     """
 
     names: tuple[str, ...]

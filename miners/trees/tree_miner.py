@@ -9,11 +9,11 @@ best.
 
 Privacy:
     Claim: a fit costs at most the sum of its recipes' totals, in the policy's terms.
-    Why: the range of a numeric target is asked of all rows first, and what is left is spent on
-    trees (sequential composition). Trees on shards are grown from disjoint parts of the table (an
-    independent keyed coin for each row says which), so all of them together cost what one costs.
-    Trees on the same rows get recipes that add up to the total. Which columns a node looks at is
-    drawn without looking at rows.
+    Why: the range of a numeric target is queried from all rows first, and trees get the rest
+    (sequential composition). Trees on shards are grown from disjoint parts of the table (an
+    independent keyed coin for each row says which), so all of them together cost as much as one.
+    Trees on the same rows get recipes that add up to the total. The columns that a node looks at are
+    drawn without the rows.
     Held by: tests/unit/trees/test_trees.py, tests/unit/trees/test_forests.py.
 """
 
@@ -211,13 +211,13 @@ class GreedyStrategy(TreeStrategy):
     """Growth that splits nodes by the best of some candidates.
 
     Attributes:
-        splits: For each attribute a split, or a family of which the mechanism picks a member.
+        splits: A split for each attribute, or a family from which the mechanism picks a member.
         attributes: The number of attributes of a fit; one fewer than ``splits`` where one of them is
             going to be the target.
-        noise_factor: What the noise is multiplied with to say which nodes are large enough to be
-            split; 0 splits all.
-        typical_parts: Parts that a split makes on average.
-        disjoint_note: What a plan says of the cost of a path.
+        noise_factor: The size of the smallest node that is split, in deviations of the noise for each
+            part and class; 0 splits all.
+        typical_parts: The average number of parts of a split.
+        disjoint_note: The sentence of a plan about the cost of a path.
     """
 
     splits: tuple[SplitCandidate, ...]
