@@ -147,7 +147,7 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def unrehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No request runs on made-up rows first: for tests that look at what is drawn, or that fail after the charge."""
+    """No request runs on dummy rows first: for tests that look at what is drawn, or that fail after the charge."""
     monkeypatch.setattr("pinq.curator.monitor.Rehearsals.require", lambda *_: None)
 
 

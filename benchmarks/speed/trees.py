@@ -32,7 +32,7 @@ from benchmarks.harness.timing import quickest
 from benchmarks.speed.layer import beside_counting, handle_over
 from miners import DiffPC45, DiffPID3
 from miners.fitted.route import encode
-from miners.tuning.suggestion import made_up_rows, random_rule
+from miners.tuning.suggestion import dummy_rows, random_rule
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
@@ -124,7 +124,7 @@ def write_synthetic(schema: Schema, target: str, rows: int, path: Path) -> dict[
     codes = {name: np.empty(rows, dtype=kind) for name, kind in kinds.items()}
     writer = None
     for start in range(0, rows, CHUNK):
-        chunk = made_up_rows(rule, min(CHUNK, rows - start), noise=0.1, seed=[2, start])
+        chunk = dummy_rows(rule, min(CHUNK, rows - start), noise=0.1, seed=[2, start])
         end = start + chunk.num_rows
         for name, column in codes.items():
             column[start:end] = encode(schema, name, chunk)

@@ -92,7 +92,7 @@ from miners.growth.candidates import (
     score_of,
 )
 from miners.growth.fitted_nodes import estimated_nodes
-from miners.growth.frontier import Problem, SplitCandidate, foreseeing
+from miners.growth.frontier import Problem, SplitCandidate, rehearsing
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.analyst.queryable import PrivateQueryable
@@ -483,9 +483,9 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], Classifier, TreeFaces):
     _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
 
     def _rehearse(self, work: FederatedStrategy, handle: PrivateQueryable) -> None:
-        with foreseeing(handle) as made_up:
+        with rehearsing(handle) as rehearsal:
             root = replace(work, holders=1, depth=min(1, work.depth))
-            root.grow(GrowthTask(Federation([made_up]), work.problem))
+            root.grow(GrowthTask(Federation([rehearsal]), work.problem))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -91,17 +91,18 @@ def _sums(values: np.ndarray, parents: np.ndarray, below: np.ndarray) -> np.ndar
     return totals
 
 
-def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns which nodes have no more rows than their noise, shape (nodes,); never the root.
+def noise_dominated(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Finds the nodes with no more rows than their noise, shape (nodes,); never the root.
 
-    A node is drowned where its counts add up to no more than the standard deviation of the noise in
-    that sum, and wherever its parent is drowned. Where counts are taken as they are, it is drowned
-    if none is above 0. The counts of a drowned node tell nothing about rows that come there later.
+    A node is noise-dominated if its counts add up to no more than the standard deviation of the
+    noise in that sum, or if its parent is noise-dominated. Where counts are taken as they are, a node
+    is so if none of its counts is above 0. The counts of a noise-dominated node tell nothing about
+    later rows.
 
     Args:
-        children: As for ``class_shares``.
-        counts: As for ``class_shares``.
-        deviations: As for ``class_shares``.
+        children: As for ``class_probabilities``.
+        counts: As for ``class_probabilities``.
+        deviations: As for ``class_probabilities``.
     """
     rows, noise = counts.sum(axis=1), np.asarray(deviations) * np.sqrt(counts.shape[1])
     result: np.ndarray = np.where(noise > 0, rows <= noise, (counts <= 0).all(axis=1))
@@ -112,27 +113,28 @@ def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> n
     return result
 
 
-def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns each node's expected class shares, shape (nodes, classes); rows add up to 1.
+def class_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Returns each node's expected class probabilities, shape (nodes, classes); rows add up to 1.
 
-    A drowned node has its parent's shares. Any other node has the posterior mean of its shares. The
-    parent's shares p are taken as certain, and those of the root's parent as uniform:
+    A noise-dominated node has its parent's probabilities. Any other node has the posterior mean of
+    its own. The parent's probabilities p are taken as certain, and those of the root's parent as
+    uniform:
 
-    - The counts of a node of N rows with shares q are y = N q + noise, one noise of deviation s for
-      each of the k classes.
+    - The counts of a node of N rows with probabilities q are y = N q + noise, one noise of
+      deviation s for each of the k classes.
     - Before y is seen any number N is as likely as any other. So is any u from 0 to 1 in q = p + d,
-      with d normal, the same in all directions of the plane of shares, and E|d|^2 = u^2 (1 -
-      |p|^2). With u = 0 a node is like its parent. With u = 1 it is as far from it as pure nodes
+      with d normal, the same in all directions of the plane of probabilities, and E|d|^2 = u^2 (1
+      - |p|^2). With u = 0 a node is like its parent. With u = 1 it is as far from it as pure nodes
       are: split the parent into nodes of one class each, and their mean squared distance from p is
       its Gini impurity, 1 - |p|^2.
     - In the direction of (1, ..., 1) the counts then tell how many rows there are, with variance k
       s^2. In the k - 1 directions across, y' has mean N p' and variance v = N^2 t + s^2, where t =
       u^2 (1 - |p|^2) / (k - 1); and E[q | y, N, u] = p + (N t / v) (y' - N p').
-    - The result is the mean of that over a grid of N and u, weighted by their likelihood; shares
-      below 0 count as 0.
+    - The result is the mean of that over a grid of N and u, weighted by their likelihood;
+      probabilities below 0 count as 0.
 
-    Counts of 8 and 2 at the root are shares of 0.8 and 0.2 without noise, 0.78 and 0.22 with s = 1,
-    and 0.58 and 0.42 with s = 5.
+    Counts of 8 and 2 at the root give 0.8 and 0.2 without noise, 0.78 and 0.22 with s = 1, and 0.58
+    and 0.42 with s = 5.
 
     So a node of few rows beside much noise answers nearly like its parent, and the more so the
     surer the parent is of its classes. A node of many rows that are clearly different answers for
@@ -144,63 +146,63 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
         deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
             where the counts are taken as they are, those below 0 as 0.
     """
-    return _shares(children, counts, deviations, np.zeros(len(children)))
+    return _probabilities(children, counts, deviations, np.zeros(len(children)))
 
 
-def open_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns class shares as ``class_shares`` does, none of them 0 or 1 where there is noise.
+def smoothed_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Returns ``class_probabilities``, but none of them 0 or 1 where there is noise.
 
-    That a small node has no row of a class is no reason to promise that none will come. So beside a
-    node's N rows there are m more with the shares of its parent, the root's with even ones (the
-    m-estimate; Cestnik 1990, "Estimating probabilities"): one, and half a row for each that the
-    noise deviates, for N is about as uncertain as that. A node of 19 rows and next to no noise that
-    is all of one class, below a parent of 60 %, answers 1 - 0.4 / 20, which is 98 %.
+    A small node without rows of a class may still get such rows later. So m rows with the
+    probabilities of its parent (uniform ones for the root) stand beside a node's N rows (the
+    m-estimate; Cestnik 1990, "Estimating probabilities"): one row, and half a row for each row of
+    the noise's deviation, because N is about as uncertain as that. A node of 19 rows of one
+    class, next to no noise and below a parent of 60 %, predicts 1 - 0.4 / 20, which is 98 %.
 
     Args:
-        children: As for ``class_shares``.
-        counts: As for ``class_shares``.
-        deviations: As for ``class_shares``; where it is 0 counts are taken as they are, without
+        children: As for ``class_probabilities``.
+        counts: As for ``class_probabilities``.
+        deviations: As for ``class_probabilities``; where it is 0 counts are taken as they are, without
             more rows.
     """
     noise = np.asarray(deviations)
     # One row like the parent's counts beside a node's own, and half a row more for each deviation of its noise.
-    return _shares(children, counts, noise, np.where(noise > 0, 1 + 0.5 * noise, 0.0))
+    return _probabilities(children, counts, noise, np.where(noise > 0, 1 + 0.5 * noise, 0.0))
 
 
-def counted_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns shares of counts as they are, those below 0 as 0, and of one row more like the parent's.
+def counted_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Returns the proportions of counts, those below 0 as 0, with one more row like the parent's.
 
     A forest averages them over its trees, and noise with them. A tree that leaned on its parents as
     far as its own noise demands would take away what all trees together tell: docs/forests.md.
 
     Args:
-        children: As for ``class_shares``.
-        counts: As for ``class_shares``.
+        children: As for ``class_probabilities``.
+        counts: As for ``class_probabilities``.
         deviations: Not looked at.
     """
-    return _shares(children, counts, np.zeros(len(children)), np.ones(len(children)))
+    return _probabilities(children, counts, np.zeros(len(children)), np.ones(len(children)))
 
 
-def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: np.ndarray) -> np.ndarray:
-    """Returns class shares from the root down, with so many more rows that are like the parent's."""
-    deviations, lost = np.asarray(deviations, dtype=np.float64), drowned(children, counts, deviations)
+def _probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+    """Returns class probabilities from the root down, and ``unseen`` more rows like the parent's."""
+    deviations, lost = np.asarray(deviations, dtype=np.float64), noise_dominated(children, counts, deviations)
     parents, levels = _family(children)
-    # Level by level, for a node's shares lean on its parent's. The root's own row of `shares` is
-    # even before it is computed, so it serves as its parent's.
-    shares = np.full(counts.shape, 1 / counts.shape[1])
+    # Level by level, for a node's probabilities depend on its parent's. The root's own row of
+    # `probabilities` is uniform before it is computed, so it serves as its parent's.
+    probabilities = np.full(counts.shape, 1 / counts.shape[1])
     for level in levels:
         # The grids of 128 nodes fit into a core's cache: 1.7 times as fast as 1,024.
         for batch in np.array_split(level, math.ceil(len(level) / 128)):
-            before = shares[parents[batch]]
+            before = probabilities[parents[batch]]
             own, more = _expected(counts[batch], before, deviations[batch]), unseen[batch, None]
             rows = np.maximum(counts[batch].sum(axis=1, keepdims=True), 0.0)
             own += more / np.maximum(rows + more, 1.0) * (before - own)
-            shares[batch] = np.where(lost[batch, None], before, own)
-    return shares
+            probabilities[batch] = np.where(lost[batch, None], before, own)
+    return probabilities
 
 
 def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns the expected shares of nodes with these counts, ``before`` being their parents'."""
+    """Returns the expected probabilities of nodes; ``before`` are their parents'."""
     # In units of the largest number of a node: squares of huge counts would overflow.
     unit = np.maximum(np.abs(counts).max(axis=1), deviations)[:, None]
     unit = np.where(unit > 0, unit, 1.0)
@@ -215,7 +217,7 @@ def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) ->
 
 
 def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Returns the posterior mean that ``class_shares`` derives, for several nodes at once.
+    """Returns the posterior mean that ``class_probabilities`` derives, for several nodes at once.
 
     Arrays have shape (nodes, N, u) where they depend on the grid: one axis for the number of rows
     N, one for the distance u. Names and symbols: ``before`` is p, ``across`` is y', ``expected`` is
@@ -229,7 +231,7 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     rows = (low + (high - low) * _midpoints(GRID_ROWS))[:, :, None]
     gini = (1 - np.square(before).sum(axis=1))[:, None, None]
     apart = gini * np.square(_midpoints(GRID_DISTANCES)) / max(1, classes - 1)
-    # Across: counts (60, 30) become (15, -15), and shares (0.8, 0.2) become (0.3, -0.3).
+    # Across: counts (60, 30) become (15, -15), and probabilities (0.8, 0.2) become (0.3, -0.3).
     across, expected = counts - total / classes, before - 1 / classes
     variance = np.square(rows) * apart + np.square(noise)[:, :, None]
     # |y' - N p'|^2, multiplied out so that no axis of classes meets the two of the grid.
@@ -257,13 +259,14 @@ def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.asarray((left * right).sum(axis=1)[:, None, None])
 
 
-def moment_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns class shares by the older rule, so that archived trees predict as they always did.
+def moment_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Returns class probabilities by the older rule, so that archived trees predict as before.
 
-    If a node of k classes had the shares of its parent, noise alone would put its own at a squared
-    distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for pure
-    ones). Any distance beyond that is taken for real: own shares weigh 1 - expected / seen, and
-    nothing where that is below 0 (by the method of moments, in the manner of James & Stein).
+    If a node of k classes had the probabilities of its parent, noise alone would put its own at a
+    squared distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for
+    pure ones). Any distance beyond that is taken for real: own probabilities weigh 1 - expected /
+    seen, and nothing where that is below 0 (by the method of moments, in the manner of James &
+    Stein).
 
     Args:
         children: The children of each node, the root first, parents before their children.
@@ -274,15 +277,18 @@ def moment_shares(children: Children, counts: np.ndarray, deviations: np.ndarray
     positive = np.maximum(counts, 0.0)
     # Scaled first: a sum of huge counts would overflow.
     largest = positive.max(axis=1, keepdims=True)
-    shares = positive / np.where(largest > 0, largest, 1)
-    totals = shares.sum(axis=1, keepdims=True)
-    shares = shares / np.where(totals > 0, totals, 1)
+    probabilities = positive / np.where(largest > 0, largest, 1)
+    totals = probabilities.sum(axis=1, keepdims=True)
+    probabilities = probabilities / np.where(totals > 0, totals, 1)
     rows = totals[:, 0] * largest[:, 0]
     expected = (counts.shape[1] - 1) * np.square(np.asarray(deviations) / np.maximum(rows, 1.0))
     parents, levels = _family(children)
     for level in levels:
-        own, before = shares[level], shares[parents[level]] if level[0] else np.full(1, 1 / counts.shape[1])
+        own, before = (
+            probabilities[level],
+            probabilities[parents[level]] if level[0] else np.full(1, 1 / counts.shape[1]),
+        )
         seen = np.square(own - before).sum(axis=1)
         weight = np.where(rows[level] > 0, np.maximum(0.0, 1 - expected[level] / np.maximum(seen, 1e-100)), 0.0)
-        shares[level] = before + weight[:, None] * (own - before)
-    return shares
+        probabilities[level] = before + weight[:, None] * (own - before)
+    return probabilities

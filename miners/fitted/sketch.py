@@ -108,7 +108,7 @@ def sketch(
     shares: np.ndarray,
     means: np.ndarray | None = None,
     *,
-    drowned: np.ndarray,
+    noise_dominated: np.ndarray,
     max_depth: int | None = None,
     max_ends: int | None = None,
 ) -> Sketch:
@@ -122,7 +122,7 @@ def sketch(
         shares: Class probabilities of each, or the weights of the two ends of a numeric target,
             shape (nodes, classes). Of nodes with a label alone 1 for the class, else 0.
         means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
-        drowned: The nodes whose rows are mostly noise and that answer like their parent; shape (nodes,).
+        noise_dominated: The noise-dominated nodes, which predict as their parent does, shape (nodes,).
         max_depth: Levels of splits to show; deeper nodes are folded into their ancestor.
         max_ends: Without ``max_depth``: shows as many levels as have at most so many ends.
     """
@@ -143,7 +143,7 @@ def sketch(
         if node.label is not None:
             mix = "" if node.children else classes[node.label]
             vote = shorten(mix, NAME)
-        above = AS_ABOVE if drowned[index] else ""
+        above = AS_ABOVE if noise_dominated[index] else ""
         interval = node.interval()
         reach = "" if interval is None else f" ±{interval[1] - node.rows:,.0f}"
         cards[index] = NodeCard(

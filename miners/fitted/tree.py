@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from miners.budget.plan import rare_classes
-from miners.fitted.estimates import class_shares, counted_shares, drowned, moment_shares, open_shares
+from miners.fitted.estimates import (
+    class_probabilities,
+    counted_probabilities,
+    moment_probabilities,
+    noise_dominated,
+    smoothed_probabilities,
+)
 from miners.fitted.node import (
     Ends,
     MeanTarget,
@@ -158,7 +164,7 @@ def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(listed, keys=range(len(listed)), names=["tree"])
 
 
-def _shares(gains: Mapping[str, float]) -> dict[str, float]:
+def _fractions(gains: Mapping[str, float]) -> dict[str, float]:
     total = sum(gains.values())
     return {column: gain / total for column, gain in gains.items()} if total else {}
 
@@ -193,7 +199,12 @@ def _answers(tree: Tree) -> dict[str, np.ndarray]:
 FORMAT = "pinq-tree"
 VERSION = 1
 KINDS = ("classification", "regression")
-RULES = {"open": open_shares, "counted": counted_shares, "posterior": class_shares, "moments": moment_shares}
+RULES = {
+    "open": smoothed_probabilities,
+    "counted": counted_probabilities,
+    "posterior": class_probabilities,
+    "moments": moment_probabilities,
+}
 TREES_AT_ONCE = 16  # that one router sends rows down
 NAMED_COLUMNS = 5  # in a one-line text
 
@@ -354,10 +365,10 @@ class Tree:
 
         For a numeric target they are the weights of its two ends, which ``values`` averages.
 
-        A node that is ``drowned`` answers like its parent, and any other whose noise is known leans
-        on its parent's answer as far as that noise demands
-        (``miners.fitted.estimates.open_shares``). A root has nothing above it: if none of its
-        counts is above 0, it answers uniformly.
+        A noise-dominated node predicts as its parent does. Any other node with known noise gets a
+        mean of its own and its parent's probabilities, weighted by that noise
+        (``miners.fitted.estimates.smoothed_probabilities``). A root without a count above 0
+        predicts uniform probabilities.
 
         Raises:
             QueryError: The tree has no counts.
@@ -370,12 +381,18 @@ class Tree:
         return _read_only(RULES[self.shares](*self._counted))
 
     @cached_property
-    def drowned(self) -> np.ndarray:
-        """Returns which nodes predict what their parent predicts, shape (nodes,).
+    def noise_dominated(self) -> np.ndarray:
+        """The nodes that predict as their parent does, shape (nodes,).
 
-        Noise hides whether they have any rows. Pictures mark them "as above".
+        They have fewer rows than the standard deviation of their noise. Pictures mark them "as
+        above".
         """
-        return _read_only(drowned(*self._counted) & (self.shares != "moments") & self.is_counted)
+        return _read_only(noise_dominated(*self._counted) & (self.shares != "moments") & self.is_counted)
+
+    @property
+    def drowned(self) -> np.ndarray:
+        """The older name of ``noise_dominated``."""
+        return self.noise_dominated
 
     @property
     def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
@@ -524,7 +541,7 @@ class Tree:
             answers = self.probabilities[list(node.children)]
             mean = rows @ answers / (rows.sum() or 1.0)
             gains[node.split.column] += float(rows @ ((answers - mean) ** 2).sum(axis=1))
-        return _shares(gains)
+        return _fractions(gains)
 
     def to_arrays(self) -> TreeArrays:
         """Returns the tree as plain numpy arrays, enough to predict with a few lines of numpy.
@@ -645,7 +662,7 @@ class Tree:
             self.depths,
             self.answers,
             None if self.classes else np.column_stack([self.values, self.intervals()]),
-            drowned=self.drowned,
+            noise_dominated=self.noise_dominated,
             max_depth=max_depth,
             max_ends=max_ends,
         )
@@ -732,7 +749,7 @@ class Forest:
         for tree in self.trees:
             for column, share in tree.importances.items():
                 together[column] += share
-        return _shares(together)
+        return _fractions(together)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each node of each tree; see ``Tree.to_frame``."""

@@ -22,7 +22,7 @@ from typing import Self
 
 import numpy as np
 
-from miners.fitted.estimates import Children, class_shares, least_squares
+from miners.fitted.estimates import Children, class_probabilities, least_squares
 from miners.fitted.node import Node, Split
 from pinq.public.epsilon import Epsilon
 
@@ -115,14 +115,14 @@ def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence
     for node, below in enumerate(children):
         if below:
             # 40 rows, children of noisy sizes 30 and -2: they get 40 and 0.
-            rows[list(below)] = rows[node] * _shares(np.array([sizes[child] or 0.0 for child in below]))
+            rows[list(below)] = rows[node] * _proportions(np.array([sizes[child] or 0.0 for child in below]))
     table = np.zeros((len(children), width))
     for node in range(len(children) - 1, -1, -1):
         counts = cells[node]
         if children[node]:
             table[node] = table[list(children[node])].sum(axis=0)
         elif counts is not None:
-            table[node] = rows[node] * _shares(counts)
+            table[node] = rows[node] * _proportions(counts)
     return table
 
 
@@ -220,7 +220,7 @@ def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray, noise: f
     return distance > (len(rows) - 1) * chance * chosen
 
 
-def _shares(weights: np.ndarray) -> np.ndarray:
+def _proportions(weights: np.ndarray) -> np.ndarray:
     counts = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
     return counts / counts.sum() if counts.sum() > 0 else np.full(len(counts), 1 / len(counts))
 
@@ -262,7 +262,7 @@ def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray,
     children = [open_node.children for open_node in tree]
     if certainty is None:
         return np.array([bool(below) for below in children])
-    shares = class_shares(children, counts, deviations)
+    shares = class_probabilities(children, counts, deviations)
     rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
     return worth_keeping(children, rows * shares, certainty, shares=shares, noise=float(np.median(deviations)))
 

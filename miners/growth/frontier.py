@@ -266,11 +266,11 @@ class TreeStrategy(StepQuestions):
 
 
 @contextmanager
-def foreseeing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
-    """Gives a handle with made-up answers; then previews the last question of each kind that it was asked.
+def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
+    """Gives a handle with dummy answers; then previews its last query of each kind.
 
-    So a question that would be refused is refused before any is paid. All parts are as large as a table
-    may be. One part at most chooses, the first of its candidates.
+    So the preview refuses a query before any query is paid for. All parts are as large as a table may
+    be. One part at most chooses, the first of its candidates.
     """
     last: dict[type[Question], tuple[Session, Request]] = {}
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-# Of the noise's largest eigenvalue: eigenvalues are no smaller; on made-up classes of rank 12 in 49 columns.
+# Of the noise's largest eigenvalue: eigenvalues are no smaller; on random classes of rank 12 in 49 columns.
 LIFTED_POOLED, LIFTED_OWN = 0.5, 0.2
 LEAST_SIZE = 0.1  # of the mean size of a class
 

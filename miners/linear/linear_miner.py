@@ -34,7 +34,7 @@ Shape = Literal["regression", "components", "pooled", "each", "own"]
 
 REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
     # Shares of epsilon, in the order of the questions, and from where on noise hides too much: its largest
-    # eigenvalue in variances of a column. By experiments on three tables and made-up ones (docs/linear.md).
+    # eigenvalue in variances of a column. By experiments on three tables and random ones (docs/linear.md).
     "regression": ((4, 6, 15, 75), 1.0),  # range of the target, twice; scales; products
     "components": ((15, 85), 1.0),  # scales, products
     "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows

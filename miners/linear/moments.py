@@ -33,7 +33,7 @@ from pinq.public.checks import first_of, text_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
-# All chosen on three tables and made-up normal columns at epsilon .1 to 4 (docs/linear.md).
+# All chosen on three tables and random normal columns at epsilon .1 to 4 (docs/linear.md).
 LIMIT, MOST = 0.6, 10.0  # of the expected norm: the least and the most
 FINE = 0.01  # deviation of the noise in a correlation below which longer rows are kept as they are
 SCALE_NORM = 0.75  # of a column's sum and square over its bounds, of 2 at most

@@ -406,7 +406,7 @@ class _Classes(Objective):
     def rare(self, answers: Sequence[SumsAnswer]) -> tuple[str, ...]:
         """Says which classes have fewer rows than four deviations of a cell's noise, where that is least.
 
-        Made-up classes of 20 to 3,000 among 50,000 rows: from four deviations on shares were within a
+        Random classes of 20 to 3,000 among 50,000 rows: from four deviations on shares were within a
         factor of two, below two they were up to 15 times too large (docs/scorecards.md).
         """
         # Totals of many cells are noisier. Of 90 and 30 rows with noise of 10 and 20: (90 * 4 + 30) / 5 = 78.

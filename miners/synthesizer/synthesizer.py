@@ -25,7 +25,7 @@ from miners.budget.plan import (
 )
 from miners.estimator import Learned, planned, public_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
-from miners.growth.frontier import foreseeing
+from miners.growth.frontier import rehearsing
 from miners.synthesizer.fitting import Fitting
 from miners.synthesizer.purchase import WIDTHS, Purchase
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
@@ -132,8 +132,8 @@ class Synthesizer(Learned):
                 purchase = purchase.with_history(handle.through(patient), history)
             warnings, before = purchase.warnings(None), purchase.before
             if purchase.pairs and purchase.rounds and not reuse:
-                with foreseeing(handle) as made_up:
-                    Fitting(purchase, made_up, np.random.default_rng(self.random_state)).rehearse()
+                with rehearsing(handle) as rehearsal:
+                    Fitting(purchase, rehearsal, np.random.default_rng(self.random_state)).rehearse()
             asked, certificate = begin_fit(self, handle, target, purchase.needed, warnings, reuse=reuse, before=before)
         with Bill(handle) as bill:
             model = Fitting(purchase, asked, np.random.default_rng(self.random_state)).learned()

@@ -53,7 +53,7 @@ from miners.growth.candidates import (
     require_criterion,
 )
 from miners.growth.fitted_nodes import OpenNode, calibrated_nodes, released_nodes
-from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, foreseeing, grow, noise_of
+from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, grow, noise_of, rehearsing
 from miners.growth.target_range import PLAIN, TargetRange
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
@@ -96,8 +96,8 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
 
     def _rehearse(self, strategies: Sequence[S], handle: PrivateQueryable) -> None:
         strategy = self._strategies(strategies[0].problem)[0]  # another one: a strategy draws as it grows
-        with foreseeing(handle) as made_up:
-            grow(_roots(strategy, made_up)[[0]], replace(strategy, depth=min(1, strategy.depth)))
+        with rehearsing(handle) as rehearsal:
+            grow(_roots(strategy, rehearsal)[[0]], replace(strategy, depth=min(1, strategy.depth)))
 
     # What subclasses say
 

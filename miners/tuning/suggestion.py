@@ -9,11 +9,11 @@ goal. Then it halves the gap, on a logarithmic scale, down to 15 %. The answer i
 epsilon tried at which the monotone curve that fits all means best reaches the goal.
 
 Privacy:
-    Claim: free. Why: it looks at the public schema and at made-up rows only; no handle of a real
+    Claim: free. Why: it looks at the public schema and at dummy rows only; no handle of a real
     table is asked anything.
 
 References:
-    Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 5: the made-up rows.
+    Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 5: the dummy rows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
         >>> flag = {"type": "categorical", "values": ["no", "yes"]}
         >>> schema = Schema(columns=dict.fromkeys(("a", "b", "c", "class"), flag), max_rows=1000)
         >>> rule = random_rule(schema, "class", depth=2, seed=7)
-        >>> made_up_rows(rule, 3, seed=1).column_names
+        >>> dummy_rows(rule, 3, seed=1).column_names
         ['a', 'b', 'c', 'class']
     """
     classes = schema.categorical(target).cells
@@ -95,7 +95,7 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
     return Tree(schema, target, nodes)
 
 
-def made_up_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> pa.Table:
+def dummy_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> pa.Table:
     """Returns dummy rows.
 
     Attributes are uniform over their declared domains (a missing value counts as one more value
@@ -148,7 +148,7 @@ def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) ->
     return column.shown(values.astype(np.int64) if column.integer else values)
 
 
-ENDLESS = 10**6  # the epsilon of a simulated handle; made-up rows need no protection
+ENDLESS = 10**6  # the epsilon of a simulated handle; dummy rows need no protection
 Advance = Callable[[str, int, int], None]
 Trial = Callable[[Learner, float], float]
 """Returns the accuracy of a copy of the miner that learned with an epsilon from the rows of one rule."""
@@ -349,9 +349,9 @@ def _trial(
 ) -> Trial:
     """Makes up a rule and its rows; ``opened`` closes the handle on them in the end."""
     rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
-    learned_from = made_up_rows(rule, rows, noise=noise, seed=[*seed, 1])
+    learned_from = dummy_rows(rule, rows, noise=noise, seed=[*seed, 1])
     handle = opened.enter_context(simulated(schema, data=learned_from, epsilon=ENDLESS))
-    fresh = made_up_rows(rule, 5_000, seed=[*seed, 2])
+    fresh = dummy_rows(rule, 5_000, seed=[*seed, 2])
 
     def score(miner: Learner, epsilon: float) -> float:
         with untold():  # epsilons that are too small are tried on purpose

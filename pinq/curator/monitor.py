@@ -4,7 +4,7 @@
 ::
 
     validate ── rehearse ── charge ── tabulate ── noise ── persist ── answer
-    (public) (made-up rows) (ledger)  (engine)  (mechanisms) (ledger)
+    (public)  (dummy rows)  (ledger)  (engine)  (mechanisms) (ledger)
 
 Only here do exact numbers and noise meet. The steps before the charge read the schema, the request
 and the ledger only. After the charge nothing can be refused, and every failure gives one error with
@@ -147,7 +147,7 @@ class Curator:
             Stopped, TooHeavy: The deadline does not allow it; nothing was charged.
             QueryError: Malformed, or more work than one request may need.
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged.
-            InternalError: It failed on made-up rows; nothing was charged.
+            InternalError: It failed on dummy rows; nothing was charged.
             Unavailable: The random bits failed a test; nothing was charged.
             EngineError: It failed, or the deadline ended, after the charge; the charge stands.
         """
@@ -200,10 +200,10 @@ class Curator:
         except (Stopped, Unavailable):
             raise
         except Exception:
-            _log.exception("request %s (%s) failed on made-up rows and was not charged", request.id, work.query.about)
+            _log.exception("request %s (%s) failed on dummy rows and was not charged", request.id, work.query.about)
             if self.given(analyst, request, self.schema.digest) is None:
                 raise InternalError(
-                    f"This cannot be answered: it failed on made-up rows, before it was charged. Please report it: "
+                    f"This cannot be answered: it failed on dummy rows, before it was charged. Please report it: "
                     f"{work.query.about}."
                 ) from None
 

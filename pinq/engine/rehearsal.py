@@ -25,7 +25,7 @@ SAMPLED_PARTS = 16  # of a request's parts: a question of a million parts rehear
 
 
 class Rehearsal:
-    """An ``Engine`` over rows that are made up for each request: public facts only.
+    """An ``Engine`` over dummy rows, new ones for each request: public facts only.
 
     The curator runs a prepared question through two of them, ``filled=False`` and ``filled=True``,
     before it charges: a question that raises on either is refused. Its answers are thrown away. A

@@ -394,11 +394,11 @@ def simulate(
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, budget, {})
     ledger.grant("simulated", budget, terms=Terms(stored_bytes=UNLIMITED))  # it is gone with the handle
-    # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
+    # Dummy rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
     # the schema says.
     given = {name: column.as_given for name, column in schema.columns.items()}
     policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=given, folder=Path())
-    table = made_up(schema, rows, seed) if data is None else data
+    table = dummy_rows(schema, rows, seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(_Simulated("simulated", "simulated", Curator(schema, ledger, engine)))
 
@@ -410,7 +410,7 @@ class _Simulated(LocalSession):
         return str(FREE)
 
 
-def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
+def dummy_rows(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
     """Makes random dummy rows.
 
     Each column has its own skew and depends on one hidden number, so miners find a pattern in the

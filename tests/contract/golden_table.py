@@ -20,7 +20,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def rows(count: int, seed: int = 1) -> pd.DataFrame:
-    """Made-up rows in which income follows age, job and grade."""
+    """Dummy rows in which income follows age, job and grade."""
     draw = np.random.default_rng(seed)
     job = draw.choice(np.array(["clerk", "nurse", "smith", "Bäcker", "01067", None], dtype=object), count)
     age, grade = draw.integers(0, 100, count), draw.integers(1, 4, count)

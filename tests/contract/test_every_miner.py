@@ -30,7 +30,7 @@ from miners.fitted.model_card import determination
 from miners.parameters import cloned
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
-from pinq.provider.local import made_up, simulate
+from pinq.provider.local import dummy_rows, simulate
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
 from tests.support.laws.fixed_noise import COINS
@@ -340,7 +340,7 @@ def test_json_round_trip(form: Form) -> None:
     assert again.epsilon == "0.5"
     assert (again.cost_, again.schema_) == (miner.cost_, SCHEMA)
     assert learned(again) == learned(miner)
-    frame = made_up(SCHEMA, 50, seed=2).to_pandas()
+    frame = dummy_rows(SCHEMA, 50, seed=2).to_pandas()
     first, second = pd.DataFrame(answers(again, frame)), pd.DataFrame(answers(miner, frame))
     assert first.equals(second)
 
@@ -375,7 +375,7 @@ def pieces(content: Any, kind: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of a variance of -1
 def test_a_damaged_model_is_refused_or_answers(form: Form) -> None:
     """Whatever stands in the place of a piece of it: it is a ``QueryError`` or a model that answers and is stored again."""
-    body, frame = json.loads(fitted(form).to_json()), made_up(SCHEMA, 10, seed=2).to_pandas()
+    body, frame = json.loads(fitted(form).to_json()), dummy_rows(SCHEMA, 10, seed=2).to_pandas()
     known = {kind: place for kind, *place in pieces(body) if not {"schema", "params"} & {*kind[:-1]}}
     assert len(known) > 6
     refused = 0
@@ -404,7 +404,7 @@ def answers(miner: Any, table: Any) -> Any:
 @every_form
 def test_answers_have_the_type_that_was_promised(form: Form) -> None:
     """Declared classes with shares that add up to one, means within the bounds, distances of a pseudometric: from pandas and Arrow alike."""
-    miner, table = fitted(form), made_up(SCHEMA, 30, seed=3)
+    miner, table = fitted(form), dummy_rows(SCHEMA, 30, seed=3)
     frame = table.to_pandas()
     got = answers(miner, frame)
     if form.learns == "rows":

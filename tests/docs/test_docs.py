@@ -201,7 +201,7 @@ def test_the_page_on_sql_runs() -> None:
 
 
 def test_the_page_on_policies_runs() -> None:
-    """Its blocks work one after another, on made-up rows."""
+    """Its blocks work one after another, on dummy rows."""
     page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):

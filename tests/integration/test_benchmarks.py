@@ -43,7 +43,7 @@ from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
 from benchmarks.speed import large_worker
 from benchmarks.speed.verbs import LARGE, VERBS, WORKER, Worker, in_turn
-from miners.tuning.suggestion import made_up_rows
+from miners.tuning.suggestion import dummy_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.processes.idle_experiment import Pause
 
@@ -102,7 +102,7 @@ def test_a_figure_is_measured_once_and_drawn(tmp_path: Any) -> None:
 
 
 def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path: Any, monkeypatch: Any) -> None:
-    """On made-up rows: errors of classes and of numbers, tables and pictures, what others reached beside them."""
+    """On dummy rows: errors of classes and of numbers, tables and pictures, what others reached beside them."""
     schema = Schema(
         columns={
             "x": Numeric(lower=0, upper=9, integer=True),
@@ -139,7 +139,7 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path: Any, monkeypatch: An
 
 
 def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -> None:
-    """On made-up rows: classes with their shares, and means; tables of what came out."""
+    """On dummy rows: classes with their shares, and means; tables of what came out."""
     columns: dict[str, Column] = {
         "x": Numeric(lower=0, upper=9, integer=True),
         "y": Numeric(lower=0, upper=9, integer=True),
@@ -171,7 +171,7 @@ def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -
 
 @pytest.mark.skipif(bool(why_missing("banknote")), reason="the data set is not there")
 def test_all_miners_are_measured_where_one_is_recommended(tmp_path: Any, monkeypatch: Any) -> None:
-    """On made-up rows: shares by three measures, the recommended miner in bold, and how far it is from the best."""
+    """On dummy rows: shares by three measures, the recommended miner in bold, and how far it is from the best."""
     columns: dict[str, Any] = {"x": Numeric(lower=0, upper=9, integer=True), "c": Categorical(values=("n", "p"))}
     x = np.random.default_rng(1).integers(0, 10, 400)
     rows = pd.DataFrame({"x": x, "c": np.where(x < 4, "n", "p")})
@@ -222,7 +222,7 @@ def test_the_corrected_test_is_students_but_for_its_variance() -> None:
 def test_pruning_helps_the_exact_tree_where_classes_are_noisy() -> None:
     figure = FIGURES["fig4"]
     rule = figure.rule(0)
-    noisy, clean = made_up_rows(rule, 2000, noise=0.1, seed=1), made_up_rows(rule, 4000, seed=2)
+    noisy, clean = dummy_rows(rule, 2000, noise=0.1, seed=1), dummy_rows(rule, 4000, seed=2)
     rows = Rows(figure.schema(), "class", None, noisy, clean)  # type: ignore[arg-type]
     deep, pruned, exact = (
         exact_tree(pruned=prune, max_depth=depth)(rows, 0) for prune, depth in ((False, None), (True, None), (False, 1))

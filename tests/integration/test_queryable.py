@@ -260,7 +260,7 @@ def test_arguments_are_named(in_memory: Callable[..., Any]) -> None:
 
 
 def test_a_simulated_handle_is_free(tiny_policy: Any) -> None:
-    """The same face over made-up rows: a budget that is enforced, no file, no log, and noise that its seed does not steer."""
+    """The same face over dummy rows: a budget that is enforced, no file, no log, and noise that its seed does not steer."""
     before = sorted(tiny_policy.folder.iterdir())
     one, other = (pinq.simulate(tiny_policy, rows=500, epsilon=1, seed=3) for _ in range(2))
     assert [one.partition(Values("sex")).noisy_count(epsilon=0.9).shape] == [(2,)]

@@ -298,7 +298,7 @@ def test_a_session_says_what_it_opens(parties: Consortium) -> None:
 
 
 def test_the_commands(parties: Consortium) -> None:
-    """draft makes a session from a policy, show prints its hash and what it opens, try runs it on made-up rows."""
+    """draft makes a session from a policy, show prints its hash and what it opens, try runs it on dummy rows."""
     shell, file = CliRunner(), parties.folder / "drafted.yaml"
     named = [word for number, name in enumerate(NAMES) for word in ("--party", f"{name}=localhost:{9000 + number}")]
     made = shell.invoke(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled request has finished arrays: no code that encoding can produce fails in them, and made-up rows show what fails."""
+"""A compiled request has finished arrays: no code that encoding can produce fails in them, and dummy rows show what fails."""
 
 from __future__ import annotations
 

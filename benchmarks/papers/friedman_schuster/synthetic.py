@@ -14,7 +14,7 @@ from benchmarks.harness.measure import Experiment, accuracies
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
-from miners.tuning.suggestion import made_up_rows, random_rule
+from miners.tuning.suggestion import dummy_rows, random_rule
 from pinq.language.specs import Cuts, Values
 from pinq.public.schema import Categorical, Numeric, Schema
 
@@ -92,8 +92,8 @@ class Synthetic(Experiment):
         """Returns test accuracies of some learners on one training set."""
         rule, seed = self.rule(run), [self.number, run, int(x)]
         train, fresh = (
-            made_up_rows(rule, int(x), noise=self.noise, seed=[*seed, 0]),
-            made_up_rows(rule, FRESH, seed=[*seed, 1]),
+            dummy_rows(rule, int(x), noise=self.noise, seed=[*seed, 0]),
+            dummy_rows(rule, FRESH, seed=[*seed, 1]),
         )
         with pinq.simulate(self.schema(), data=train, epsilon=UNLIMITED_EPSILON) as handle:
             rows = Rows(self.schema(), TARGET, handle, train, fresh)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmarks.harness.datasets import load
 from benchmarks.papers.secure.processes import free_ports, run_processes
-from miners.tuning.suggestion import made_up_rows, random_rule
+from miners.tuning.suggestion import dummy_rows, random_rule
 from pinq.public.schema import Categorical, Schema
 from pinq_secure.holding import Holding
 from pinq_secure.id3.task import hold
@@ -41,7 +41,7 @@ def table(name: str) -> tuple[Schema, str, pd.DataFrame]:
     columns = {**{f"a{number}": binary for number in range(35)}, "a35": Categorical(values=("b", "n", "w"))}
     schema = Schema(columns={**columns, "class": binary}, max_rows=3196)
     rule = random_rule(schema, "class", depth=5, seed=7)
-    return schema, "class", made_up_rows(rule, 3196, noise=0.02, seed=7).to_pandas()
+    return schema, "class", dummy_rows(rule, 3196, noise=0.02, seed=7).to_pandas()
 
 
 def forms(name: str) -> tuple[str, ...]:

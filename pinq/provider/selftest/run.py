@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``selftest``: tests every claim, fits every miner, and reports.
 
-Order: what the test saw, as values, JSON and one HTML page, of made-up tables, so that it may be shown to
+Order: what the test saw, as values, JSON and one HTML page, of dummy tables, so that it may be shown to
 anybody; the measurement of one claim, its law and its ledger; of one miner; the whole test.
 """
 

@@ -15,7 +15,7 @@ from pinq.engine import ArrayEngine, open_engine
 from pinq.engine.codes import Codes
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
-from pinq.provider.local import LocalSession, made_up
+from pinq.provider.local import LocalSession, dummy_rows
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -35,7 +35,7 @@ def simulated(
     ledger.declare(schema.digest, budget, {})
     ledger.grant("simulated", budget)
     policy = Policy(dataset="simulated", cap=10**6, max_rows=schema.max_rows, columns=schema.columns, folder=Path())
-    engine = engine_on(policy, made_up(schema, rows, seed) if data is None else data, ledger.salt)
+    engine = engine_on(policy, dummy_rows(schema, rows, seed) if data is None else data, ledger.salt)
     return PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, ledger, engine)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fails on rows fails on made-up ones first: refused, uncharged, whatever the table is."""
+"""What fails on rows fails on dummy rows first: refused, uncharged, whatever the table is."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_look_up_that_fails_where_a_row_comes_is_refused(
     right = CodeTable.__call__
     monkeypatch.setattr(rows.CodeTable, "__call__", failing)
     handle = opened(count)
-    with pytest.raises(InternalError, match=r"failed on made-up rows.*Please report it: .*Nothing was spent\.$"):
+    with pytest.raises(InternalError, match=r"failed on dummy rows.*Please report it: .*Nothing was spent\.$"):
         QUESTIONS[question](handle)
     unspent(handle)
 

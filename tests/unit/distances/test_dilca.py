@@ -20,7 +20,7 @@ from miners.distances.arithmetic import conditionals, embedding, symmetric_uncer
 from miners.distances.dilca import METHODS, NoisyTable, mean_context, predominant_context
 from pinq.errors import QueryError
 from pinq.language.specs import Values, bind
-from pinq.provider.local import made_up
+from pinq.provider.local import dummy_rows
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated
@@ -42,8 +42,8 @@ SURE = 10**8
 
 
 def table(rows: Any = 3000, seed: Any = 5) -> Any:
-    """Returns made-up rows in which nobody lives in the town ``never``."""
-    frame = made_up(SCHEMA, rows, seed=seed).to_pandas()
+    """Returns dummy rows in which nobody lives in the town ``never``."""
+    frame = dummy_rows(SCHEMA, rows, seed=seed).to_pandas()
     return frame.assign(town=frame["town"].where(frame["town"] != "never", "A"))
 
 

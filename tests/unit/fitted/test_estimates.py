@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from miners.fitted.estimates import class_shares, counted_shares, drowned, least_squares, open_shares
+from miners.fitted.estimates import (
+    class_probabilities,
+    counted_probabilities,
+    least_squares,
+    noise_dominated,
+    smoothed_probabilities,
+)
 
 
 def random_tree(random: Any, nodes: Any) -> Any:
@@ -75,7 +81,7 @@ def test_the_noise_is_as_small_as_it_says() -> None:
 def test_shares_are_shares(seed: Any, nodes: Any, classes: Any) -> None:
     random = np.random.default_rng(seed)
     counts = random.normal(0, 50, (nodes, classes)) * random.choice([0, 1, 10.0**290], (nodes, 1))
-    shares = class_shares(
+    shares = class_probabilities(
         random_tree(random, nodes), counts, random.uniform(0, 60, nodes) * random.integers(0, 2, nodes)
     )
     assert np.isfinite(shares).all()
@@ -85,17 +91,17 @@ def test_shares_are_shares(seed: Any, nodes: Any, classes: Any) -> None:
 
 def test_a_leaf_drowned_in_noise_answers_like_its_parent_and_a_clear_one_for_itself() -> None:
     children, counts = [[1, 2, 3]], np.array([[8000.0, 2000.0], [6.0, 9.0], [20.0, 980.0], [7974.0, 1011.0]])
-    shares = class_shares([*children, [], [], []], counts, np.array([5.0, 14.0, 14.0, 14.0]))
+    shares = class_probabilities([*children, [], [], []], counts, np.array([5.0, 14.0, 14.0, 14.0]))
     assert shares[1] == pytest.approx(shares[0])
     assert shares[2] == pytest.approx([0.02, 0.98], abs=0.01)
-    exact = class_shares([*children, [], [], []], counts, np.zeros(4))
+    exact = class_probabilities([*children, [], [], []], counts, np.zeros(4))
     assert exact[1] == pytest.approx([0.4, 0.6])
 
 
 def leaf_below(parent: Any, counts: Any, deviation: Any) -> Any:
     """Returns the shares of a parent and of a leaf below it with these counts."""
     rest = np.asarray(parent) - counts
-    return class_shares(
+    return class_probabilities(
         [[1, 2], [], []], np.array([parent, counts, rest]), np.array([deviation / 3, deviation, deviation])
     )[:2]
 
@@ -119,12 +125,14 @@ def test_below_a_drowned_node_all_is_drowned_and_the_root_never_is() -> None:
     children = [[1, 2], [3, 4], [], [], []]
     counts = np.array([[5.0, -4.0], [9.0, 0.0], [900.0, 60.0], [800.0, 0.0], [-1.0, 0.0]])
     deviations = np.array([50.0, 50.0, 50.0, 50.0, 0.0])
-    assert drowned(children, counts, deviations).tolist() == [False, True, False, True, True]
-    assert drowned([[]], np.array([[-1.0, -2.0]]), np.array([0.0])).tolist() == [False]
-    shares = class_shares(children, counts, deviations)
+    assert noise_dominated(children, counts, deviations).tolist() == [False, True, False, True, True]
+    assert noise_dominated([[]], np.array([[-1.0, -2.0]]), np.array([0.0])).tolist() == [False]
+    shares = class_probabilities(children, counts, deviations)
     assert shares[1].tolist() == shares[3].tolist() == shares[4].tolist() == shares[0].tolist()
     # Taken as they are, counts say nothing only where none is above 0.
-    assert drowned([[1, 2], [], []], np.array([[2.0, 1.0], [-4.0, 1.0], [-1.0, 0.0]]), np.zeros(3)).tolist() == [
+    assert noise_dominated(
+        [[1, 2], [], []], np.array([[2.0, 1.0], [-4.0, 1.0], [-1.0, 0.0]]), np.zeros(3)
+    ).tolist() == [
         False,
         False,
         True,
@@ -135,7 +143,7 @@ def test_below_a_drowned_node_all_is_drowned_and_the_root_never_is() -> None:
 def test_a_root_votes_for_its_largest_count_however_noisy(seed: Any, classes: Any) -> None:
     random = np.random.default_rng(seed)
     counts = random.normal(20, 60, (1, classes))
-    assert class_shares([[]], counts, np.array([80.0]))[0].argmax() == counts[0].argmax()
+    assert class_probabilities([[]], counts, np.array([80.0]))[0].argmax() == counts[0].argmax()
 
 
 @pytest.mark.parametrize(
@@ -155,33 +163,33 @@ def test_shares_are_the_posterior_mean(counts: Any, parent: Any, deviation: Any)
     shares = parent + apart - apart.mean(axis=1, keepdims=True)
     weight = np.exp(-np.square(counts - rows[:, None] * shares).sum(axis=1) / (2 * deviation**2))
     expected = np.maximum(weight @ shares / weight.sum(), 0)
-    leaf = class_shares([[1], []], np.array([parent * 1e7, counts]), np.array([1.0, deviation]))[1]
+    leaf = class_probabilities([[1], []], np.array([parent * 1e7, counts]), np.array([1.0, deviation]))[1]
     assert leaf == pytest.approx(expected / expected.sum(), abs=0.02)
 
 
 def test_no_class_of_a_noisy_node_has_a_share_of_nothing() -> None:
     """A leaf of 19 rows of one class promises little; one of many rows promises more; without noise counts count."""
     counts, children = np.array([[600.0, 400.0], [19.0, 0.0], [581.0, 400.0]]), [[1, 2], [], []]
-    leaf = open_shares(children, counts, np.full(3, 1e-6))[1]
+    leaf = smoothed_probabilities(children, counts, np.full(3, 1e-6))[1]
     assert leaf == pytest.approx([1 - 0.4 / 20, 0.4 / 20], rel=1e-3)
-    noisier = open_shares(children, counts, np.full(3, 4.0))[1]
+    noisier = smoothed_probabilities(children, counts, np.full(3, 4.0))[1]
     assert 0.4 / 20 < noisier[1] < 0.2
-    assert class_shares(children, counts, np.full(3, 4.0))[1][1] < noisier[1]
-    assert open_shares(children, counts, np.zeros(3))[1].tolist() == [1, 0]
-    assert (open_shares([[]], np.array([[50.0, -3.0, -8.0]]), np.array([2.0])) > 0).all()
+    assert class_probabilities(children, counts, np.full(3, 4.0))[1][1] < noisier[1]
+    assert smoothed_probabilities(children, counts, np.zeros(3))[1].tolist() == [1, 0]
+    assert (smoothed_probabilities([[]], np.array([[50.0, -3.0, -8.0]]), np.array([2.0])) > 0).all()
 
 
 def test_trees_of_a_forest_tell_together_more_than_each_dares_to() -> None:
     """Ten leaves of 4 rows and 1 beside noise of deviation 4, each below a root of 300 of either class."""
     random, children, deviations = np.random.default_rng(2), [[1, 2], [], []], np.array([4.0, 4.0, 4.0])
     exact = np.array([[300.0, 300.0], [4.0, 1.0], [296.0, 299.0]])
-    right = {counted_shares: 0, open_shares: 0}
+    right = {counted_probabilities: 0, smoothed_probabilities: 0}
     for _ in range(100):
         trees = exact + random.normal(0, 4, (10, 3, 2))
         for rule in right:
             mean = np.mean([rule(children, tree, deviations)[1] for tree in trees], axis=0)
             right[rule] += int(mean[0] > mean[1])
-    assert right[counted_shares] > right[open_shares] + 5
-    none = counted_shares(children, np.array([[2.0, 1.0], [-4.0, 0.0], [6.0, 1.0]]), deviations)
+    assert right[counted_probabilities] > right[smoothed_probabilities] + 5
+    none = counted_probabilities(children, np.array([[2.0, 1.0], [-4.0, 0.0], [6.0, 1.0]]), deviations)
     assert none[1].tolist() == none[0].tolist()  # nothing was counted: as above
     assert none[2, 0] == pytest.approx((6 + none[0, 0]) / 8)

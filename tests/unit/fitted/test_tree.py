@@ -70,7 +70,8 @@ def test_a_tree_without_counts_invents_neither_rows_nor_shares() -> None:
     assert np.isnan(arrays.n_node_samples).all()
     assert np.isnan(arrays.impurity).all()
     assert arrays.value[2:].tolist() == [[1, 0], [0, 1], [0, 1]]
-    assert not tree.drowned.any()
+    assert not tree.noise_dominated.any()
+    assert tree.drowned is tree.noise_dominated  # the older name
     for ask in (lambda: tree.predict_proba(FRAME), lambda: tree.importances):
         with pytest.raises(QueryError, match="neither probabilities nor importances"):
             ask()
@@ -390,9 +391,9 @@ def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent() -> No
         tree = Tree(SCHEMA, "y", [replace(root, split=Values("sex"), children=(1, 2)), *leaves])
         assert (tree.predict(shifted) == "no").all()
         again = Tree.from_json(tree.to_json())
-        assert again.drowned.tolist() == tree.drowned.tolist()
-        assert (", as above  (" in tree.export_text().splitlines()[3]) == bool(tree.drowned[2])
-        assert not tree.drowned[2] or tree.probabilities[2].tolist() == tree.probabilities[0].tolist()
+        assert again.noise_dominated.tolist() == tree.noise_dominated.tolist()
+        assert (", as above  (" in tree.export_text().splitlines()[3]) == bool(tree.noise_dominated[2])
+        assert not tree.noise_dominated[2] or tree.probabilities[2].tolist() == tree.probabilities[0].tolist()
 
 
 def test_a_tree_that_was_stored_before_predicts_as_it_did() -> None:
@@ -410,7 +411,7 @@ def test_a_tree_that_was_stored_before_predicts_as_it_did() -> None:
     old = Tree.from_dict(stored)
     assert old.to_dict() == stored
     assert old != fresh
-    assert not old.drowned.any()
+    assert not old.noise_dominated.any()
     own, parent = np.array([55 / 67, 12 / 67]), old.probabilities[0]
     weight = 1 - (9 / 67) ** 2 / np.square(own - parent).sum()
     assert old.probabilities[1] == pytest.approx(weight * own + (1 - weight) * parent)

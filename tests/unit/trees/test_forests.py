@@ -24,7 +24,7 @@ from miners import (
 )
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts
-from pinq.provider.local import made_up
+from pinq.provider.local import dummy_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.laws.fixed_noise import COINS
 from tests.support.requests.handles import simulated
@@ -104,7 +104,7 @@ def test_fit_spends_what_was_planned(form: Any) -> None:
 @every_form
 def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form: Any) -> None:
     """On all rows each leaf counts (or averages) the rows that predict sends there; shards hold each row once."""
-    table = made_up(SCHEMA, 3000, seed=5)
+    table = dummy_rows(SCHEMA, 3000, seed=5)
     frame, one = table.to_pandas(), built(form, epsilon=SURE, max_depth=3)
     target = target_of(one)
     one.fit(handle(epsilon=SURE, data=table), target)
@@ -132,7 +132,7 @@ def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form: Any) -> No
 
 @every_form
 def test_it_learns(form: Any) -> None:
-    table = made_up(SCHEMA, 4000, seed=1).to_pandas()
+    table = dummy_rows(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
     table["wage"] = np.where(table["age"] >= 45, 40.0, 10.0)
     alone = (
@@ -158,7 +158,7 @@ def test_it_learns(form: Any) -> None:
 
 @every_form
 def test_columns_of_nothing_but_missing_values_are_borne(form: Any) -> None:
-    table = made_up(SCHEMA, 500, seed=2).to_pandas()
+    table = dummy_rows(SCHEMA, 500, seed=2).to_pandas()
     table["rate"], table["job"] = np.nan, None
     one = built(form)
     one.fit(handle(data=table), target_of(one))
@@ -168,7 +168,7 @@ def test_columns_of_nothing_but_missing_values_are_borne(form: Any) -> None:
 
 def test_a_target_out_of_its_bounds_is_clamped() -> None:
     """As behind every question of the layer; the provider is told how many."""
-    table = made_up(SCHEMA, 1000, seed=3).to_pandas()
+    table = dummy_rows(SCHEMA, 1000, seed=3).to_pandas()
     table["wage"] = 10.0**6
     one = DiPriMeTreeRegressor(epsilon=SURE, max_depth=1).fit(handle(epsilon=SURE, data=table), "wage")
     assert one.tree_.values.max() == pytest.approx(50, abs=0.1)
@@ -235,7 +235,7 @@ def test_faces(form: Any) -> None:
 
 def test_a_forest_averages_its_trees() -> None:
     _, one, _ = fitted("forest")
-    frame = made_up(SCHEMA, 200, seed=8).to_pandas()
+    frame = dummy_rows(SCHEMA, 200, seed=8).to_pandas()
     each = np.mean([tree.predict_proba(frame) for tree in one.forest_.trees], axis=0)
     assert np.allclose(one.forest_.predict_proba(frame), each)
     assert one.predict(frame).tolist() == np.array(one.forest_.classes)[each.argmax(axis=1)].tolist()
@@ -304,7 +304,7 @@ def test_ways_that_run_out_of_splits_spend_all_that_they_have(form: Any) -> None
 
 def test_ways_end_where_rows_are_few_by_one_request_for_all_trees() -> None:
     """With hardly any noise: three trees on random splits, told which stay split by one question, before one more describes the leaves."""
-    table = made_up(SCHEMA, 3000, seed=4).to_pandas()
+    table = dummy_rows(SCHEMA, 3000, seed=4).to_pandas()
     table.loc[table.index[:2990], "age"] = 20
     h = handle(epsilon=SURE, data=table)
     full, one = (
@@ -436,7 +436,7 @@ def test_a_values_split_uses_its_column_up() -> None:
 
 
 def test_regressors_learn_from_public_rows_too() -> None:
-    rows = made_up(SCHEMA, 800, seed=6).to_pandas().dropna(subset=["wage"])
+    rows = dummy_rows(SCHEMA, 800, seed=6).to_pandas().dropna(subset=["wage"])
     one = PublicRows(DiPriMeTreeRegressor(epsilon=10), SCHEMA, "wage")
     assert is_regressor(one)
     one.fit(rows.drop(columns="wage"), rows["wage"])

@@ -131,7 +131,7 @@ def test_an_empty_leaf_predicts_its_parents_mean_and_says_so() -> None:
         means.append(tree.values[1] - tree.values[0])
         alike = means[-1] == 0
         said += alike
-        assert alike == tree.drowned[1] == (", as above" in tree.export_text().splitlines()[2])
+        assert alike == tree.noise_dominated[1] == (", as above" in tree.export_text().splitlines()[2])
     assert said > 400
     assert np.abs(means).max() < 30  # of a range of 100; noise alone puts it anywhere
     assert np.mean(means) == pytest.approx(0, abs=2)

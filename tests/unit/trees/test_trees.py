@@ -13,7 +13,7 @@ from miners import DiffPC45, DiffPID3, DiPriMeTreeClassifier, SuLQID3
 from miners.growth.candidates import CRITERIA, equal_width, multiway_splits
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values
-from pinq.provider.local import made_up
+from pinq.provider.local import dummy_rows
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated
 
@@ -73,7 +73,7 @@ def test_a_level_too_large_for_memory_is_still_one_request(miner: Any, variant: 
 def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sends_there(
     miner: Any, variant: Any
 ) -> None:
-    table = made_up(SCHEMA, 3000, seed=5)
+    table = dummy_rows(SCHEMA, 3000, seed=5)
     frame = table.to_pandas()
     unpruned = {"certainty": None} if (miner, variant) == (DiffPC45, "best") else {}
     tree = (
@@ -94,7 +94,7 @@ def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sen
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_it_learns(miner: Any, variant: Any, criterion: Any) -> None:
-    table = made_up(SCHEMA, 4000, seed=1).to_pandas()
+    table = dummy_rows(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
     one = miner(epsilon=8, max_depth=2, criterion=criterion, variant=variant).fit(
         handle(epsilon=8, data=table), "income"
@@ -264,7 +264,7 @@ def test_a_level_of_the_best_tree_is_one_request() -> None:
 
 
 def test_with_hardly_any_noise_each_split_is_the_best_one() -> None:
-    table = made_up(SCHEMA, 3000, seed=6)
+    table = dummy_rows(SCHEMA, 3000, seed=6)
     frame = table.to_pandas()
 
     def right(keys: Any) -> Any:
@@ -369,7 +369,7 @@ def test_sulq_divides_by_twice_the_attributes() -> None:
 
 
 def test_cuts_and_groups_are_found_together() -> None:
-    table = made_up(SCHEMA, 4000, seed=2).to_pandas()
+    table = dummy_rows(SCHEMA, 4000, seed=2).to_pandas()
     table["income"] = np.where((table["age"] >= 52) | table["job"].isin(["self"]), ">50K", "<=50K")
     tree = DiffPC45(epsilon=50, max_depth=2).fit(handle(epsilon=50, data=table), "income").tree_
     splits: dict[str, Any] = {node.split.column: node.split for node in tree.nodes if node.split is not None}

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from miners.fitted.node import Node
 from miners.fitted.route import encode
 from miners.fitted.tree import Tree
-from miners.tuning.suggestion import made_up_rows, random_rule
+from miners.tuning.suggestion import dummy_rows, random_rule
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -63,7 +63,7 @@ def test_no_branch_is_out_of_reach(seed: Any) -> None:
         leaf_probability=0,
         seed=seed,
     )
-    assert set(rule.apply(made_up_rows(rule, 2000, seed=seed))) == {
+    assert set(rule.apply(dummy_rows(rule, 2000, seed=seed))) == {
         index for index, node in enumerate(rule.nodes) if node.is_leaf
     }
     assert rule.n_leaves == 5
@@ -73,13 +73,13 @@ def test_the_same_seed_makes_the_same() -> None:
     first, second = (random_rule(SCHEMA, "y", depth=4, seed=[1, 2]) for _ in range(2))
     assert first == second
     assert first != random_rule(SCHEMA, "y", depth=4, seed=[1, 3])
-    assert made_up_rows(first, 100, noise=0.1, seed=3).equals(made_up_rows(second, 100, noise=0.1, seed=3))
-    assert not made_up_rows(first, 100, seed=3).equals(made_up_rows(first, 100, seed=4))
+    assert dummy_rows(first, 100, noise=0.1, seed=3).equals(dummy_rows(second, 100, noise=0.1, seed=3))
+    assert not dummy_rows(first, 100, seed=3).equals(dummy_rows(first, 100, seed=4))
 
 
 def test_without_noise_every_row_follows_the_rule() -> None:
     rule = random_rule(SCHEMA, "y", depth=4, seed=5)
-    rows = made_up_rows(rule, 3000, seed=6)
+    rows = dummy_rows(rule, 3000, seed=6)
     assert (rule.predict(rows) == np.array(rows["y"].to_pylist())).all()
 
 
@@ -89,7 +89,7 @@ def test_values_are_uniform_over_the_declared_domains() -> None:
     A false alarm over all 100-odd codes has a probability below 1e-6.
     """
     rows, rule = 50_000, random_rule(SCHEMA, "y", depth=2, seed=1)
-    table = made_up_rows(rule, rows, noise=0.2, seed=2)
+    table = dummy_rows(rule, rows, noise=0.2, seed=2)
     assert table.column_names == list(SCHEMA.columns)
     for name, column in SCHEMA.columns.items():
         codes = encode(SCHEMA, name, table)
@@ -111,7 +111,7 @@ def test_noise_replaces_the_class_as_often_as_asked(noise: Any) -> None:
     rows = 40_000
     leaves = [Node(counts=(1.0, 0.0)), Node(counts=(0.0, 1.0))]
     rule = Tree(BINARY, "a10", [Node(Values("a3"), (1, 2)), *leaves])
-    table = made_up_rows(rule, rows, noise=noise, seed=8)
+    table = dummy_rows(rule, rows, noise=noise, seed=8)
     differ = float(np.mean(np.array(table["a3"]) != np.array(table["a10"])))
     flipped = noise / 2
     expected = 2 * flipped * (1 - flipped)
@@ -122,6 +122,6 @@ def test_noise_replaces_the_class_as_often_as_asked(noise: Any) -> None:
 def test_noise_is_checked(noise: Any) -> None:
     """It is a share."""
     rule = random_rule(SCHEMA, "y", depth=1, seed=1)
-    assert made_up_rows(rule, 0).num_rows == 0
+    assert dummy_rows(rule, 0).num_rows == 0
     with pytest.raises(QueryError, match="`noise` is"):
-        made_up_rows(rule, 1, noise=noise)
+        dummy_rows(rule, 1, noise=noise)
