@@ -56,7 +56,7 @@ from miners.federated.federation import (
     CountSource,
     Dropped,
     FederatedParts,
-    HolderQuestion,
+    OwnerQuery,
     Sums,
     progress_of,
 )
@@ -79,13 +79,13 @@ from pinq_secure.mpc.noise import noise_bound, own_noise
 from pinq_secure.mpc.rounds import Opened, Rounds
 
 if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs
-    from miners.federated.scorecard import HoldersCardMiner
+    from miners.federated.scorecard import OwnersCardMiner
     from miners.federated.topdown import FederatedTopDown
 
 ALL = "all parties"
 FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
 KEY = 32  # bytes, more than a part or a partition is known by
-Miner = Union["FederatedTopDown", "HoldersCardMiner"]
+Miner = Union["FederatedTopDown", "OwnersCardMiner"]
 """A miner whose fit asks for counts and sums alone."""
 M = TypeVar("M", bound=Miner)
 T = TypeVar("T")
@@ -457,7 +457,7 @@ class SecureFederation(Shown, CountSource):
         """Returns the whole of all tables, as a collection of one part."""
         return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
 
-    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, np.ndarray]]:
+    def ask(self, questions: Sequence[OwnerQuery]) -> list[dict[str, np.ndarray]]:
         """Sends several queries of counts or sums, in one addition of all parties.
 
         Raises:
@@ -480,7 +480,7 @@ class SecureFederation(Shown, CountSource):
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
         return [{ALL: numbers * addition.units.unit} for addition, numbers in zip(additions, sums, strict=True)]
 
-    def _addition(self, question: HolderQuestion) -> Addition:
+    def _addition(self, question: OwnerQuery) -> Addition:
         """Returns what a question adds up. Raises ``QueryError`` if parties cannot answer it."""
         require_sums(question.verb)
         parts: PartSet = question.parts.of(ALL).part_set

@@ -28,7 +28,7 @@ from benchmarks.harness.measure import Experiment
 from benchmarks.harness.pictures import over_epsilon
 from benchmarks.harness.tables import markdown, replace_section
 from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
-from miners.federated.holders_miner import StrategyName
+from miners.federated.owners_miner import StrategyName
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
 

@@ -16,7 +16,7 @@ import pandas as pd
 from miners.budget.plan import count_scale, spread
 from miners.fitted.route import encode, encode_rows
 from miners.growth.candidates import Grid, attribute_cells
-from miners.scorecards.card import log_shares
+from miners.scorecards.card import log_probabilities
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.language.specs import Cuts, Values, bind
 from pinq.public.epsilon import Epsilon
@@ -62,7 +62,7 @@ class NaiveBayes(_Classifier):
         scale = count_scale(handle.schema, shares[0])
         totals = np.maximum(np.mean([table.sum(axis=0) for table in tables], axis=0), scale)
         self._start = np.log(totals / totals.sum())
-        self._points = [each.points for each in log_shares(tables, totals, scale)]
+        self._points = [each.points for each in log_probabilities(tables, totals, scale)]
         return self
 
     def _table(self, handle: PrivateQueryable, spec: Values | Cuts, epsilon: Epsilon) -> np.ndarray:

@@ -350,7 +350,7 @@ DESCRIBING = (StepName.SIZE, StepName.CLASSES)
 
 
 @dataclass(frozen=True)
-class StepQuestion:
+class StepQuery:
     """One kind of query, before it has a price.
 
     Attributes:
@@ -382,7 +382,7 @@ class Step:
         epsilon: The exact cost of each query.
     """
 
-    question: StepQuestion
+    question: StepQuery
     level: int
     epsilon: Epsilon
 
@@ -441,8 +441,8 @@ class Recipe:
     def by_weights(
         cls,
         epsilon: Epsilon,
-        levels: Sequence[Sequence[StepQuestion]],
-        leaf: Sequence[StepQuestion],
+        levels: Sequence[Sequence[StepQuery]],
+        leaf: Sequence[StepQuery],
         *,
         spends_rest: bool = True,
     ) -> Recipe:

@@ -134,16 +134,16 @@ class Dropped:
         return f"{self.holder} was dropped after {self.after} rounds: {self.reason}"
 
 
-class HolderTally(NamedTuple):
+class OwnerTally(NamedTuple):
     """Noisy numbers of one holder, or of several as one, and the variance of their noise."""
 
     counts: np.ndarray
     variance: float
 
 
-def pooled(tallies: Sequence[HolderTally]) -> HolderTally:
+def pooled(tallies: Sequence[OwnerTally]) -> OwnerTally:
     """Adds up counts of disjoint rows; so do the variances of independent noises."""
-    return HolderTally(
+    return OwnerTally(
         np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies)
     )
 
@@ -208,24 +208,24 @@ class CountSource(Protocol):
     def parts(self) -> FederatedParts:
         """Returns the whole of each table, as a collection of one part."""
 
-    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
+    def ask(self, questions: Sequence[OwnerQuery]) -> list[dict[str, Any]]:
         """Asks several questions in one round; returns for each the answers by holder.
 
         Raises:
             QueryError: The source cannot answer one of them; nothing was spent.
         """
 
-    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, HolderTally]]:
+    def tally(self, questions: Sequence[OwnerQuery]) -> list[dict[str, OwnerTally]]:
         """Sends queries for numbers; returns the answers with the variance of their noise."""
         return [
             {
-                name: HolderTally(np.asarray(counts, dtype=np.float64), question.variance(self, name))
+                name: OwnerTally(np.asarray(counts, dtype=np.float64), question.variance(self, name))
                 for name, counts in answer.items()
             }
             for question, answer in zip(questions, self.ask(questions), strict=True)
         ]
 
-    def living(self, tallies: Mapping[str, HolderTally]) -> list[HolderTally]:
+    def living(self, tallies: Mapping[str, OwnerTally]) -> list[OwnerTally]:
         """Selects the tallies of holders that were not dropped."""
         gone = {dropped.holder for dropped in self.dropped}
         return [tally for name, tally in tallies.items() if name not in gone]
@@ -288,7 +288,7 @@ class SumsNeeded:
 
 
 @dataclass(frozen=True)
-class HolderQuestion:
+class OwnerQuery:
     """One query before it is sent: a query method of the handles, and its receivers.
 
     Attributes:
@@ -355,20 +355,18 @@ class FederatedParts(Shown):
         question = self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)
         return self._source.ask([question])[0]
 
-    def question(
-        self, verb: str, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], **named: object
-    ) -> HolderQuestion:
+    def question(self, verb: str, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], **named: object) -> OwnerQuery:
         """Makes a question for ``ask``."""
         losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.holders, epsilon)
         for name in losses:
             self._source.require_holder(name)
-        return HolderQuestion(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
+        return OwnerQuery(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
 
     def sum_question(
         self, loss: Derivatives, by: Spec, *, epsilon: Mapping[str, Epsilon], reuse: bool = False
-    ) -> HolderQuestion:
+    ) -> OwnerQuery:
         """Makes a question for the sums of a loss's derivatives in each cell of a spec."""
-        return HolderQuestion(self, "noisy_sum", epsilon, {"reuse": reuse}, Sums(loss, by))
+        return OwnerQuery(self, "noisy_sum", epsilon, {"reuse": reuse}, Sums(loss, by))
 
     @staticmethod
     def union(collections: Sequence[FederatedParts]) -> FederatedParts:
@@ -555,7 +553,7 @@ class Federation(Shown, CountSource):
 
     each_handle = each
 
-    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
+    def ask(self, questions: Sequence[OwnerQuery]) -> list[dict[str, Any]]:
         """Sends several queries to several owners, all at once: one round.
 
         Returns:
@@ -574,11 +572,11 @@ class Federation(Shown, CountSource):
         outcomes = self._together([(name, partial(questions[number].ask, name)) for number, name in jobs])
         self.rounds += 1
         self._say(f"round {self.rounds}: {many(len(jobs), 'request')} answered in {time.monotonic() - began:.1f} s")
-        by_question: list[dict[str, Any]] = [{} for _ in questions]
+        by_query: list[dict[str, Any]] = [{} for _ in questions]
         for (number, name), outcome in zip(jobs, outcomes, strict=True):
             if name in self.holders:
-                by_question[number][name] = outcome
-        return by_question
+                by_query[number][name] = outcome
+        return by_query
 
     def variance(self, holder: str, epsilon: EpsilonLike) -> float:
         """Variance of the noise in one count of a holder."""

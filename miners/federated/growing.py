@@ -24,7 +24,7 @@ from typing import Self
 import numpy as np
 
 from miners.budget.plan import PlanLine, Step, StepName
-from miners.federated.federation import CountSource, FederatedParts, HolderTally, pooled
+from miners.federated.federation import CountSource, FederatedParts, OwnerTally, pooled
 from miners.fitted.node import Split
 from miners.growth.candidates import (
     attribute_names,
@@ -34,7 +34,7 @@ from miners.growth.candidates import (
     require_attributes,
 )
 from miners.growth.fitted_nodes import OpenNode
-from miners.growth.frontier import Problem, StepQuestions
+from miners.growth.frontier import Problem, StepQueries
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values, bind
 from pinq.public.checks import is_listing, is_whole
@@ -181,7 +181,7 @@ def _of_values(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet:
     return SplitSet(Values(name), tuple(pairs.values()), schema)
 
 
-Answer = Mapping[str, HolderTally]
+Answer = Mapping[str, OwnerTally]
 """The noisy class counts of one node, or of several, by holder."""
 
 
@@ -287,7 +287,7 @@ class GrowthTask:
         questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in asked]
         return [
             {
-                name: HolderTally(tally.counts.reshape(-1, self.problem.cells), tally.variance)
+                name: OwnerTally(tally.counts.reshape(-1, self.problem.cells), tally.variance)
                 for name, tally in answer.items()
             }
             for answer in self.source.tally(questions)
@@ -311,13 +311,11 @@ def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
     ]
     for answer, (_, ordered) in zip(task.count(asked), gathered, strict=True):
         for row, leaf in enumerate(ordered):
-            leaf.answers.append(
-                {name: HolderTally(tally.counts[row], tally.variance) for name, tally in answer.items()}
-            )
+            leaf.answers.append({name: OwnerTally(tally.counts[row], tally.variance) for name, tally in answer.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedStrategy(StepQuestions):
+class FederatedStrategy(StepQueries):
     """A strategy: it divides the budget of each data owner, and grows a tree.
 
     Attributes:
@@ -355,8 +353,8 @@ class FederatedStrategy(StepQuestions):
 
     def leaf_step(self, level: int, epsilon: Epsilon) -> Step:
         """Returns the question to each leaf below so many levels of splits."""
-        return Step(self.classes_question("each leaf, at least"), level, epsilon)
+        return Step(self.classes_query("each leaf, at least"), level, epsilon)
 
     def choice_step(self, level: int, asked: str, epsilon: Epsilon) -> Step:
         """Returns a question for splits that the criterion judges."""
-        return Step(self.choice_question(StepName.SPLIT, asked), level, epsilon)
+        return Step(self.choice_query(StepName.SPLIT, asked), level, epsilon)

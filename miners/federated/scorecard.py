@@ -7,7 +7,7 @@ more epsilon than for a choice at every step. Or there is no choice, and steps t
 in the order of noisy class tables.
 
 Privacy:
-    Claim: each owner pays ``Shares.total`` at most, in the terms of its policy.
+    Claim: each owner pays ``FitCosts.total`` at most, in the terms of its policy.
     Why: every query to an owner is about all its rows (or those that have a class), so losses add
     up. Without turns, an owner pays the fractions of all steps as they are. With turns, it pays for
     its own choices alone, from the epsilon beside its sums (``with_turns``). The order of turns
@@ -24,20 +24,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miners.estimator import require_word
-from miners.federated.federation import CountSource, FederatedParts, HolderTally, SumsNeeded, pooled
-from miners.federated.holders_miner import (
+from miners.federated.federation import CountSource, FederatedParts, OwnerTally, SumsNeeded, pooled
+from miners.federated.owners_miner import (
     DISJOINT,
     STRATEGIES,
-    HoldersMiner,
+    OwnersMiner,
     Participants as Holders,
     StrategyName,
     resumes,
 )
 from miners.federated.topdown import deal
 from miners.scorecards.card import Card, CardCells
+from miners.scorecards.costs import TABLES, CardStep, FitCosts, with_turns
 from miners.scorecards.objectives import Asking, Cells, Objective, SumsAnswer, choice_score
 from miners.scorecards.scorecard import CardFit, Scorecard, ScorecardMiner, ScorecardRegressor
-from miners.scorecards.shares import TABLES, CardStep, Shares, with_turns
 from pinq.errors import QueryError
 from pinq.language.derivatives import AnyDerivatives
 from pinq.language.specs import bind
@@ -46,7 +46,7 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
 
-class HoldersAsking(Asking[FederatedParts]):
+class OwnersAsking(Asking[FederatedParts]):
     """Asks all holders at once for what adds up.
 
     Args:
@@ -55,7 +55,7 @@ class HoldersAsking(Asking[FederatedParts]):
         reuse: Whether answers that were paid for before will do.
     """
 
-    def __init__(self, source: CountSource, shares: Shares, *, reuse: bool = False) -> None:
+    def __init__(self, source: CountSource, shares: FitCosts, *, reuse: bool = False) -> None:
         super().__init__(source.parts(), source.schema, shares)
         self._source, self._reuse = source, reuse
 
@@ -69,7 +69,7 @@ class HoldersAsking(Asking[FederatedParts]):
         self._know(answers)
         return [_added(answer) for answer in answers]
 
-    def _know(self, answers: Sequence[Mapping[str, HolderTally]]) -> None:
+    def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
         """Takes note of tables that each count all rows of each holder; nothing by default."""
 
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
@@ -84,10 +84,10 @@ class HoldersAsking(Asking[FederatedParts]):
         return self._shares.steps[step]
 
 
-class CardInTurns(HoldersAsking):
+class CardInTurns(OwnersAsking):
     """Lets one holder choose each step's attribute, in proportion to noisy sizes."""
 
-    def _know(self, answers: Sequence[Mapping[str, HolderTally]]) -> None:
+    def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
         """Deals out the turns by each holder's rows, so far as noise lets them be known."""
         # The total of many cells is the noisier: two tables of 2 and 6 cells say 90 and 50 rows, which
         # is (90 / 2 + 50 / 6) / (1 / 2 + 1 / 6) = 80. Tables pay far more than what came before.
@@ -149,7 +149,7 @@ class CardInTurns(HoldersAsking):
         return next(offered for offered in specs if offered == chosen)
 
 
-class InOrder(HoldersAsking):
+class InOrder(OwnersAsking):
     """Takes one attribute after the other, the one whose table says most of the target first."""
 
     def tables(self, specs: Sequence[Cells], objective: Objective) -> list[SumsAnswer]:
@@ -180,7 +180,7 @@ def _says(counts: np.ndarray, scale: float) -> float:
     return float(np.maximum(np.abs(gradients) - scale, 0.0).sum())
 
 
-def _added(tallies: Mapping[str, HolderTally]) -> SumsAnswer:
+def _added(tallies: Mapping[str, OwnerTally]) -> SumsAnswer:
     """Adds up holders' answers and the variances of their noise."""
     # Two holders with noise of scale 4 have a variance of 32 each, together 64: that of one noise
     # of scale sqrt(32) = 5.7.
@@ -189,14 +189,14 @@ def _added(tallies: Mapping[str, HolderTally]) -> SumsAnswer:
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class HolderParameters:
+class OwnerParameters:
     """The parameters of a scorecard of several holders beside the common ones."""
 
     strategy: StrategyName = "turns"
     resume: bool = False
 
 
-class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
+class OwnersCardMiner(OwnerParameters, OwnersMiner[CardFit], ScorecardMiner):
     """A scorecard's fit over several data owners, for the target of the subclass.
 
     Attributes:
@@ -251,7 +251,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
 
     def _shares(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
-    ) -> Shares:
+    ) -> FitCosts:
         """Returns the costs of each query; without choices, tables order the attributes."""
         if self.strategy == "turns":
             return super()._shares(epsilon, objective, cells, steps, choice)
@@ -262,7 +262,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
         weight = (objective.table_weight(epsilon, attributes) or TABLES) if starts else objective.order_weight
         tables = attributes if asked or (steps > 0 and attributes > 1) else 0
         base, looks = objective.base(cells), objective.looks
-        return Shares.of(
+        return FitCosts.of(
             epsilon, tables=tables, steps=steps, choice=0.0, base=base, weight=weight, starts=starts, looks=looks
         )
 
@@ -282,7 +282,7 @@ class HoldersCardMiner(HolderParameters, HoldersMiner[CardFit], ScorecardMiner):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class FederatedScorecard(HoldersCardMiner, Scorecard):
+class FederatedScorecard(OwnersCardMiner, Scorecard):
     """A scorecard for classes from the tables of several data owners.
 
     A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a
@@ -346,7 +346,7 @@ class FederatedScorecard(HoldersCardMiner, Scorecard):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class FederatedScorecardRegressor(HoldersCardMiner, ScorecardRegressor):
+class FederatedScorecardRegressor(OwnersCardMiner, ScorecardRegressor):
     """A scorecard for the mean of a numeric column, from the tables of several data owners.
 
     ``fit`` queries the same data owners as ``FederatedScorecard``, for sums of clamped residuals.

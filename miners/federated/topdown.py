@@ -45,7 +45,7 @@ from miners.budget.plan import (
     Recipe,
     Step,
     StepName,
-    StepQuestion,
+    StepQuery,
     lost_votes,
     spread,
     tell,
@@ -55,7 +55,7 @@ from miners.federated.federation import (
     CountSource,
     FederatedParts,
     Federation,
-    HolderTally,
+    OwnerTally,
     SumsNeeded,
     pooled,
 )
@@ -71,11 +71,11 @@ from miners.federated.growing import (
     gather,
     splitting_functions,
 )
-from miners.federated.holders_miner import (
+from miners.federated.owners_miner import (
     DISJOINT,
     NEEDS,
     STRATEGIES,
-    HoldersMiner,
+    OwnersMiner,
     Participants,
     StrategyName,
     resumes,
@@ -179,7 +179,7 @@ class BestFirst(FederatedStrategy):
         def noise(epsilon: Epsilon) -> tuple[float, str]:
             return self.count_noise(max(SMALLEST, epsilon // len(self.functions)))
 
-        tables = StepQuestion(StepName.TABLES, "noisy_count", "tables of every attribute", noise)
+        tables = StepQuery(StepName.TABLES, "noisy_count", "tables of every attribute", noise)
         return (Step(tables, level, epsilon),)
 
     def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
@@ -195,7 +195,7 @@ class BestFirst(FederatedStrategy):
         # By column, for each node the tables of its parts.
         tables = [
             {
-                name: HolderTally(tally.counts.reshape(len(nodes), -1, self.problem.cells), tally.variance)
+                name: OwnerTally(tally.counts.reshape(len(nodes), -1, self.problem.cells), tally.variance)
                 for name, tally in answer.items()
             }
             for answer in answers
@@ -220,7 +220,7 @@ class BestFirst(FederatedStrategy):
         # Three intervals with 5, 2 and 4 rows: below the second threshold, 1 1 0, are 7 rows, with
         # the noise of two counts.
         return [
-            {name: HolderTally(part @ tally.counts[row], tally.variance * part.sum()) for name, tally in table.items()}
+            {name: OwnerTally(part @ tally.counts[row], tally.variance * part.sum()) for name, tally in table.items()}
             for part in self.functions[column].merges[number]
         ]
 
@@ -359,7 +359,7 @@ class InTurns(FederatedStrategy):
         # Of equal holders no more than there are levels get a turn.
         names = [f"holder {number}" for number in range(1, min(self.holders, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
-        asked = self.size_question("each holder")
+        asked = self.size_query("each holder")
         size = [Step(asked, 0, self._size_loss)] if self._size_loss else []
         leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
         return [*size, *(turn.step for turn in turns), leaves]
@@ -470,7 +470,7 @@ MOVED = dict.fromkeys(("single", "local_rnm", "decay"), _PAPER)
 INSTEAD = {"strategy": "'turns', 'noisy_counts' or 'secure'", "budget": "'uniform' or None"}
 
 
-class HoldersTreeMiner(HoldersMiner[FederatedStrategy], Classifier, TreeFaces):
+class OwnersTreeMiner(OwnersMiner[FederatedStrategy], Classifier, TreeFaces):
     """A fitted tree of several data owners.
 
     Attributes:
@@ -489,7 +489,7 @@ class HoldersTreeMiner(HoldersMiner[FederatedStrategy], Classifier, TreeFaces):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class FederatedTopDown(HoldersTreeMiner):
+class FederatedTopDown(OwnersTreeMiner):
     """A decision tree from the tables of several data owners.
 
     A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a

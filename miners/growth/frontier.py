@@ -27,7 +27,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from miners.budget.plan import DESCRIBING, Recipe, Step, StepName, StepQuestion, count_scale, count_variance
+from miners.budget.plan import DESCRIBING, Recipe, Step, StepName, StepQuery, count_scale, count_variance
 from miners.fitted.node import Ends, Node, Split
 from miners.growth.candidates import choice_noise_scale, random_split, score_of
 from miners.growth.fitted_nodes import OpenNode, estimated_nodes
@@ -119,7 +119,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StepQuestions(ABC):
+class StepQueries(ABC):
     """The queries of every strategy, to one handle or several holders, and their noise.
 
     Attributes:
@@ -150,22 +150,22 @@ class StepQuestions(ABC):
         """The number of numbers that describe a node."""
         return self.problem.cells
 
-    def size_question(self, of: str, weight: int = 1) -> StepQuestion:
+    def size_query(self, of: str, weight: int = 1) -> StepQuery:
         """Returns the question for the rows of nodes."""
-        return StepQuestion(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
+        return StepQuery(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
 
-    def classes_question(self, of: str, weight: int = 1) -> StepQuestion:
+    def classes_query(self, of: str, weight: int = 1) -> StepQuery:
         """Returns the question that describes nodes."""
         if self.problem.numeric:
             asked = f"mean of `{self.target}` in {of}"
-            return StepQuestion(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
+            return StepQuery(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
         asked = f"classes of {of}"
-        return StepQuestion(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
+        return StepQuery(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
 
-    def choice_question(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuestion:
+    def choice_query(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuery:
         """Returns the question for splits that the criterion judges."""
         noise = partial(choice_noise_scale, self.schema, self.criterion, textbook=self.textbook, target=self.target)
-        return StepQuestion(name, "exp_mech", asked, noise, weight, times)
+        return StepQuery(name, "exp_mech", asked, noise, weight, times)
 
     def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         """Returns the standard deviation of a count's noise."""
@@ -173,7 +173,7 @@ class StepQuestions(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TreeStrategy(StepQuestions):
+class TreeStrategy(StepQueries):
     """An algorithm: it divides epsilon, chooses splits and ends paths.
 
     Attributes:
@@ -191,7 +191,7 @@ class TreeStrategy(StepQuestions):
     spends_rest: ClassVar[bool] = True
 
     @abstractmethod
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
 
     @abstractmethod

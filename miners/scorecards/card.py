@@ -76,7 +76,7 @@ def newton(
     return Estimate(points, np.sqrt(scale * variance), rows.sum(axis=1))
 
 
-def from_share(step: Estimate, share: float, most: float) -> Estimate:
+def from_probability(step: Estimate, share: float, most: float) -> Estimate:
     """Returns the points of a Newton step in log-odds, where all rows have had one chance of the class.
 
     There a step says which share of a cell's rows have the class, without error of second order: by
@@ -95,7 +95,7 @@ def from_share(step: Estimate, share: float, most: float) -> Estimate:
     return Estimate(points, step.deviations * variance / (known * (1 - known)), step.weights)
 
 
-def log_shares(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
+def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
     """Returns points from tables of classes, as naive Bayes has them.
 
     Tables of the same rows have the same class totals. Each is moved to those, for else the errors
@@ -126,7 +126,7 @@ def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
     return np.asarray(table - (table.sum(axis=0) - totals) / len(table))
 
 
-def reliable_shares(
+def reliable_probabilities(
     tables: list[np.ndarray], estimates: list[Estimate], totals: np.ndarray, scale: float
 ) -> np.ndarray:
     """Returns which share of the variance of each table's points noise does not explain, 0 to 1.
@@ -137,7 +137,7 @@ def reliable_shares(
 
     Args:
         tables: Noisy counts, each of shape (cells, classes).
-        estimates: The points that ``log_shares`` finds in them.
+        estimates: The points that ``log_probabilities`` finds in them.
         totals: The best estimate of the rows of each class, shape (classes,).
         scale: The scale of the noise in a count.
     """

@@ -24,12 +24,20 @@ import numpy as np
 from miners.budget.plan import count_scale, rare_classes
 from miners.growth.candidates import Grid
 from miners.growth.target_range import TargetRange
-from miners.scorecards.card import Card, CardCells, Estimate, from_share, log_shares, newton, reliable_shares
-from miners.scorecards.shares import (
+from miners.scorecards.card import (
+    Card,
+    CardCells,
+    Estimate,
+    from_probability,
+    log_probabilities,
+    newton,
+    reliable_probabilities,
+)
+from miners.scorecards.costs import (
     TABLES,
-    Shares,
-    base_share,
-    choice_share,
+    FitCosts,
+    base_fraction,
+    choice_fraction,
     repeated,
     rows_epsilon,
     steps_after_tables,
@@ -82,7 +90,7 @@ class Asking(ABC, Generic[P]):
         shares: The costs of each query.
     """
 
-    def __init__(self, rows: P, schema: Schema, shares: Shares) -> None:
+    def __init__(self, rows: P, schema: Schema, shares: FitCosts) -> None:
         self._rows, self._schema, self._shares = rows, schema, shares
 
     def start(self, parts: Spec, look: int = 0) -> SumsAnswer:
@@ -179,11 +187,11 @@ class Objective(ABC):
 
     def base(self, cells: Sequence[int]) -> float:
         """Returns what a question pays where scores start, for each unit of a step."""
-        return base_share(len(cells), float(np.mean(cells)))
+        return base_fraction(len(cells), float(np.mean(cells)))
 
     def choice(self, cells: Sequence[int]) -> float:
         """Returns the share of a step that chooses its attribute; 0 where there is one only."""
-        return choice_share(len(cells), float(np.mean(cells)))
+        return choice_fraction(len(cells), float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
         """Returns what tables of all attributes weigh that come first, for each unit of all steps.
@@ -445,8 +453,8 @@ class _Classes(Objective):
         base = tuple(round(damping * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
         # So scaled, points vary as much as those without noise would: by the root of the share of their variance.
-        estimates = log_shares(counts, totals, scale)
-        scales = damping * np.sqrt(reliable_shares(counts, estimates, totals, scale))
+        estimates = log_probabilities(counts, totals, scale)
+        scales = damping * np.sqrt(reliable_probabilities(counts, estimates, totals, scale))
         for spec, estimate, own in zip(specs, estimates, scales, strict=True):
             # Classes are counted apart, so the variances of their logs add up.
             deviations = own * np.sqrt(np.square(estimate.deviations) @ np.square(self.contrasts))
@@ -494,7 +502,7 @@ class TwoClasses(_Classes):
         """Returns the posterior of a Newton step; a row's gradient varies as its curvature says."""
         noise = standard_deviation(scale) ** 2
         step = newton(gradients, curvatures, spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
-        return step if card.terms else from_share(step, 1 / (1 + math.exp(-card.base[0] / POINTS)), STEEPEST)
+        return step if card.terms else from_probability(step, 1 / (1 + math.exp(-card.base[0] / POINTS)), STEEPEST)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -511,7 +519,7 @@ class ManyClasses(_Classes):
 
     def choice(self, cells: Sequence[int]) -> float:
         """Returns the share for sums of so many classes in each cell."""
-        return choice_share(len(cells), self.column.cells * float(np.mean(cells)))
+        return choice_fraction(len(cells), self.column.cells * float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
         """Returns what tables weigh; 0 where they cannot be told from noise."""

@@ -4,7 +4,7 @@
 A fit queries the start of scores, perhaps tables, and then makes steps.
 
 Privacy:
-    Adjacency: the policy's. Claim: ``CardFit.fit`` costs what its ``Shares`` add up to.
+    Adjacency: the policy's. Claim: ``CardFit.fit`` costs what its ``FitCosts`` add up to.
     Why: every query is about all rows (or about those that have a class, one part of a partition),
     so losses add up. The query of a step follows from earlier answers alone (sequential composition
     of adaptively chosen queries, privacy.md 1.2). Points are computed from answers (privacy.md
@@ -25,8 +25,8 @@ from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
 from miners.scorecards.card import Card, CardCells, Estimate
+from miners.scorecards.costs import MAX_STEPS, TABLES, CardStep, FitCosts
 from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, choice_score, objective_of
-from miners.scorecards.shares import MAX_STEPS, TABLES, CardStep, Shares
 from pinq.errors import QueryError
 from pinq.language.specs import Cross, Spec, bind
 from pinq.public.checks import many, require_bool, whole_number
@@ -55,7 +55,7 @@ class CardFit:
 
     objective: Objective
     specs: tuple[Cells, ...]
-    shares: Shares
+    shares: FitCosts
     holders: int = 1
     noises: int = 1
     pairs: tuple[Cross, ...] = ()
@@ -267,12 +267,12 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
 
     def _shares(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
-    ) -> Shares:
+    ) -> FitCosts:
         """Returns what each question pays; ``choice`` is the share of a step that chooses."""
         tables = len(cells) if self._asks_tables(objective, epsilon, len(cells)) else 0
         weight = objective.table_weight(epsilon, len(cells)) or TABLES
         base, looks = objective.base(cells), objective.looks
-        return Shares.of(epsilon, tables=tables, steps=steps, choice=choice, base=base, weight=weight, looks=looks)
+        return FitCosts.of(epsilon, tables=tables, steps=steps, choice=choice, base=base, weight=weight, looks=looks)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes are queried; without steps there is nothing else."""
@@ -367,7 +367,7 @@ class Scorecard(Classifier, ScorecardMiner):
         whole nano-epsilons that add up to it. Gradient and curvature of a row together cost one
         count (two classes), or are clipped to this cost (many classes); privacy.md 8. Points are
         computed from answers only.
-        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_shares.py,
+        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_costs.py,
         tests/contract/test_every_miner.py.
 
     Notes:
@@ -421,7 +421,7 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
         Why: as for ``Scorecard``. A residual is clamped to a bound that follows from an earlier
         answer. The residual and the row's count are two bins that together cost this bound
         (privacy.md 8.4).
-        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_shares.py,
+        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_costs.py,
         tests/contract/test_every_miner.py.
 
     Examples:

@@ -281,7 +281,7 @@ class GraphicalModel:
                 of their noise.
         """
         rows = min(total_rows(measured), most)
-        independent = {margin.columns: _log_shares(margin) for margin in _margins(sizes, measured)}
+        independent = {margin.columns: _log_probabilities(margin) for margin in _margins(sizes, measured)}
         fit = _Fit(tuple(sizes), rows, _combined(measured), independent, usual / rows)
         corrections = fit.solved(before.potentials if before else {}, accuracy)
         potentials = {columns: corrections[columns] + independent.get(columns, 0.0) for columns in corrections}
@@ -363,7 +363,7 @@ def _margins(sizes: Sequence[int], measured: Iterable[Measurement]) -> Iterable[
     return _combined(margins).values()
 
 
-def _log_shares(margin: Measurement) -> np.ndarray:
+def _log_probabilities(margin: Measurement) -> np.ndarray:
     """The logs of a column's shares, no cell below half a deviation of its noise.
 
     Noise makes shares more uneven than they are: k cells of deviation s add (k - 1) s² to the squares of their

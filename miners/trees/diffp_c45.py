@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from miners.budget.plan import StepName, StepQuestion
+from miners.budget.plan import StepName, StepQuery
 from miners.fitted.node import Split
 from miners.growth.candidates import attribute_names, default_levels, families, grouping_warnings, levels_carried
 from miners.growth.frontier import Level, Problem, SplitCandidate
@@ -36,12 +36,12 @@ class C45Best(GreedyStrategy):
         """Returns how many levels the budget carries."""
         return levels_carried(self.schema, self.columns, rows, self.epsilon)
 
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
         asked = f"best split by {many(self.attributes, 'attribute')}, with cuts and groups"
-        split = self.choice_question(StepName.SPLIT, asked, LEAF_SHARE - 1)
+        split = self.choice_query(StepName.SPLIT, asked, LEAF_SHARE - 1)
         # Three levels weigh 5 each and the leaf 3: a sixth of 18.
-        return [[split]] * self.depth, [self.classes_question("each leaf", max(1, self.depth))]
+        return [[split]] * self.depth, [self.classes_query("each leaf", max(1, self.depth))]
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Chooses among all splits of all attributes."""
@@ -56,17 +56,17 @@ class C45Paper(Published):
         """The cuts of the numeric attributes."""
         return [split for split in self.splits if split.columns() <= self.schema.numeric_columns.keys()]
 
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
         asked = f"best split by {many(self.attributes, 'attribute')}"
-        node = [self.size_question("each node"), self.choice_question(StepName.SPLIT, asked)]
+        node = [self.size_query("each node"), self.choice_query(StepName.SPLIT, asked)]
         levels = self.depth
         if self.cuts:
             asked = f"best cut of each of {many(len(self.cuts), 'numeric attribute')}"
-            node.insert(1, self.choice_question(StepName.CUT, asked, times=len(self.cuts)))
+            node.insert(1, self.choice_query(StepName.CUT, asked, times=len(self.cuts)))
         else:  # each attribute is used up by its split, as in ID3
             levels = min(self.depth, self.attributes)
-        return [node] * levels, [self.size_question("each leaf"), self.classes_question("each leaf")]
+        return [node] * levels, [self.size_query("each leaf"), self.classes_query("each leaf")]
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds a cut of each numeric attribute, then chooses among those and the others."""

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from miners.budget.plan import Step, StepName, StepQuestion
+from miners.budget.plan import Step, StepName, StepQuery
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import (
@@ -63,19 +63,19 @@ class DiPriMeBest(ForestStrategy):
         features=None, trees=1, share=0.8, criterion="absolute_error", depth_follows_epsilon=True
     )
 
-    def node_questions(self, level: int) -> list[StepQuestion]:
+    def node_queries(self, level: int) -> list[StepQuery]:
         """Returns the medians, which share one loss, and the choice among them."""
         medians, weight = f"median of each of {many(self.features, 'attribute')}", self.split_share.numerator
         return [
             # One row moves the balance of two sides by 2; each of the medians has its part of the epsilon.
-            StepQuestion(
+            StepQuery(
                 StepName.MEDIAN,
                 "exp_mech",
                 medians,
                 lambda epsilon: (float(2 * self.features / epsilon.per_row(self.schema.distance)), "rows of imbalance"),
                 weight,
             ),
-            self.choice_question(StepName.SPLIT, f"best of {many(self.features, 'median')}", weight),
+            self.choice_query(StepName.SPLIT, f"best of {many(self.features, 'median')}", weight),
         ]
 
     def leaf_weight(self) -> int:

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from miners.budget.plan import Recipe, StepName, StepQuestion, count_scale, lost_votes, spread
+from miners.budget.plan import Recipe, StepName, StepQuery, count_scale, lost_votes, spread
 from miners.estimator import Classifier, ForestFaces, Regressor, require_word
 from miners.fitted.node import Split
 from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, families, multiway_splits, random_split
@@ -54,24 +54,24 @@ class ForestStrategy(TreeStrategy):
     random: np.random.Generator
 
     @abstractmethod
-    def node_questions(self, level: int) -> list[StepQuestion]:
+    def node_queries(self, level: int) -> list[StepQuery]:
         """Returns the queries of a node of this level, by weight."""
 
     @abstractmethod
     def leaf_weight(self) -> int:
         """Returns the weight of all queries of a leaf."""
 
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
-        levels = [self.node_questions(level) for level in range(self.depth)]
-        classes = self.classes_question("each leaf", self.leaf_weight())
+        levels = [self.node_queries(level) for level in range(self.depth)]
+        classes = self.classes_query("each leaf", self.leaf_weight())
         if self.stopping is None or not self.depth:
             return levels, [classes]
         # Weights stay whole: a leaf of weight 4 of which 3/10 goes into stopping makes 12 and 28,
         # and every other weight is taken 10 times.
         whole, part = self.stopping.denominator, self.stopping.numerator
         levels = [[replace(question, weight=question.weight * whole) for question in row] for row in levels]
-        stop = StepQuestion(
+        stop = StepQuery(
             StepName.STOP,
             "exp_mech",
             "",
@@ -203,10 +203,10 @@ class RandomFew(ForestStrategy):
 
     splits: tuple[Values | Cuts, ...]
 
-    def node_questions(self, level: int) -> list[StepQuestion]:
+    def node_queries(self, level: int) -> list[StepQuery]:
         """Returns one choice, among the attributes that a path of this length has left."""
         offered = min(self.features, len(self.names) - level)
-        return [self.choice_question(StepName.SPLIT, f"best of {many(offered, 'split')}")]
+        return [self.choice_query(StepName.SPLIT, f"best of {many(offered, 'split')}")]
 
     def leaf_weight(self) -> int:
         """Returns half of all weights."""
@@ -314,7 +314,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
 class RandomSplits(ForestStrategy):
     """Random splits, which cost nothing."""
 
-    def node_questions(self, level: int) -> list[StepQuestion]:
+    def node_queries(self, level: int) -> list[StepQuery]:
         """Returns nothing, because a node has no query."""
         return []
 

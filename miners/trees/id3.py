@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from miners.budget.plan import StepName, StepQuestion, count_scale, count_variance
+from miners.budget.plan import StepName, StepQuery, count_scale, count_variance
 from miners.fitted.node import Split
 from miners.growth.candidates import CRITERIA, CutsByColumn, gain
 from miners.growth.frontier import Level
@@ -29,14 +29,14 @@ from pinq.public.epsilon import Epsilon
 class ID3Best(MultiwayStrategy):
     """Asks a node for its classes, and a leaf for one histogram with all that its path has left."""
 
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
-        levels = [[self.classes_question("each node"), self.choice(level)] for level in range(self.levels)]
-        return levels, [self.classes_question("each leaf", 2)]
+        levels = [[self.classes_query("each node"), self.choice(level)] for level in range(self.levels)]
+        return levels, [self.classes_query("each leaf", 2)]
 
-    def choice(self, level: int) -> StepQuestion:
+    def choice(self, level: int) -> StepQuery:
         """Returns the question for the best of the splits that a path of this length has left."""
-        return self.choice_question(StepName.SPLIT, f"best of {many(self.attributes - level, 'split')}")
+        return self.choice_query(StepName.SPLIT, f"best of {many(self.attributes - level, 'split')}")
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Chooses among the attributes that the path of each node has not used."""
@@ -47,10 +47,10 @@ class ID3Best(MultiwayStrategy):
 class ID3Paper(Published, ID3Best):
     """Algorithm 2: queries for the size of a node; for size and classes of a leaf."""
 
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
-        levels = [[self.size_question("each node"), self.choice(level)] for level in range(self.levels)]
-        return levels, [self.size_question("each leaf"), self.classes_question("each leaf")]
+        levels = [[self.size_query("each node"), self.choice(level)] for level in range(self.levels)]
+        return levels, [self.size_query("each leaf"), self.classes_query("each leaf")]
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -140,11 +140,11 @@ class NoisyTables(MultiwayStrategy):
     def _tables(self, level: int) -> int:
         return self.tables_per_attribute * (self.attributes - level)
 
-    def tables_question(self, level: int) -> StepQuestion:
+    def tables_query(self, level: int) -> StepQuery:
         """Returns the question for the tables of all attributes that a path has left here."""
         asked = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
         tables = self._tables(level)
-        return StepQuestion(
+        return StepQuery(
             StepName.TABLES,
             "noisy_count",
             asked,
@@ -189,10 +189,10 @@ class NoisyTables(MultiwayStrategy):
 class SuLQBest(NoisyTables):
     """All of a level goes into the tables, which also say what is known of nodes and children."""
 
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
-        levels = [[self.tables_question(level)] for level in range(self.levels)]
-        return levels, [self.classes_question("each leaf", self.level_weight)]
+        levels = [[self.tables_query(level)] for level in range(self.levels)]
+        return levels, [self.classes_query("each leaf", self.level_weight)]
 
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
         """Returns None, because rows of parts are not queried separately."""
@@ -218,11 +218,11 @@ class SuLQPaper(Published, NoisyTables):
     tables_per_attribute = 2
     tables_text = ", and their sums"
 
-    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
         weight = self.level_weight
-        levels = [[self.size_question("each node", weight), self.tables_question(n)] for n in range(self.levels)]
-        return levels, [self.size_question("each leaf", weight), self.classes_question("each leaf", weight)]
+        levels = [[self.size_query("each node", weight), self.tables_query(n)] for n in range(self.levels)]
+        return levels, [self.size_query("each leaf", weight), self.classes_query("each leaf", weight)]
 
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
         """Returns the noisy rows of each part."""

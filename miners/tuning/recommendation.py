@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from miners.growth.candidates import attribute_names
 from miners.linear.discriminant import LinearDiscriminant
 from miners.linear.regression import LinearRegression
+from miners.scorecards.costs import rows_epsilon
 from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
-from miners.scorecards.shares import rows_epsilon
 from miners.synthesizer.synthesizer import Synthesizer
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeRegressor

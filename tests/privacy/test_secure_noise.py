@@ -19,7 +19,7 @@ import pytest
 from scipy import stats
 
 from miners.budget.plan import count_variance
-from miners.federated.scorecard import HoldersCardMiner
+from miners.federated.scorecard import OwnersCardMiner
 from pinq.errors import QueryError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Cuts, bind
@@ -146,7 +146,7 @@ def test_a_session_of_a_scorecard_hides_its_units(target: str, monkeypatch: pyte
     monkeypatch.setattr(Units, "of", noted)
     nobody = hold(session.task, pd.DataFrame({"age": [0], "ill": ["no"], "x": [0]}).iloc[:0])
     outcome = run_simulation(session, [nobody] * 3)[0]
-    assert isinstance(outcome.scorecard, HoldersCardMiner)
+    assert isinstance(outcome.scorecard, OwnersCardMiner)
     fit = outcome.scorecard._checked(session.schema_, target)
     looks = fit.objective.looks
     steps = [opening.values for opening in outcome.opened if opening.what == "noisy sum"][looks:]

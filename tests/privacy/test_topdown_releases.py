@@ -17,7 +17,7 @@ import pytest
 
 import pinq.curator.mechanisms
 from miners import FederatedTopDown, Federation
-from miners.federated.federation import HolderQuestion
+from miners.federated.federation import OwnerQuery
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.requests.handles import simulated
@@ -42,7 +42,7 @@ class Overheard(Federation):
             ]
         return answers
 
-    def _sizes(self, question: HolderQuestion, name: str, counts: np.ndarray) -> np.ndarray:
+    def _sizes(self, question: OwnerQuery, name: str, counts: np.ndarray) -> np.ndarray:
         a = math.exp(-float(question.epsilon[name]) / self.handle(name).schema.distance)
         mean, squares = 2 * a / (1 - a * a), 2 * a / (1 - a) ** 2
         return (np.abs(np.asarray(counts, dtype=float).ravel()) - mean) / math.sqrt(squares - mean**2)

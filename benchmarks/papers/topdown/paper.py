@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from miners import FederatedTopDown
-from miners.budget.plan import SMALLEST, Step, StepName, StepQuestion, spread
-from miners.federated.federation import FederatedParts, HolderTally
+from miners.budget.plan import SMALLEST, Step, StepName, StepQuery, spread
+from miners.federated.federation import FederatedParts, OwnerTally
 from miners.federated.growing import Answer, FederatedStrategy, GrowthTask
 from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, FoundSplit, InTurns
 from miners.fitted.node import Split
@@ -87,7 +87,7 @@ class LocalChoice(BestFirst):
 
         asked = f"classes below at most {many(self.holders, 'choice')}"
         numbers = self.holders * self.parts * self.problem.cells
-        histograms = StepQuestion(StepName.CLASSES, "noisy_count", asked, noise, numbers=numbers)
+        histograms = StepQuery(StepName.CLASSES, "noisy_count", asked, noise, numbers=numbers)
         half = epsilon // 2
         choice = self.choice_step(level, "best split, of each holder", half)
         return choice, Step(histograms, level, epsilon - half)
@@ -148,6 +148,6 @@ def _by_split(schema: Schema, splits: Iterable[Split], answer: Answer) -> Iterat
         # Splits in 2 and 3 parts: rows 0 and 1 of the answer, then rows 2 to 4.
         start, end = end, end + bind(split, schema).size
         yield [
-            {name: HolderTally(tally.counts[row], tally.variance) for name, tally in answer.items()}
+            {name: OwnerTally(tally.counts[row], tally.variance) for name, tally in answer.items()}
             for row in range(start, end)
         ]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import dlaplace
 
-from miners.budget.plan import Recipe, Step, StepName, StepQuestion, count_scale, spread
+from miners.budget.plan import Recipe, Step, StepName, StepQuery, count_scale, spread
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema
@@ -14,7 +14,7 @@ SIZE, CLASSES, SPLIT, CUT, TABLES = StepName.SIZE, StepName.CLASSES, StepName.SP
 
 
 def question(name: Any, weight: Any = 1, times: Any = 1) -> Any:
-    return StepQuestion(
+    return StepQuery(
         name, "noisy_count", f"its {name.value}", lambda epsilon: (float(1 / epsilon.exact), "rows"), weight, times
     )
 
@@ -86,7 +86,7 @@ def test_what_does_not_divide_goes_to_the_leaf() -> None:
 
 def test_a_step_reads_as_a_line_of_a_plan() -> None:
     step = Step(
-        StepQuestion(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Epsilon.of(1)
+        StepQuery(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Epsilon.of(1)
     )
     line = step.line(5, Epsilon.of(2))
     assert (line.level, line.asked, line.verb, line.parts) == (1, "its classes", "noisy_count", 15)

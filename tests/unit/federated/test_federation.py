@@ -14,7 +14,7 @@ import pytest
 import miners.federated.federation
 from miners import Federation
 from miners.budget.plan import FitWarning
-from miners.federated.federation import FederatedParts, HolderFailed, HolderTally, pooled
+from miners.federated.federation import FederatedParts, HolderFailed, OwnerTally, pooled
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
 from pinq.language.scores import Gini
@@ -333,7 +333,7 @@ def test_it_closes_its_handles() -> None:
 @pytest.mark.parametrize("variances", [[2.0], [2.0, 3.0], [0.5, 0.25, 8.0]])
 def test_variances_of_several_holders_add_up(variances: list[float]) -> None:
     """Each holder adds noise of its own, so every interval and stop rule over holders is of the sum."""
-    tallies = [HolderTally(np.array([number, 10 * number]), own) for number, own in enumerate(variances, 1)]
+    tallies = [OwnerTally(np.array([number, 10 * number]), own) for number, own in enumerate(variances, 1)]
     counts, variance = pooled(tallies)
     assert variance == sum(variances)
     assert counts.tolist() == [sum(range(len(variances) + 1)) * factor for factor in (1, 10)]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.federation import HolderFailed
-from miners.scorecards.shares import Shares, with_turns
+from miners.scorecards.costs import FitCosts, with_turns
 from pinq.errors import QueryError
 from pinq.provider.local import simulate
 from pinq.public.epsilon import ZERO, Epsilon
@@ -154,7 +154,7 @@ def test_a_fit_that_is_too_much_work_for_a_holder_costs_none(target: str, strate
 )
 def test_turns_cost_what_is_left(nano: int, steps: int, own: set[int], left: int) -> None:
     """Exactly; who chooses less often pays more for each choice, who never does more for its sums."""
-    shares = Shares.of(Epsilon(nano), tables=0, steps=steps, choice=0.25, base=0.2).steps
+    shares = FitCosts.of(Epsilon(nano), tables=0, steps=steps, choice=0.25, base=0.2).steps
     own &= {*range(steps)}
     turns = with_turns(Epsilon(left), shares, own)
     assert sum((step.sums + (step.choice or ZERO) for step in turns), ZERO) == Epsilon(left)

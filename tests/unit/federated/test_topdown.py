@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from miners import FederatedTopDown, Federation
-from miners.federated.federation import HolderTally
+from miners.federated.federation import OwnerTally
 from miners.federated.growing import GrowthTask, splitting_functions
 from miners.growth.candidates import CRITERIA, impurity_reduction
 from pinq.errors import QueryError
@@ -107,7 +107,7 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
     class Summed(Federation):
         def tally(self, questions: Any) -> Any:
             return [
-                {"together": HolderTally(np.sum([one.counts for one in found.values()], axis=0), 1e-12)}
+                {"together": OwnerTally(np.sum([one.counts for one in found.values()], axis=0), 1e-12)}
                 for found in super().tally(questions)
             ]
 

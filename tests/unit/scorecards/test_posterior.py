@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from miners.scorecards.card import Card, from_share, log_shares, newton, reliable_shares
+from miners.scorecards.card import Card, from_probability, log_probabilities, newton, reliable_probabilities
 from miners.scorecards.objectives import ManyClasses, TwoClasses
 from pinq.language.specs import Values
 from pinq.public.schema import Categorical, Schema
@@ -48,7 +48,7 @@ def test_tables_agree_on_the_classes_before_their_shares_count() -> None:
     """A table whose total of a class is off by its noise gives that class nothing."""
     table = np.array([[30.0, 70.0], [30.0, 70.0]])
     off = table + np.array([[40.0, 0.0], [40.0, 0.0]])
-    plain, moved = log_shares([table, off], np.array([60.0, 140.0]), 1.0)
+    plain, moved = log_probabilities([table, off], np.array([60.0, 140.0]), 1.0)
     assert np.allclose(plain.points, 0)
     assert np.allclose(moved.points, plain.points)
 
@@ -56,7 +56,7 @@ def test_tables_agree_on_the_classes_before_their_shares_count() -> None:
 def test_points_from_tables_are_naive_bayes() -> None:
     """Without noise to speak of: the logs of P(value | class), up to what all classes share."""
     table = np.array([[300.0, 100.0, 50.0], [100.0, 100.0, 150.0]])
-    (estimate,) = log_shares([table], table.sum(axis=0), 1e-3)
+    (estimate,) = log_probabilities([table], table.sum(axis=0), 1e-3)
     logs = np.log(table / table.sum(axis=0))
     assert np.allclose(estimate.points, logs - logs.mean(axis=1, keepdims=True))
 
@@ -73,7 +73,7 @@ def test_a_card_from_tables_answers_as_naive_bayes() -> None:
     card = objective.tabulated(Card(schema, "y", (0,) * 4), [Values(name) for name in names], tables, 1.0)
     totals = np.mean([table.sum(axis=0) for table in tables], axis=0)
     rows = random.integers(0, 3, (200, len(names)))
-    estimates = log_shares(tables, totals, 1.0)
+    estimates = log_probabilities(tables, totals, 1.0)
     bayes = np.log(totals / totals.sum()) + sum(each.points[rows[:, n]] for n, each in enumerate(estimates))
     scored = np.array(card.base) + sum(
         np.array([card.score_of(k).tables[n] for k in range(4)]).T[rows[:, n]] for n in range(len(names))
@@ -94,7 +94,7 @@ def tables_of(scale: float, tells: float) -> tuple[list[np.ndarray], np.ndarray]
 
 def shares_of(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> np.ndarray:
     """The reliable shares of tables."""
-    return reliable_shares(tables, log_shares(tables, totals, scale), totals, scale)
+    return reliable_probabilities(tables, log_probabilities(tables, totals, scale), totals, scale)
 
 
 def test_noise_is_no_reliable_part_of_points() -> None:
@@ -140,10 +140,10 @@ def test_a_first_step_of_a_known_share_is_the_log_odds() -> None:
     gradients = np.array([[0.44 - share], [-share], [1 - share]]) * 1e6
     curvatures = np.full((3, 1), share * (1 - share)) * 1e6
     step = newton(gradients, curvatures, spread=1.0, noise=1.0, width=1.0, most=9.0)
-    points = from_share(step, share, 3.0).points[:, 0]
+    points = from_probability(step, share, 3.0).points[:, 0]
     assert points == pytest.approx([math.log(0.44 / 0.56) - math.log(0.25), -3, 3], abs=1e-3)
     unknown = newton(np.zeros((1, 1)), np.zeros((1, 1)), spread=1.0, noise=1.0, width=1.0, most=9.0)
-    assert from_share(unknown, share, 3.0).deviations == pytest.approx(1.0)
+    assert from_probability(unknown, share, 3.0).deviations == pytest.approx(1.0)
 
 
 def test_points_from_tables_are_scaled_by_what_is_reliable_in_them() -> None:
@@ -156,7 +156,7 @@ def test_points_from_tables_are_scaled_by_what_is_reliable_in_them() -> None:
     card = TwoClasses(schema=schema, target="y").tabulated(
         Card(schema, "y", (0,)), [Values(name) for name in names], tables, 60.0
     )
-    plain = np.array([each.points @ [-1, 1] for each in log_shares(tables, totals, 60.0)])
+    plain = np.array([each.points @ [-1, 1] for each in log_probabilities(tables, totals, 60.0)])
     scales = (6 / 20) ** 0.5 * np.sqrt(shares_of(tables, totals, 60.0))
     assert np.allclose(np.array(card.score_of(0).tables) / 256, scales[:, None] * plain, atol=0.5 / 256)
     assert (scales < 0.5).all()

@@ -16,7 +16,7 @@ import pinq_secure.sums
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import CountSource
 from miners.federated.growing import splitting_functions
-from miners.federated.holders_miner import NEEDS, STRATEGIES
+from miners.federated.owners_miner import NEEDS, STRATEGIES
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.parts import PartSet
 from pinq.language.scores import Gini

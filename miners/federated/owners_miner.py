@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``HoldersMiner`` runs a fit on several holders: queries, costs of each holder, participants."""
+"""``OwnersMiner`` runs a fit on several holders: queries, costs of each holder, participants."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
     return resume or reuse
 
 
-class HoldersMiner(Miner[W], Generic[W]):
+class OwnersMiner(Miner[W], Generic[W]):
     """A miner that learns from several holders, each behind its own layer and ledger.
 
     It decides and plans as any other; subclasses say how its questions reach the holders, and in

@@ -5,9 +5,9 @@ A fit is a list of queries: the start of scores (``base``), perhaps one table fo
 then steps. A step is one choice and the sums in the cells of the chosen attribute.
 
 Privacy:
-    Claim: all questions together cost the total exactly. Why: all are asked of the same rows, so
-    losses add up (sequential composition), and shares are whole nano-epsilons. Held by:
-    tests/unit/scorecards/test_shares.py.
+    Claim: all queries together cost the total exactly. Why: all are about the same rows, so
+    losses add up (sequential composition), and fractions are whole nano-epsilons. Held by:
+    tests/unit/scorecards/test_costs.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CardStep:
 
 
 @dataclass(frozen=True)
-class Shares:
+class FitCosts:
     """The costs of the queries of a fit.
 
     Attributes:
@@ -86,7 +86,7 @@ class Shares:
         weight: float = TABLES,
         starts: bool = True,
         looks: int = 1,
-    ) -> Shares:
+    ) -> FitCosts:
         """Divides a loss.
 
         Args:
@@ -150,7 +150,7 @@ def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
-def choice_share(attributes: int, cells: float) -> float:
+def choice_fraction(attributes: int, cells: float) -> float:
     """Returns the share of a step's loss that chooses its attribute; the rest is its sums'.
 
     At a share c of the loss, a choice among A attributes errs by up to 2 ln A / c noise scales; at
@@ -165,8 +165,8 @@ def choice_share(attributes: int, cells: float) -> float:
     return choice / (choice + cells**0.5)
 
 
-def base_share(attributes: int, cells: float) -> float:
-    """Returns what a question pays where scores start, for each unit of a step; see ``choice_share``.
+def base_fraction(attributes: int, cells: float) -> float:
+    """Returns what a question pays where scores start, for each unit of a step; see ``choice_fraction``.
 
     Two classes, or a mean and a deviation, are two cells of one more table, which is asked once.
     """
@@ -183,7 +183,7 @@ def steps_that_pay(size: float, attributes: int, cells: float) -> int:
 
     Args:
         size: ``rows_epsilon``, of what is left for steps.
-        attributes: See ``choice_share``.
+        attributes: See ``choice_fraction``.
         cells: See there.
     """
     # 50,000 rows times epsilon, 14 attributes of 14 cells: errors of 58 scales, so 13 steps.
@@ -242,6 +242,6 @@ def _steps(shares: Sequence[Epsilon], chooses: bool) -> Iterator[CardStep]:
     """Yields steps from their shares, in order."""
     width = 2 if chooses else 1
     for start in range(0, len(shares), width):
-        # Shares 2 7 3 8 are the steps (2, 7) and (3, 8); without choices four steps.
+        # Fractions 2 7 3 8 are the steps (2, 7) and (3, 8); without choices four steps.
         *choice, sums = shares[start : start + width]
         yield CardStep(choice[0] if choice else None, sums)

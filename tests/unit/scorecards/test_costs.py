@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from miners.growth.candidates import Grid, attribute_cells, public_cuts
-from miners.scorecards.shares import (
+from miners.scorecards.costs import (
     MAX_STEPS,
     MOST_STEPS,
     TABLES_FOR_TWO,
-    Shares,
-    base_share,
-    choice_share,
+    FitCosts,
+    base_fraction,
+    choice_fraction,
     steps_after_tables,
     steps_that_pay,
     tables_for_two,
@@ -36,7 +36,7 @@ from pinq.public.schema import Categorical, Numeric, Schema
 )
 def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, choice: float) -> None:
     """To the nano-epsilon, with nothing for free."""
-    shares = Shares.of(Epsilon(nano), tables=tables, steps=steps, choice=choice, base=0.2)
+    shares = FitCosts.of(Epsilon(nano), tables=tables, steps=steps, choice=choice, base=0.2)
     assert shares.total == Epsilon(nano)
     assert len(shares.tables) == tables
     assert len(shares.steps) == steps
@@ -47,7 +47,7 @@ def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, choice: 
 
 def test_later_steps_get_more() -> None:
     """For they have less to find; the most of each step goes into its sums."""
-    steps = Shares.of(Epsilon(10**9), tables=0, steps=8, choice=0.25, base=0.2).steps
+    steps = FitCosts.of(Epsilon(10**9), tables=0, steps=8, choice=0.25, base=0.2).steps
     assert all(early.sums < late.sums for early, late in itertools.pairwise(steps))
     assert all(step.choice is not None and step.choice < step.sums for step in steps)
 
@@ -55,7 +55,7 @@ def test_later_steps_get_more() -> None:
 def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
     """Before anything is asked."""
     with pytest.raises(QueryError, match="too small to be divided"):
-        Shares.of(Epsilon(50), tables=0, steps=9, choice=0.25, base=0.2)
+        FitCosts.of(Epsilon(50), tables=0, steps=9, choice=0.25, base=0.2)
 
 
 def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
@@ -80,14 +80,20 @@ def test_no_step_is_a_cliff(size: float, attributes: int, cells: float) -> None:
 
 def test_a_choice_gets_what_it_takes_to_find_the_best_of_many() -> None:
     """More of many attributes, less of many cells; nothing where there is one attribute."""
-    assert choice_share(1, 10) == 0
-    assert choice_share(36, 2) > choice_share(14, 2) > 0.5 > choice_share(14, 11) == pytest.approx(1 / 3, abs=0.01)
+    assert choice_fraction(1, 10) == 0
+    assert (
+        choice_fraction(36, 2)
+        > choice_fraction(14, 2)
+        > 0.5
+        > choice_fraction(14, 11)
+        == pytest.approx(1 / 3, abs=0.01)
+    )
 
 
 def test_one_step_leaves_enough_to_know_the_likelier_class() -> None:
     """22 attributes of two values and one step: three tenths; of 24 steps of 14 attributes a hundredth."""
-    shares = [Shares.of(Epsilon(10**9), tables=0, steps=1, choice=0.5, base=base_share(22, 2)).bases[0]]
-    shares += [Shares.of(Epsilon(10**9), tables=0, steps=24, choice=0.3, base=base_share(14, 11)).bases[0]]
+    shares = [FitCosts.of(Epsilon(10**9), tables=0, steps=1, choice=0.5, base=base_fraction(22, 2)).bases[0]]
+    shares += [FitCosts.of(Epsilon(10**9), tables=0, steps=24, choice=0.3, base=base_fraction(14, 11)).bases[0]]
     assert [float(share) for share in shares] == pytest.approx([0.31, 0.011], abs=2e-3)
 
 
