@@ -9,7 +9,7 @@ Privacy:
     has is the same for both. Why: it follows from what the provider declares (``rows_version``, and
     what else in the policy decides how rows are read), from facts of the source's files that change
     by writing, whatever was written, and from the number of openings where a source has no such
-    facts; never from what the rows are (privacy.md 13.2). Sizes of files follow rows, so two tables of
+    facts; never from what the rows are. Sizes of files follow rows, so two tables of
     one size may be told from two of different sizes only where nothing else of these facts changed;
     but a file is never written without its time of change. Contents are compared for a declared
     version alone: where they differ the dataset is not open to anybody.

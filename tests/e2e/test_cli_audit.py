@@ -15,7 +15,7 @@ class TestAudit:
         run("query", policy, "--analyst", "ana", "count", "--epsilon", 1)
         assert json.loads(run("audit", policy, "--json").stdout)["analysts"][0]["spent"] == 1.0
         kinds = [row["kind"] for row in csv.DictReader(io.StringIO(run("audit", policy, "--csv").stdout))]
-        assert kinds == ["created", "policy", "grant", "charge", "answer"]
+        assert kinds == ["created", "policy", "grant", "version", "charge", "answer"]
         assert run("audit", policy, "--html").stdout.startswith("<!doctype html>")
         for name in ("a.html", "a.csv", "a.json", "a.txt"):
             assert run("audit", policy, "-o", tmp_path / name).stderr == f"Wrote {tmp_path / name}.\n"

@@ -215,7 +215,7 @@ def test_the_charge_is_in_the_log_before_the_data_are_read(
 
     def spy(*args: Any) -> Any:
         with sqlite3.connect(ledger.url.removeprefix("sqlite:///")) as other:
-            looks.append([kind for (kind,) in other.execute("SELECT kind FROM events ORDER BY seq")][3:])
+            looks.append([kind for (kind,) in other.execute("SELECT kind FROM events ORDER BY seq")][4:])
         other.close()
         return right(*args)
 
@@ -265,7 +265,7 @@ def test_an_engine_failure_says_the_same_whatever_happened(
     assert handle._session.ask(request) == answer
     assert handle.budget.spent == Fraction(1, 4)
     ledger.verify()
-    assert kinds(ledger)[3:] == ["charge", "answer"]
+    assert kinds(ledger)[4:] == ["charge", "answer"]
 
 
 def test_a_failure_in_the_noise_is_an_engine_failure_too(

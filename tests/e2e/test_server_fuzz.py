@@ -235,7 +235,7 @@ def test_the_openapi_document(mode: schemathesis.GenerationMode, target: Target)
     document = json.loads(target.connection.getresponse().read())
     api = schemathesis.openapi.from_dict(document)
     operations = [operation.ok() for operation in api.get_all_operations() if isinstance(operation, Ok)]
-    assert len(operations) == 6
+    assert len(operations) == 7
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # schemathesis' own
         for operation in operations:

@@ -268,7 +268,7 @@ def test_a_policy_without_a_ledger_refutes_nothing_and_a_lost_ledger_does(
     policy = publish_people(tmp_path)
     report = selftest(policy, minutes=0.05)
     assert report.holds
-    assert next(check.name for check in report.checks) == "policy people"
+    assert "policy people" in [check.name for check in report.checks]
     assert report.left_out[0] == "the ledger of people, for there is none"
     token_of(policy)
     (ledger,) = tmp_path.glob("*.ledger")

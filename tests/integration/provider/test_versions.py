@@ -65,7 +65,7 @@ NEW: dict[str, Any] = {
 }
 SAME: dict[str, Any] = {
     "cap": 11,
-    "cap_rule": "union",
+    "cap_rule": "sum",
     "padding": "50ms",
     "memory_limit": "1GB",
     "max_work": 10**6,
