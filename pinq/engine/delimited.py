@@ -26,8 +26,9 @@ Privacy:
     break that it holds, so it leaves the parser in the state in which it found it, and it does not
     matter where blocks begin and end.
     Each row of a sheet is read from its own cells, the dialect and the header: stability 1 too.
-    Held by: tests/property/test_lines.py, which compares with a reader of one line at a time, and
-    tests/integration/test_offices.py.
+    A process of its own reads it (``sheets``), so no cell ends this one.
+    Held by: tests/property/test_lines.py, which compares with a reader of one line at a time,
+    tests/integration/test_offices.py, and test_hostile_workbooks.py beside it.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import json
+import subprocess
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,6 +53,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from pinq.engine import sheets
 from pinq.errors import InternalError, PolicyError
 from pinq.policy.policy import Dialect
 from pinq.public.plugins import optional
@@ -67,6 +71,8 @@ _FOREIGN = "whose bytes are no "
 _SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
 # At the beginning of a file that may be written otherwise: bytes, and lines of them.
 GLANCE, GLANCE_LINES = 2**16, 50
+# Bytes of memory that the reading of one workbook may take.
+SHEET_MEMORY = 2**33
 
 
 @dataclass
@@ -386,45 +392,44 @@ class Workbooks(TextFiles):
         return tuple(named)
 
     def _rows(self, file: Path) -> list[list[str | None]]:
-        """The cells of the sheet, from its first row and column on."""
+        """The filled rows of the sheet, and the empty ones at its beginning; read by a process that it may end."""
         if file in self._known:
             return self._known[file]
-        calamine: Any = optional("python_calamine", "excel", "reading a workbook needs python-calamine")
-        try:
-            with calamine.CalamineWorkbook.from_path(str(file)) as book:
-                cells = book.get_sheet_by_name(self._sheet(file, book.sheet_names)).to_python(skip_empty_area=False)
-        except (calamine.CalamineError, OSError):  # whose text may quote a cell
+        if not file.name.lower().endswith(sheets.STREAMED):
+            optional("python_calamine", "excel", "reading a workbook needs python-calamine")
+        own = self._dialect
+        asked = {
+            "file": str(file),
+            "wanted": own.sheet,
+            "decimal": own.decimal,
+            "skip": own.skip,
+            "glance": own.skip + GLANCE_LINES,
+            "width": len(own.header) if isinstance(own.header, tuple) else None,
+            "memory": SHEET_MEMORY,
+        }
+        command = [sys.executable, "-P", sheets.__file__, json.dumps(asked)]
+        lines: list[Any] = []
+        nothing = subprocess.DEVNULL  # an error's text may quote a cell
+        process = subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)
+        with suppress(ValueError), process:  # a line in which the process ended
+            lines.extend(map(json.loads, process.stdout or ()))
+        if process.returncode or not lines:
             raise PolicyError(
                 f"The workbook {file} cannot be read: it is damaged, is protected by a password, or is another kind of "
-                "file. Open it, and save it anew as .xlsx."
-            ) from None
-        self._known[file] = [[self._text(cell) for cell in row] for row in cells]
+                "file, or needs too much memory. Open it, and save it anew as .xlsx."
+            )
+        self._require_sheet(file, lines[0])
+        self._known[file] = lines[1:]
         return self._known[file]
 
-    def _sheet(self, file: Path, names: Sequence[str]) -> str:
+    def _require_sheet(self, file: Path, names: Sequence[str]) -> None:
         wanted = self._dialect.sheet or (names[0] if len(names) == 1 else None)
-        if wanted in names and wanted is not None:
-            return wanted
-        none = "" if wanted is None else f"has no sheet {wanted!r}; it "
-        raise PolicyError(
-            f"The workbook {file.name} {none}has the sheets {', '.join(names)}; say which: --sheet NAME (in a "
-            "policy `csv: {sheet: NAME}`)."
-        )
-
-    def _text(self, cell: object) -> str | None:
-        """The text of a cell; None for an empty one, and for one that holds an error."""
-        match cell:
-            case bool():
-                return "true" if cell else "false"
-            case float() | int():
-                # 7.0 is the code 7: a sheet has no whole numbers.
-                number = str(int(cell)) if abs(cell) < 1e15 and cell == int(cell) else repr(cell)
-                return number.replace(".", self._dialect.decimal)
-            case datetime():
-                return cell.isoformat(" ") if cell.time() != time() else str(cell.date())
-            case date() | time():
-                return str(cell)
-        return str(cell) or None
+        if wanted is None or wanted not in names:
+            none = "" if wanted is None else f"has no sheet {wanted!r}; it "
+            raise PolicyError(
+                f"The workbook {file.name} {none}has the sheets {', '.join(names)}; say which: --sheet NAME (in a "
+                "policy `csv: {sheet: NAME}`)."
+            )
 
 
 def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a sheet of a workbook, in a process of its own with limited memory, which ``delimited`` starts by this file.
+
+It prints lines of JSON: the names of the sheets, then the rows of the chosen sheet as lists of texts,
+in which a missing value is null. If it ends otherwise than with 0, the workbook cannot be read. So no
+workbook can end the process that opens a dataset, whatever a parser does with it.
+
+A sheet of an .xlsx or .xlsm file is read as a stream, row by row and cell by cell. Other formats are
+read by python-calamine, which holds the whole rectangle from the first to the last filled cell.
+
+Privacy:
+    The cells of a row of .xlsx are read from this row, the styles and the shared strings alone: a cell
+    that cannot be read is missing, and a cell far away costs as much as any other. In other formats a
+    row with a number that no duration holds is without a filled cell.
+    Held by: tests/integration/test_hostile_workbooks.py.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import date, datetime, time, timedelta
+from functools import cache
+from itertools import repeat
+from typing import Any
+from xml.etree.ElementTree import Element, iterparse, parse
+from zipfile import ZipFile
+
+STREAMED = (".xlsx", ".xlsm")
+# Formats of dates and durations that have a number and no code.
+_DATES, _DURATIONS = {*range(14, 23), 45, 47}, {46}
+_LITERAL = re.compile(r'\\.|_.|\*.|"[^"]*"?', re.DOTALL)
+_ADDRESS = re.compile(r"([A-Z]{1,3})[0-9]+")
+_LAST_COLUMN = 2**14
+# A sign that XML cannot hold, as _x000D_; neither NUL nor half of a pair.
+_SIGN = re.compile(r"_x(?!0000|[Dd][89A-Fa-f])([0-9A-Fa-f]{4})_")
+_BLANK = " \t\r\n"
+
+
+def text_of(cell: object, decimal: str) -> str | None:
+    """Returns the text of a cell; None for an empty one, and for one that holds an error."""
+    match cell:
+        case bool():
+            return "true" if cell else "false"
+        case float() | int():
+            # 7.0 is the code 7: a sheet has no whole numbers.
+            number = str(int(cell)) if abs(cell) < 1e15 and cell == int(cell) else repr(cell)
+            return number.replace(".", decimal)
+        case datetime():
+            return cell.isoformat(" ") if cell.time() != time() else str(cell.date())
+        case date() | time():
+            return str(cell)
+    return None if cell is None else str(cell) or None
+
+
+class Streamed:
+    """A workbook whose parts are XML in an archive.
+
+    Args:
+        file: The path of the workbook.
+
+    Attributes:
+        names: The names of the sheets.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._archive = ZipFile(file)
+        self._parts = {name.lower(): name for name in self._archive.namelist()}
+        book, links = self._root("xl/workbook.xml"), self._root("xl/_rels/workbook.xml.rels")
+        targets = {own.get("Id"): own.get("Target", "") for own in links}
+        kinds = {own.get("Type", "").rpartition("/")[2]: own.get("Target", "") for own in links}
+        sheets = [own for own in book.iter() if _local(own) == "sheet"]
+        linked = [next((value for key, value in own.items() if key.endswith("}id")), None) for own in sheets]
+        self.names = [own.get("name", "") for own in sheets]
+        self._targets = dict(zip(self.names, (targets.get(link, "") for link in linked), strict=True))
+        self._from_1904 = any(
+            _local(own) == "workbookPr" and own.get("date1904") in ("1", "true") for own in book.iter()
+        )
+        self._strings = [_string(own) for own in self._root(kinds["sharedStrings"])] if "sharedStrings" in kinds else []
+        self._formats = _formats(self._root(kinds["styles"])) if "styles" in kinds else []
+
+    def rows(self, name: str) -> Iterator[tuple[int, list[object]]]:
+        """The rows of a sheet that are written, each with its number from 0 on."""
+        number = -1
+        with self._archive.open(self._part(self._targets[name])) as stream:
+            for _, element in iterparse(stream):
+                if element.tag.endswith("}row"):
+                    stated = element.get("r", "")
+                    number = int(stated) - 1 if stated.isdecimal() and len(stated) < 8 else number + 1
+                    yield number, self._cells(element)
+                    element.clear()
+
+    def _part(self, target: str) -> str:
+        """The name of a part in the archive."""
+        path = target[1:] if target.startswith("/") else target if target.startswith("xl/") else f"xl/{target}"
+        return self._parts[path.lower()]
+
+    def _root(self, target: str) -> Element:
+        with self._archive.open(self._part(target)) as stream:
+            return parse(stream).getroot()
+
+    def _cells(self, row: Element) -> list[object]:
+        """The cells of a row up to the last that has a value, each at its column; its row is the one it stands in."""
+        cells: list[object] = []
+        column = 0
+        for cell in row:
+            if address := _ADDRESS.fullmatch(cell.get("r", "")):
+                column = _column(address[1])
+            value = self._value(cell)
+            if value is not None and column < _LAST_COLUMN:
+                cells.extend(repeat(None, column + 1 - len(cells)))
+                cells[column] = value
+            column += 1
+        return cells
+
+    def _value(self, cell: Element) -> object:
+        """The value of a cell; None where it has none, or none that can be read."""
+        kind, text = cell.get("t", ""), None
+        for own in cell:
+            match _local(own):
+                case "is":
+                    return _string(own)
+                case "v":
+                    text = own.text
+        with suppress(ValueError, OverflowError, IndexError):
+            match kind:
+                case _ if text is None or kind in ("inlineStr", "is"):
+                    return None
+                case "" | "n":
+                    return self._number(text, cell.get("s", ""), typed=kind == "n")
+                case "s":
+                    return self._strings[int(text)] if text.isdecimal() else None
+                case "str":
+                    return _signs(text)
+                case "b":
+                    return {"0": False, "1": True}.get(text)
+                case "d":
+                    return _moment(text)
+        return None
+
+    def _number(self, text: str, style: str, *, typed: bool) -> object:
+        """A number in the form that its style says; a text that is no number, and is not said to be one, is a text."""
+        try:
+            number = float(text if text.isascii() and "_" not in text and text == text.strip() else "-")
+        except ValueError:
+            return None if typed else text
+        shape = self._formats[int(style)] if style.isdecimal() and int(style) < len(self._formats) else None
+        if shape is None:
+            return number
+        span = timedelta(milliseconds=round(number * 86_400_000))
+        if shape is timedelta:
+            return span
+        if number < 1:
+            return (datetime.min + span % timedelta(days=1)).time()
+        epoch = datetime(1904, 1, 1) if self._from_1904 else datetime(1899, 12, 30 if number >= 60 else 31)
+        return epoch + span
+
+
+class Loaded:
+    """A workbook that python-calamine loads.
+
+    Args:
+        file: The path of the workbook.
+
+    Attributes:
+        names: The names of the sheets.
+    """
+
+    def __init__(self, file: str) -> None:
+        import python_calamine  # of an extra
+
+        self._book = python_calamine.CalamineWorkbook.from_path(file)
+        self.names = list(self._book.sheet_names)
+
+    def rows(self, name: str) -> Iterator[tuple[int, list[Any]]]:
+        """The rows of a sheet, each with its number from 0 on."""
+        sheet = self._book.get_sheet_by_name(name)
+        before: list[Any] = [None] * (sheet.start[1] if sheet.start else 0)
+        rows, number = sheet.iter_rows(), 0
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except (OverflowError, ValueError):  # a cell that no type of Python's holds
+                row = []
+            yield number, before + row
+            number += 1
+
+
+def _local(element: Element) -> str:
+    """The name of an element, without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+@cache
+def _column(letters: str) -> int:
+    """The number of a column, from 0 on."""
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number - 1
+
+
+def _string(element: Element) -> str:
+    """The text of a string: its runs, without the phonetic ones."""
+    runs = (run for own in element for run in ([own] if _local(own) == "t" else own if _local(own) == "r" else ()))
+    return _signs("".join(_kept(run) for run in runs if _local(run) == "t"))
+
+
+def _kept(run: Element) -> str:
+    """The text of a run; blanks at its ends count only where it says so."""
+    text = run.text or ""
+    return text if run.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve" else text.strip(_BLANK)
+
+
+def _signs(text: str) -> str:
+    return _SIGN.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
+
+
+def _moment(text: str) -> object:
+    """A date or a time as ISO 8601 writes it; the text itself where it is neither."""
+    for read in (datetime.fromisoformat, time.fromisoformat):
+        with suppress(ValueError):
+            return read(text)
+    return text
+
+
+def _formats(styles: Element) -> list[type | None]:
+    """The type of time that each style shows, ``datetime`` or ``timedelta``; None for a number."""
+    codes = {own.get("numFmtId"): own.get("formatCode", "") for own in styles.iter() if _local(own) == "numFmt"}
+    own = next((own for own in styles if _local(own) == "cellXfs"), ())
+    return [_format(style.get("numFmtId", ""), codes) for style in own]
+
+
+def _format(number: str, codes: dict[str | None, str]) -> type | None:
+    if number not in codes:
+        known = int(number) if number.isdecimal() else 0
+        return datetime if known in _DATES else timedelta if known in _DURATIONS else None
+    code = _LITERAL.sub("", codes[number]).partition(";")[0].lower()
+    if re.search(r"\[(h+|m+|s+)\]", code):
+        return timedelta
+    return datetime if re.search(r"[dmyhs]|a/p", re.sub(r"\[[^]]*\]", "", code)) else None
+
+
+def _limit(memory: int) -> None:
+    """Limits the memory of this process, where the platform can."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+def _print(file: str, wanted: str | None, decimal: str, skip: int, glance: int, width: int | None, memory: int) -> None:
+    """Prints the sheets, and the rows of the chosen one.
+
+    Args:
+        file: The path of the workbook.
+        wanted: The name of the sheet; None for the only one.
+        decimal: The decimal sign.
+        skip: The rows above the header.
+        glance: The rows at the beginning that are printed whole, also empty ones.
+        width: The number of columns; None if the header has it.
+        memory: The bytes of memory that this process may take.
+    """
+    _limit(memory)
+    book = Streamed(file) if file.lower().endswith(STREAMED) else Loaded(file)
+    print(json.dumps(book.names))
+    name = wanted or (book.names[0] if len(book.names) == 1 else None)
+    printed = 0
+    for number, cells in book.rows(name) if name in book.names and name is not None else ():
+        while printed < min(number, glance):
+            print("[]")
+            printed += 1
+        own: Sequence[object] = cells if printed < glance else cells[:width]
+        row = [text_of(cell, decimal) for cell in own]
+        if width is None and number >= skip:
+            width = max((place for place, text in enumerate(row, 1) if text), default=0) if number == skip else 0
+        if any(row) or printed < glance:
+            print(json.dumps(row))
+            printed += 1
+
+
+if __name__ == "__main__":
+    _print(**json.loads(sys.argv[1]))

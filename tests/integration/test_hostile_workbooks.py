@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells that a workbook may not hold: each is its own missing value, and no workbook ends the process that opens it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from pinq.engine import delimited, sheets
+from pinq.engine.delimited import Lines, Workbooks
+from pinq.errors import PolicyError
+from pinq.policy.policy import Dialect
+
+BOOKS = Path(__file__).parents[1] / "offices"
+STYLES = '<xf numFmtId="46"/><xf numFmtId="14"/><xf numFmtId="20"/>'  # 3: a duration, 4: a date, 5: a time
+HEADER = '<row r="1"><c r="A1" t="inlineStr"><is><t>a</t></is></c><c r="B1" t="inlineStr"><is><t>b</t></is></c></row>'
+CELLS = {
+    "duration": '<c r="B3" s="3"><v>1000000000000</v></c>',
+    "endless duration": '<c r="B3" s="3"><v>1e400</v></c>',
+    "no duration": '<c r="B3" s="3"><v>NaN</v></c>',
+    "date": '<c r="B3" s="4"><v>1e300</v></c>',
+    "date before all": '<c r="B3" s="4"><v>-1e300</v></c>',
+    "time": '<c r="B3" s="5"><v>NaN</v></c>',
+    "truth value": '<c r="B3" t="b"><v>2</v></c>',
+    "error": '<c r="B3" t="e"><v>#WHAT!</v></c>',
+    "string beyond": '<c r="B3" t="s"><v>7</v></c>',
+    "string of a huge number": f'<c r="B3" t="s"><v>{"9" * 5000}</v></c>',
+    "string before": '<c r="B3" t="s"><v>-1</v></c>',
+    "number": '<c r="B3" t="n"><v>seven</v></c>',
+    "kind": '<c r="B3" t="z"><v>1</v></c>',
+    "child": '<c r="B3"><w>1</w></c>',
+    "address": '<c r="B3" t="b"/><c r="ZZZ3"><v>1</v></c>',
+    "column beyond": '<c r="XFE3"><v>1</v></c>',
+    "far column": '<c r="XFD3"><v>1</v></c>',
+    "far cell": '</row><row r="1048576"><c r="XFD1048576"><v>1</v></c>',
+    "row of a huge number": f'</row><row r="{"9" * 5000}"><c r="C1"><v>1</v></c>',
+    "same row": '</row><row r="2"><c r="C2"><v>5</v></c>',
+}
+
+
+def book(file: Path, rows: str) -> None:
+    """Writes a small workbook whose first sheet has these rows."""
+    with ZipFile(BOOKS / "hospital.xlsx") as old, ZipFile(file, "w") as new:
+        for name in old.namelist():
+            text = old.read(name).decode()
+            if name.endswith("sheet1.xml"):
+                text = re.sub("<sheetData>.*</sheetData>", f"<sheetData>{rows}</sheetData>", text, flags=re.DOTALL)
+            new.writestr(name, text.replace("</cellXfs>", STYLES + "</cellXfs>"))
+
+
+def read(file: Path, sheet: str | None = "Hinweise") -> list[tuple[str | None, ...]]:
+    """The rows of a sheet, as texts."""
+    books = Workbooks([file], Dialect(sheet=sheet))
+    (table,) = books.read(books.names, Lines())
+    return list(zip(*(table[name].to_pylist() for name in books.names), strict=True))
+
+
+def row(number: int, cells: str = "") -> str:
+    return f'<row r="{number}"><c r="A{number}"><v>{number}</v></c>{cells}</row>'
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_cell_that_cannot_be_read_is_missing_and_touches_no_other_row(
+    cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "SHEET_MEMORY", 2**29)
+    good = '<c r="B{}" s="4"><v>45000.5</v></c>'.format
+    book(tmp_path / "t.xlsx", HEADER + row(2, good(2)) + row(3, CELLS[cell]) + row(4, good(4)))
+    moment = "2023-03-15 12:00:00"
+    assert read(tmp_path / "t.xlsx") == [("2", moment), ("3", None), ("4", moment)]
+
+
+def test_a_cell_is_read_in_the_row_and_column_where_it_stands(tmp_path: Path) -> None:
+    """Another row's address does not move it, and a cell without an address follows the one before."""
+    cells = (
+        '<c r="A2"><v>1</v></c><c t="inlineStr"><is><r><t>x</t></r><r><t xml:space="preserve"> _x000D_</t></r></is></c>'
+    )
+    book(tmp_path / "t.xlsx", HEADER + f'<row r="2">{cells}</row><row r="3"><c r="A2"><v>3</v></c></row>')
+    assert read(tmp_path / "t.xlsx") == [("1", "x \r"), ("3", None)]
+
+
+@pytest.mark.parametrize("sheet", ["Hinweise", "Fälle 2024"])
+def test_the_stream_reads_what_the_library_reads(sheet: str, tmp_path: Path) -> None:
+    calamine = pytest.importorskip("python_calamine", reason="the comparison needs the extra `excel`")
+    numbers = ["0", "0.5", "0.999999999", "1", "59.5", "60.25", "61", "45457.17708333334", "2958465", "-0.5", "12a", ""]
+    rows = (
+        f'<row r="{at}">' + "".join(f'<c s="{style}"><v>{number}</v></c>' for style in range(6)) + "</row>"
+        for at, number in enumerate(numbers, 1)
+    )
+    book(tmp_path / "t.xlsx", "".join(rows))
+    streamed = sheets.Streamed(str(tmp_path / "t.xlsx"))
+    loaded = calamine.CalamineWorkbook.from_path(str(tmp_path / "t.xlsx")).get_sheet_by_name(sheet).to_python()
+    wanted = [[sheets.text_of(cell, ".") for cell in own] for own in loaded]
+    found = {at: [sheets.text_of(cell, ".") for cell in own] for at, own in streamed.rows(sheet)}
+    for at, own in enumerate(wanted):
+        cells = found.get(at, [])
+        assert cells + [None] * (len(own) - len(cells)) == own
+
+
+def test_a_workbook_that_ends_its_reader_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of OpenDocument that is as large as its far cell says."""
+    pytest.importorskip("python_calamine", reason="these workbooks need the extra `excel`")
+    pytest.importorskip("resource", reason="memory is limited by the operating system")
+    far = (
+        '<table:table-row table:number-rows-repeated="1000000"><table:table-cell table:number-columns-repeated="16000"/>'
+        '<table:table-cell office:value-type="float" office:value="1"/></table:table-row>'
+    )
+    with ZipFile(BOOKS / "school.ods") as old, ZipFile(tmp_path / "t.ods", "w") as new:
+        for name in old.namelist():
+            text = old.read(name)
+            if name == "content.xml":
+                text = text.replace(b"</table:table>", far.encode() + b"</table:table>", 1)
+            new.writestr(name, text)
+    monkeypatch.setattr(delimited, "SHEET_MEMORY", 2**28)
+    with pytest.raises(PolicyError, match="or needs too much memory"):
+        read(tmp_path / "t.ods", None)
+    assert len(read(BOOKS / "school.ods", None)) == 60
