@@ -203,6 +203,7 @@ def test_too_little_budget_is_said_before_anything_is_asked(form: Form, untouche
     assert (refused.value.asked, refused.value.remaining) == (Fraction("0.6"), Fraction("0.5"))
     assert form.name in str(refused.value)
     assert untouched.budget.spent == 0
+    assert set(untouched.history()["outcome"]) == {"refused (budget)"}
 
 
 @every_miner
@@ -230,6 +231,7 @@ def is_refused(untouched: Any, form: Form, target: Any, match: str, **params: An
         form.built(**{"epsilon": "0.5"} | params).fit(untouched, target)
     assert str(refused.value).endswith(UNSPENT)
     assert untouched.budget.spent == 0
+    assert set(untouched.history().get("outcome", ())) <= {"refused (budget)"}  # of other tests
 
 
 PARAMETERS = [
