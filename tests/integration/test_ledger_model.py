@@ -155,7 +155,7 @@ class LedgerBesideModel(RuleBasedStateMachine):
             self.ledger.revoke(analyst)
             del self.model.limit[analyst], self.model.expires[analyst]
 
-    @rule(cap=st.integers(1, 150))
+    @rule(cap=st.integers(1, 60))
     def declare(self, cap: int) -> None:
         self.ledger.declare("x", Epsilon(cap), {})
         self.model.cap = cap
@@ -268,6 +268,5 @@ def test_a_ledger_and_its_model_say_the_same(new_ledger: Callable[[], str]) -> N
     run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS))
     what = ", ".join(f"{many:,} {name}" for name, many in sorted(done.items()))
     note(f"ledger beside its model ({kind_of(new_ledger())})", EXAMPLES * STEPS, f"always equal: {what}")
-    assert {"charges", "retries", "NotAuthorised", "LedgerError", "reopened"} <= set(done)
-    assert "BudgetExceeded" in done or not ASSURANCE  # a few steps may spend too little for one
+    assert {"charges", "retries", "BudgetExceeded", "NotAuthorised", "LedgerError", "reopened"} <= set(done)
     assert {"killed before the commit", "killed after the commit"} <= set(done)
