@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,7 @@ from pinq.engine.sources import (
     state_folder,
 )
 from pinq.engine.spark import SparkEngine, open_spark, spark_frame
-from pinq.errors import PolicyError
+from pinq.errors import PinqError, PolicyError
 from pinq.policy.policy import Policy
 
 try:
@@ -62,6 +63,7 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 
+_log = logging.getLogger("pinq.engine.opening")
 PART = ".part"  # ends the name of a file that is being written
 Files = Sequence[tuple[Path | None, str]]
 """The source's files with their fingerprints; None and an empty one for data that the caller passed."""
@@ -87,9 +89,33 @@ def open_engine(
         PolicyError: The source cannot be read, lacks a declared column, changes while it is read,
             or has more unreadable lines than the policy allows; or no room is left for its codes.
             With ``report`` unreadable lines are counted only.
+        ModuleNotFoundError: What reads such a source is not installed.
     """
-    if (frame := spark_frame(policy, data)) is not None:
-        return open_spark(policy, frame, salt=salt, report=report)
+    with _reading(policy, report=report):
+        if (frame := spark_frame(policy, data)) is not None:
+            return open_spark(policy, frame, salt=salt, report=report)
+        return _encoded(policy, data, salt, report=report)
+
+
+@contextmanager
+def _reading(policy: Policy, *, report: bool) -> Iterator[None]:
+    """Makes one ``PolicyError`` of whatever a source raises: it ends no more than its own opening."""
+    try:
+        yield
+    except (PinqError, ModuleNotFoundError, KeyboardInterrupt, SystemExit):
+        raise
+    except OSError as error:  # a full disk; what was written so far is gone
+        why = error.strerror or "the disk failed"
+        raise PolicyError(f"The source of {policy.dataset!r} cannot be read, or its codes not kept: {why}.") from None
+    except BaseException as error:  # a panic of a library in Rust is no Exception
+        _log.exception("the source of %r cannot be read", policy.dataset)
+        # The text may quote a value, so only the provider's own check repeats it.
+        why = f": {(str(error) or type(error).__name__).splitlines()[0]}" if report else "; `pinq check` says why."
+        raise PolicyError(f"The source of {policy.dataset!r} cannot be read{why}") from None
+
+
+def _encoded(policy: Policy, data: object, salt: bytes, *, report: bool) -> tuple[ArrayEngine, EncodingReport | None]:
+    """Opens an engine over codes in this process; arguments as of ``open_engine``."""
     # Listed once, before anything is read: a file that comes later is seen by the next opening.
     source = _Source.listed(policy, salt, data)
     kept = None if report else source.kept()
@@ -97,16 +123,8 @@ def open_engine(
     if before is not None and [file.fingerprint for file in before.files] == source.fingerprints:
         return ArrayEngine(before, policy.schema_, salt), None
     losses = Losses(policy) if report else None
-    try:
-        with opened(policy, data, source.files) as rows:
-            codes = source.encoded(_Gathering(policy, rows, salt, losses, apart=kept is not None), before, kept)
-    except duckdb.Error as error:
-        # What DuckDB says may quote a value, so only the provider's own check repeats it.
-        why = f": {str(error).splitlines()[0]}" if report else "; `pinq check` says why."
-        raise PolicyError(f"The source of {policy.dataset!r} cannot be read{why}") from None
-    except OSError as error:  # a full disk; what was written so far is gone
-        why = error.strerror or "the disk failed"
-        raise PolicyError(f"The source of {policy.dataset!r} cannot be read, or its codes not kept: {why}.") from None
+    with opened(policy, data, source.files) as rows:
+        codes = source.encoded(_Gathering(policy, rows, salt, losses, apart=kept is not None), before, kept)
     encoding = None if losses is None else losses.report(codes.rows, rows.lines)
     return ArrayEngine(codes, policy.schema_, salt), encoding
 

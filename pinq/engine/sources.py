@@ -65,9 +65,13 @@ def source_files(policy: Policy) -> list[Path]:
     other path that it names, there or not. In a folder, what begins with ``.`` or ``_`` is left out.
 
     Raises:
-        PolicyError: A folder holds a file that is no table.
+        PolicyError: A folder holds a file that is no table, or cannot be listed.
     """
-    return sorted({file for path in _paths(policy) for file in _files_of(path, policy)})
+    try:
+        return sorted({file for path in _paths(policy) for file in _files_of(path, policy)})
+    except OSError as error:
+        why = error.strerror or "the disk failed"
+        raise PolicyError(f"The files of {policy.dataset!r} cannot be listed: {why}.") from None
 
 
 def missing_path(policy: Policy) -> Path | None:

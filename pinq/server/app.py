@@ -130,8 +130,14 @@ def _lifespan(
         datasets, log = gate.datasets, gate.log
         stop = gate.metrics.serve(*metrics_address) if metrics_address is not None else None
         log.capture("uvicorn.error")
-        drafts = [str(file) for file in datasets.drafts]
-        log.write("started", datasets=sorted(datasets.served), version=__version__, drafts=drafts, pid=os.getpid())
+        log.write(
+            "started",
+            datasets=sorted(datasets.served),
+            version=__version__,
+            drafts=[str(file) for file in datasets.drafts],
+            failed=datasets.failed or None,
+            pid=os.getpid(),
+        )
         with suppress(ValueError, RuntimeError):  # only a process's first thread takes signals
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
         watching = asyncio.create_task(readiness.watch())

@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pinq.curator.monitor import Curator
 from pinq.curator.work import Meter, WorkMeter
 from pinq.engine import Engine, open_engine
 from pinq.engine.sources import FileFacts, source_facts
-from pinq.errors import LedgerError, PolicyError
+from pinq.errors import LedgerError, PinqError, PolicyError
 from pinq.ledger.database import url_of
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
@@ -24,6 +26,9 @@ from pinq.provider.claim import ledger_url
 from pinq.provider.local import curator_of, declare, guarding_ledger, open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.versions import OpenRows, open_rows
+
+_log = logging.getLogger("pinq.server.datasets")
+T = TypeVar("T")
 
 
 class Users:
@@ -88,8 +93,11 @@ class Dataset:
             processes: The number of processes that serve it.
         """
         loaded = load_policy(policy)
-        ledger = open_ledger(loaded, heads=heads_folder())
-        rows = open_rows(loaded, ledger, data)
+        with ExitStack() as refused:
+            ledger = open_ledger(loaded, heads=heads_folder())
+            refused.callback(ledger.close)
+            rows = open_rows(loaded, ledger, data)
+            refused.pop_all()
         return cls._of(loaded, ledger, rows, WorkMeter(processes=processes))
 
     @classmethod
@@ -242,6 +250,10 @@ class Reloaded:
     failed: tuple[str, ...] = ()
 
 
+_Read = tuple[dict[str, Dataset], dict[str, Path], tuple[Path, ...], dict[Path, PinqError]]
+"""Datasets and their files by name, drafts, and the faults of files that could not be opened."""
+
+
 class Datasets:
     """All datasets of a server, by name.
 
@@ -250,47 +262,47 @@ class Datasets:
 
     Attributes:
         served: By name. A reload puts another mapping in its place, so a look at it sees one moment.
+        files: The policy file of each.
         drafts: Policy files of a folder that are not served, for they are not reviewed yet.
-        failed: The policies that the last reload could not reload, with reasons.
+        failed: The policies that could not be opened at the start or the last reload, with reasons.
     """
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
-        self.served: Mapping[str, Dataset] = {}
+        self.served: Mapping[str, Dataset] = {dataset.name: dataset for dataset in datasets}
         self._paths: Sequence[Path] = ()
-        self._files: dict[str, Path] = {}
+        self.files: Mapping[str, Path] = {}
         self._processes, self._lock = 1, threading.Lock()
         self.drafts: tuple[Path, ...] = ()
         self.failed: tuple[str, ...] = ()
-        for dataset in datasets:
-            if dataset.name in self.served:
-                raise _same_name(dataset.name)
-            self.served = {**self.served, dataset.name: dataset}
-        if not self.served:
-            raise PolicyError("There is no policy to serve.")
 
     @classmethod
-    def open(cls, paths: Iterable[str | os.PathLike[str]], *, processes: int = 1) -> Datasets:
+    def open(
+        cls, paths: Iterable[str | os.PathLike[str]], *, processes: int = 1, required: Iterable[Path] = ()
+    ) -> Datasets:
         """Opens policy files, and every ``*.yaml`` of folders but for unreviewed drafts.
+
+        A dataset that cannot be opened is not served (``failed``), and keeps no other from being served.
 
         Args:
             paths: Files and folders.
             processes: The number of processes that serve them.
+            required: The files that must open, or there is no start.
 
         Raises:
-            PolicyError: A policy is wrong, or its name is taken; a file was named that is not
-                reviewed; a folder has drafts alone; several processes would pad.
-            LedgerError: A ledger that cannot be trusted.
+            PolicyError: None can be opened; a file was named that is no policy or not reviewed; two
+                policies have one name; several processes would pad.
+            LedgerError: A ledger that cannot be trusted, and nothing else to serve.
         """
-        listed = [*map(Path, paths)]
-        files = [(path, file) for path in listed for file in _files(path)]
-        drafts = tuple(file for path, file in files if path.is_dir() and load_policy(file).unreviewed_fields())
-        if files and len(drafts) == len(files):
-            verb = "is" if len(drafts) == 1 else "are"
-            raise PolicyError(f"There is no policy to serve: {', '.join(map(str, drafts))} {verb} not reviewed yet.")
-        served = [file for _, file in files if file not in drafts]
-        datasets = cls(_opened(file, processes) for file in served)
-        datasets._paths, datasets._processes, datasets.drafts = listed, processes, drafts
-        datasets._files = dict(zip(datasets.served, served, strict=True))
+        datasets, must = cls(()), {*required}
+        datasets._paths, datasets._processes = [*map(Path, paths)], processes
+        listed = datasets._listed()
+        _require_together(listed, processes)
+        *_, faults = read = datasets._read(listed)
+        datasets.failed = datasets._swap(*read).failed
+        if not datasets.served or not must.isdisjoint(faults):
+            datasets.close()
+            kind = type(next(iter(faults.values()), PolicyError()))
+            raise kind(" ".join(datasets.failed))
         return datasets
 
     def reload(self) -> Reloaded:
@@ -300,48 +312,65 @@ class Datasets:
         under the policy that let them in.
         """
         try:
-            files = [(path, file) for path in self._paths for file in _files(path)]
-        except PolicyError as error:
+            listed = self._listed()
+        except (PolicyError, OSError) as error:
             return Reloaded(failed=(str(error),))
-        served, failed, drafts = dict[str, Dataset](), list[str](), list[Path]()
-        places = dict[str, Path]()
-        for path, file in files:
+        return self._swap(*self._read(listed))
+
+    def _listed(self) -> list[tuple[Path, Path]]:
+        """The policy files that are there now, each with the path that led to it."""
+        return [(path, file) for path in self._paths for file in _files(path)]
+
+    def _read(self, listed: Sequence[tuple[Path, Path]]) -> _Read:
+        """Opens what is listed, beside what is served; the arguments of ``_swap``."""
+        served, places = dict[str, Dataset](), dict[str, Path]()
+        drafts, faults, files = list[Path](), dict[Path, PinqError](), [file for _, file in listed]
+        for path, file in listed:
             # A file that was served stays served as it was where it is wrong now, and is no draft
             # again.
-            before = next((name for name, own in self._files.items() if own == file), "")
-            try:
-                policy = load_policy(file)
-                if path.is_dir() and not before and policy.unreviewed_fields():
-                    drafts.append(file)
-                    continue
-                dataset = self._renewed(policy, file, [file for _, file in files])
-            except (PolicyError, LedgerError, OSError) as error:
-                failed.append(_named(file, error))
+            before = next((name for name, own in self.files.items() if own == file), "")
+            policy = _tried(file, partial(load_policy, file))
+            if isinstance(policy, Policy) and path.is_dir() and not before and policy.unreviewed_fields():
+                drafts.append(file)
+                continue
+            dataset: Dataset | PinqError
+            if isinstance(policy, PinqError):
+                dataset = policy
+            else:
+                dataset = _tried(file, partial(self._renewed, policy, file, files, served))
+            if isinstance(dataset, PinqError):
+                faults[file] = dataset
                 if not before:
                     continue
                 dataset = self.served[before]
             served[dataset.name], places[dataset.name] = dataset, file
-        return self._swap(served, places, tuple(drafts), tuple(failed))
+        return served, places, tuple(drafts), faults
 
-    def _renewed(self, policy: Policy, file: Path, files: Sequence[Path]) -> Dataset:
+    def _renewed(self, policy: Policy, file: Path, files: Sequence[Path], others: Mapping[str, Dataset]) -> Dataset:
         """Opens a policy file's dataset, beside the one of this name that is served."""
         _require_one_clock(policy, self._processes)
         served = self.served.get(policy.dataset)
-        if served is None:
-            return Dataset.open(policy, processes=self._processes)
-        if self._files[served.name] != file and self._files[served.name] in files:
+        own = file if served is None else self.files[served.name]
+        if policy.dataset in others or (own != file and own in files):
             raise _same_name(policy.dataset)
-        return served.renewed(policy)
+        return Dataset.open(policy, processes=self._processes) if served is None else served.renewed(policy)
 
     def _swap(
-        self, served: dict[str, Dataset], places: dict[str, Path], drafts: tuple[Path, ...], failed: tuple[str, ...]
+        self,
+        served: dict[str, Dataset],
+        places: dict[str, Path],
+        drafts: tuple[Path, ...],
+        faults: Mapping[Path, PinqError],
     ) -> Reloaded:
         """Serves other datasets from now on."""
+        failed = tuple(map(str, faults.values()))
         if not served:
-            return Reloaded(failed=(*failed, "There is no policy to serve."))
+            verb = "is" if len(drafts) == 1 else "are"
+            why = f": {', '.join(map(str, drafts))} {verb} not reviewed yet." if drafts else "."
+            return Reloaded(failed=failed or (f"There is no policy to serve{why}",))
         with self._lock:
             before, self.served = self.served, served  # at once: each request sees the one or the other
-        self._files, self.drafts = places, drafts
+        self.files, self.drafts = places, drafts
         for name, dataset in before.items():
             if served.get(name) is not dataset:
                 dataset.close()
@@ -374,18 +403,36 @@ class Datasets:
             dataset.close()
 
 
-def _opened(file: Path, processes: int) -> Dataset:
-    """Opens a policy's dataset; errors name the file, because a folder may have many."""
+def _tried(file: Path, act: Callable[[], T]) -> T | PinqError:
+    """The outcome of opening what a policy file declares, or its fault, which names the file."""
     try:
-        policy = load_policy(file)
+        return act()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no Exception
+        if isinstance(error, (PinqError, OSError, ModuleNotFoundError)):
+            text = str(error) if str(file) in str(error) else f"{file}: {error}"
+        else:  # whose text may quote data
+            _log.exception("%s cannot be opened", file)
+            text = f"{file}: Something unexpected went wrong; `pinq check {file}` may say more."
+        return (LedgerError if isinstance(error, LedgerError) else PolicyError)(text)
+
+
+def _require_together(listed: Sequence[tuple[Path, Path]], processes: int) -> None:
+    """Raises an error, before anything is encoded, for a start that the command line has wrong."""
+    names = set[str]()
+    for path, file in listed:
+        policy = _tried(file, partial(load_policy, file))
+        if path.is_dir() and (isinstance(policy, PinqError) or policy.unreviewed_fields()):
+            continue  # a fault of a folder's file is no reason not to serve the others, and a draft is none
+        if isinstance(policy, PinqError):
+            raise policy
+        if (fault := _tried(file, policy.require_reviewed)) is not None:
+            raise fault
         _require_one_clock(policy, processes)
-        return Dataset.open(policy, processes=processes)
-    except (PolicyError, LedgerError) as error:
-        raise type(error)(_named(file, error)) from None
-
-
-def _named(file: Path, error: Exception) -> str:
-    return str(error) if str(file) in str(error) else f"{file}: {error}"
+        if policy.dataset in names:
+            raise _same_name(policy.dataset)
+        names.add(policy.dataset)
 
 
 def _require_one_clock(policy: Policy, processes: int) -> None:

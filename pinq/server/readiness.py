@@ -132,7 +132,9 @@ class Readiness(Collector):
             "pinq_current", "1 where the source is the one that was encoded, else 0.", labels=["dataset"]
         )
         failed = GaugeMetricFamily(
-            "pinq_failed_reloads", "Policies that the last reload left as they were.", value=len(self._datasets.failed)
+            "pinq_failed_reloads",
+            "Policies that could not be opened at the start or the last reload.",
+            value=len(self._datasets.failed),
         )
         workers = GaugeMetricFamily(
             "pinq_workers_ready",

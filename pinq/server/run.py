@@ -58,6 +58,7 @@ class Start:
         connections: The number of connections that are open at a time.
         proxy: The address of a proxy that is believed when it says for whom it asks; empty for none.
         workers: The number of processes.
+        required: The policy files that a process of several must open, because they are served.
         say: Tells the operator something.
     """
 
@@ -73,6 +74,7 @@ class Start:
     connections: int
     proxy: str
     workers: int
+    required: Sequence[Path] = ()
     say: Callable[[str], None] = field(default=print, repr=False)
 
     def run(self) -> int:
@@ -91,8 +93,7 @@ class Start:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
             log = RequestLog(self.log)
             datasets = Datasets.open(self.policies)
-            for draft in datasets.drafts:
-                self.say(f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits.")
+            self._say_missing(datasets)
             reload = Reload(datasets, log)
 
             def listening() -> None:
@@ -145,8 +146,11 @@ class Start:
         if self.rate < self.workers:
             raise PolicyError(f"{self.workers} workers cannot share --rate {self.rate:g}. Use fewer, or a higher rate.")
         # What is wrong with a policy is said once, and codes that are kept are written once.
-        Datasets.open(self.policies, processes=self.workers).close()
+        datasets = Datasets.open(self.policies, processes=self.workers)
+        datasets.close()
+        self._say_missing(datasets)
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "say"}
+        given["required"] = [*datasets.files.values()]  # a process without one of them would replace one that has it
         os.environ[STARTED] = json.dumps(given, default=str)
         RequestLog(self.log).capture("uvicorn.error", logging.INFO)
         self._announce(f"{self.workers} workers", bound)
@@ -160,6 +164,13 @@ class Start:
         )
         return 0
 
+    def _say_missing(self, datasets: Datasets) -> None:
+        """Names what is not served, with reasons."""
+        for draft in datasets.drafts:
+            self.say(f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits.")
+        for failed in datasets.failed:
+            self.say(f"Not served: {failed}")
+
     def _announce(self, what: str, bound: socket.socket) -> None:
         root = f"{'http' if self.insecure_http else 'https'}://{self.host}:{bound.getsockname()[1]}"
         self.say(f"Serving {what} on {root}. Stop with Ctrl-C.")
@@ -172,7 +183,8 @@ def application() -> Starlette:
     log = RequestLog(start.log)
     threading.Thread(target=_end_with_parent, name="pinq-parent", daemon=True).start()
     try:
-        datasets = Datasets.open([Path(policy) for policy in start.policies], processes=start.workers)
+        paths, required = map(Path, start.policies), map(Path, start.required)
+        datasets = Datasets.open(paths, processes=start.workers, required=required)
     except PinqError as error:
         log.write("not started", reason=str(error))
         raise SystemExit(1) from None  # the processes that serve already stay

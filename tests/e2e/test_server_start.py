@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -137,7 +139,7 @@ def test_serving_says_what_it_needs(tmp_path: Path) -> None:
 
 
 def test_a_draft_in_a_folder_stops_nobody(tmp_path: Path) -> None:
-    """What is not reviewed is named and not served; the others are. Anything else that is wrong stops the server, and names its file."""
+    """What is not reviewed, or cannot be opened, is named and not served; the others are."""
     publish(tmp_path, "people")
     draft = publish(tmp_path, "second")
     draft.write_text(draft.read_text() + "unreviewed: [max_rows]\n")
@@ -150,5 +152,49 @@ def test_a_draft_in_a_folder_stops_nobody(tmp_path: Path) -> None:
             f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits." in server.log.read_text()
         )
     publish(tmp_path, "second", source="gone.parquet")
+    datasets = Datasets.open([tmp_path])
+    datasets.close()
+    assert (list(datasets.served), datasets.drafts) == (["people"], ())
+    (failed,) = datasets.failed
+    assert failed.startswith(f"{draft}: There is no source")
     with pytest.raises(PolicyError, match=re.escape(f"{draft}: There is no source")):
-        Datasets.open([tmp_path])
+        Datasets.open([draft])
+
+
+def test_a_source_that_cannot_be_read_ends_no_server_and_no_other_dataset(tmp_path: Path) -> None:
+    """At a start it is not served until it can be read; at SIGHUP the old rows answer. The others never notice."""
+    served = tmp_path / "served"
+    tokens = {name: token_of(publish(served, name)) for name in ("others", "people")}
+    good = (served / "others.parquet").read_bytes()
+    damaged = good[:4] + b"\xff" * 400 + good[404:]
+
+    def until(true: Callable[[], object]) -> None:
+        end = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < end, server.log.read_text()
+            time.sleep(0.05)
+
+    def status(dataset: str) -> int:
+        with server.http(Authorization=f"Bearer {tokens[dataset]}") as client:
+            asked = {"id": os.urandom(8).hex(), "verb": "noisy_count", "epsilon": "0.1"}
+            return client.post(f"/v1/{dataset}/query", json=asked).status_code
+
+    def reload(content: bytes) -> None:
+        (served / "others.parquet").write_bytes(content)
+        before = server.log.read_text().count('"reloaded"')
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: server.log.read_text().count('"reloaded"') > before)
+
+    (served / "others.parquet").write_bytes(damaged)
+    with serving(served, folder=tmp_path) as server, server.http() as http:
+        reason = f"{served / 'others.yaml'}: The source of 'others' cannot be read; `pinq check` says why."
+        assert f"Not served: {reason}" in server.log.read_text()
+        assert f'"failed": ["{reason}"]' in server.log.read_text()
+        until(lambda: http.get("/readyz").json() == {"ready": True, "current": False})
+        assert (status("people"), status("others")) == (200, 401)
+        reload(good)
+        until(lambda: http.get("/readyz").json() == {"ready": True, "current": True})
+        assert (status("people"), status("others")) == (200, 200)
+        reload(damaged)
+        until(lambda: http.get("/readyz").json() == {"ready": True, "current": False})
+        assert (status("people"), status("others")) == (200, 200)

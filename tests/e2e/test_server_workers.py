@@ -122,6 +122,27 @@ def test_workers_end_with_their_parent(server: Server) -> None:
     until(lambda: not any(map(alive, workers)))
 
 
+def test_no_process_without_a_dataset_replaces_one_that_serves_it(tmp_path: Path) -> None:
+    """A source that could not be read at the start keeps nobody from starting, and is named."""
+    served = tmp_path / "served"
+    token, source = token_of(publish(served)), served / "people.parquet"
+    broken = publish(served, "broken")
+    broken.with_suffix(".parquet").write_bytes(b"PAR1 of nobody PAR1")
+    with serving(served, folder=tmp_path, options=("--workers", str(WORKERS))) as server:
+        until(lambda: len(events(server, "started")) == WORKERS)
+        assert f"Not served: {broken}: The source of 'broken' cannot be read" in server.log.read_text()
+        assert all(line["datasets"] == ["people"] for line in events(server, "started"))
+        whole = source.read_bytes()
+        source.write_bytes(b"PAR1 of nobody PAR1")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: any("keeping worker" in line["message"] for line in events(server, "server")))
+        assert "people.yaml: The source of 'people' cannot be read" in events(server, "not started")[0]["reason"]
+        assert ask(server.root, token, "q0")
+        source.write_bytes(whole)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: len(events(server, "started")) == 2 * WORKERS)
+
+
 def test_what_is_wrong_at_the_start_ends_all(tmp_path: Path) -> None:
     """One line says what, and nothing is tried again."""
     policy = publish(tmp_path, padding="50ms")

@@ -19,6 +19,7 @@ from pinq.curator.work import Deadline
 from pinq.engine import open_engine
 from pinq.errors import PolicyError
 from pinq.language.queries import Request
+from pinq.policy.policy import Policy
 from pinq.provider.policy_file import load_policy
 from pinq.server import replies
 from pinq.server.app import Reload
@@ -98,6 +99,34 @@ def test_what_a_start_refuses_a_reload_refuses_and_the_log_hears_nothing(dataset
         assert why in problem
         assert datasets.served["people"] is before
     assert len([*before.ledger.events()]) == last
+
+
+@pytest.mark.parametrize("raised", [OverflowError, MemoryError, type("Panic", (BaseException,), {})])
+def test_whatever_is_raised_the_old_dataset_stays_and_a_start_serves_the_others(
+    datasets: Datasets, policy: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
+    """Its text, which may quote a value, is told nowhere."""
+    before, other = datasets.served["people"], publish(policy.parent, "others")
+    people(300).to_parquet(policy.with_name("people.parquet"))
+
+    def broken(policy: Policy, *given: Any, **named: Any) -> Any:
+        if policy.dataset == "people":
+            raise raised("of 17 persons")
+        return open_engine(policy, *given, **named)
+
+    monkeypatch.setattr("pinq.provider.versions.open_engine", broken)
+    reloaded = datasets.reload()
+    assert (reloaded.added, datasets.served["people"]) == (("others",), before)
+    (why,) = reloaded.failed
+    assert str(policy) in why
+    assert "17" not in why
+    anew = Datasets.open([policy.parent])
+    anew.close()
+    assert (list(anew.served), anew.failed, [*anew.files.values()]) == (["others"], (why,), [other])
+    with pytest.raises(PolicyError, match="unexpected"):
+        Datasets.open([policy])
+    with pytest.raises(PolicyError, match="unexpected"):  # a process that would replace one which serves it
+        Datasets.open([policy.parent], required=[policy])
 
 
 def test_questions_in_flight_end_under_the_policy_that_let_them_in(datasets: Datasets, policy: Path) -> None:

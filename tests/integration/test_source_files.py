@@ -263,3 +263,41 @@ def test_a_list_of_files_stands_in_a_policy(place: Path) -> None:
     (place / "p.yaml").write_text(written.to_yaml().replace("late", "7"))
     with pytest.raises(PolicyError, match=r"source\.1: it is 7; it must be text"):
         load_policy(place / "p.yaml")
+
+
+class Hostile:
+    """Rows whose reading raises something.
+
+    Args:
+        raised: The exception.
+    """
+
+    def __init__(self, raised: BaseException) -> None:
+        self._raised = raised
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Raises it."""
+        raise self._raised
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [OverflowError("of 17"), MemoryError(), RecursionError("of 17"), type("Panic", (BaseException,), {})("17")],
+)
+def test_whatever_a_source_raises_is_one_error_with_one_text(tmp_path: Path, raised: BaseException) -> None:
+    """A library's panic is no Exception; no text says anything of rows."""
+    policy = Policy.model_validate({"dataset": "t", "cap": 1, "max_rows": 9, "columns": COLUMNS, "folder": tmp_path})
+    with pytest.raises(PolicyError) as told:
+        open_engine(policy, data=Hostile(raised), salt=b"")
+    assert str(told.value) == "The source of 't' cannot be read; `pinq check` says why."
+    with pytest.raises(KeyboardInterrupt):
+        open_engine(policy, data=Hostile(KeyboardInterrupt()), salt=b"")
+
+
+def test_files_that_cannot_be_listed_are_an_error_of_the_source(tmp_path: Path) -> None:
+    """A path that no disk takes."""
+    policy = Policy.model_validate(
+        {"dataset": "t", "source": f"{'n' * 300}/", "cap": 1, "max_rows": 9, "columns": COLUMNS, "folder": tmp_path}
+    )
+    with pytest.raises(PolicyError, match="'t' cannot be listed: File name too long"):
+        source_files(policy)
