@@ -32,6 +32,7 @@ from pinq import (
     Values,
 )
 from pinq.language.queries import Request
+from pinq.policy.policy import Policy
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon
@@ -342,9 +343,10 @@ def test_threads_and_handles_of_one_grant(granted: Callable[..., Any]) -> None:
     assert kinds(ledger).count("charge") == kinds(ledger).count("answer") == 20
 
 
-def test_one_request_id_from_many_threads_has_one_answer(granted: Callable[..., Any]) -> None:
-    """Retries that overtake each other are charged once and see one answer."""
-    handles = [granted(1) for _ in range(2)]
+def test_one_request_id_from_many_threads_has_one_answer(granted: Callable[..., Any], tiny_policy: Policy) -> None:
+    """Retries that overtake each other are charged once and see one answer, where both handles have the same rows."""
+    policy = tiny_policy.model_copy(update={"rows_version": "one"})
+    handles = [granted(1, policy=policy) for _ in range(2)]
     seen = []
     threads = [
         threading.Thread(
