@@ -81,7 +81,7 @@ class History(pd.DataFrame):
     def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
         """Builds the frame of lines of the log, each with its answer in the schema's values."""
         rows = [
-            (line.at, line.about, line.epsilon, line.spent, line.outcome, answer, *_told(line.act))
+            (line.at, _about(line), line.epsilon, line.spent, line.outcome, answer, *_told(line.act))
             for line, answer in lines
         ]
         frame = cls(rows, columns=[*SHOWN, "act", "run"], dtype=object)
@@ -132,6 +132,10 @@ def _summed(questions: pd.DataFrame) -> list[object]:
     outcome = first["outcome"] if len(counts) == 1 else ", ".join(f"{n} {name}" for name, n in counts.items())
     asked = f"{first['act']} ({many(len(questions), 'question')})"
     return [first["at"], asked, round(float(questions["cost"].sum()), 9), last["spent"], outcome, None]
+
+
+def _about(line: Asked) -> str:
+    return line.about if line.version is None else f"{line.about} (version {line.version} of the rows)"
 
 
 def _told(act: Act | None) -> tuple[str, str]:

@@ -577,6 +577,7 @@ class Budget:
         spent: The cost of everything answered so far.
         remaining: The epsilon that can still be spent. It is 0 if the cap over all analysts is
             reached or the grant has ended.
+        replaced: A sentence for an analyst who asked earlier versions of the rows too; else empty.
 
     Examples:
         >>> import pinq
@@ -588,12 +589,14 @@ class Budget:
     epsilon: Fraction
     spent: Fraction
     remaining: Fraction
+    replaced: str = ""
 
     def __repr__(self) -> str:
         epsilon, spent, remaining = (
             str(Epsilon(int(loss * NANO))) for loss in (self.epsilon, self.spent, self.remaining)
         )
-        return f"Budget(epsilon={epsilon}, spent={spent}, remaining={remaining})"
+        said = self.replaced and f". {self.replaced}"
+        return f"Budget(epsilon={epsilon}, spent={spent}, remaining={remaining}){said}"
 
     def _repr_html_(self) -> str:
         share = float(self.spent / self.epsilon) if self.epsilon else 1.0
@@ -648,6 +651,7 @@ class Asked(_Frozen):
         answer: The answer; None where there is none.
         classes: The column whose values the answer counts through, for ``ClassCount``.
         act: The act to which it belongs, as the analyst's program stated it.
+        version: The version of the rows that were asked; None if it is the present one, or none was.
     """
 
     model_config = ConfigDict(extra="ignore")  # a newer server may say more
@@ -660,6 +664,7 @@ class Asked(_Frozen):
     answer: Answer | None = None
     classes: str | None = None
     act: Act | None = None
+    version: int | None = None
 
 
 def new_id() -> str:

@@ -33,8 +33,9 @@ from pinq.public.schema import Date, Schema
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
-DATED, NAMED, ATTEMPTED = 2, 3, 4  # revisions of that protocol: columns of dates, acts, attempts
-REVISION = ATTEMPTED  # both sides name theirs, and who names none speaks the first
+# Revisions of that protocol: columns of dates, acts, attempts, versions of the rows.
+DATED, NAMED, ATTEMPTED, REPLACED = 2, 3, 4, 5
+REVISION = REPLACED  # both sides name theirs, and who names none speaks the first
 REVISION_HEADER = "Pinq-Revision"
 CHANGED = "the data provider changed the policy since this handle was opened; connect again."
 SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
@@ -127,20 +128,24 @@ class Description(_Wire):
 
 
 class WireBudget(_Wire):
-    """A budget in decimal text."""
+    """A budget in decimal text, and what is said of earlier rows."""
 
     epsilon: str
     spent: str
     remaining: str
+    replaced: str | None = None
 
     @classmethod
     def of(cls, budget: Budget) -> WireBudget:
         """From the exact numbers."""
-        return cls(epsilon=_text(budget.epsilon), spent=_text(budget.spent), remaining=_text(budget.remaining))
+        said = budget.replaced or None
+        return cls(
+            epsilon=_text(budget.epsilon), spent=_text(budget.spent), remaining=_text(budget.remaining), replaced=said
+        )
 
     def budget(self) -> Budget:
         """The exact numbers."""
-        return Budget(Exact(self.epsilon), Exact(self.spent), Exact(self.remaining))
+        return Budget(Exact(self.epsilon), Exact(self.spent), Exact(self.remaining), self.replaced or "")
 
 
 class WirePreview(_Wire):

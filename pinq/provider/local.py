@@ -46,11 +46,11 @@ PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
 LINE, LOGGED, CHARACTER = 150_000, 100, 40
 
 
-def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
+def history(ledger: Ledger, analyst: str, start: int = 0, version: int = 1, bucket: float = 0.0) -> Iterator[Asked]:
     """Yields an analyst's charges and refusals, oldest first; arguments as for ``page``."""
     more = True
     while more:
-        read = page(ledger, analyst, start, bucket=bucket)
+        read = page(ledger, analyst, start, version, bucket=bucket)
         yield from read.lines
         start, more = start + len(read.lines), read.more
 
@@ -59,6 +59,7 @@ def page(
     ledger: Ledger,
     analyst: str,
     start: int = 0,
+    version: int = 1,
     *,
     bucket: float = 0.0,
     admit: Callable[[int], None] = lambda work: None,
@@ -72,6 +73,7 @@ def page(
         ledger: The ledger to read.
         analyst: The analyst whose lines are read.
         start: The number of lines to leave out.
+        version: The version of the rows that is asked now. A line about another one names its own.
         bucket: Seconds of the padding. An answer shows only after the end of the time bucket in
             which it was found: the time of its work depends on the rows.
         admit: A function that gets units of work before each reading: of the lines, of their text
@@ -94,7 +96,7 @@ def page(
     answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
     since = ledger.run(lambda log: dict(log.state.since))
     given = (None if line.answer is None else answers[line.event.request] for line in taken)
-    listed = tuple(_asked(line, own, since) for line, own in zip(taken, given, strict=True))
+    listed = tuple(_asked(line, own, since, version) for line, own in zip(taken, given, strict=True))
     return HistoryPage(lines=listed, more=len(taken) < len(known))
 
 
@@ -124,7 +126,7 @@ def _shown(line: LogLine, bucket: float) -> LogLine:
     return line if now() >= begin + buckets * width else line._replace(answer=None)
 
 
-def _asked(line: LogLine, given: str | None, since: Mapping[str, int]) -> Asked:
+def _asked(line: LogLine, given: str | None, since: Mapping[str, int], version: int) -> Asked:
     """Makes a line of the history. Codes of a column whose declaration has changed since stay codes."""
     at, spent = line.event.at, str(line.spent)
     match line.event.record:
@@ -138,6 +140,7 @@ def _asked(line: LogLine, given: str | None, since: Mapping[str, int]) -> Asked:
                 outcome=_outcome(charge, given),
                 answer=None if given is None else Answer.from_json(given),
                 classes=(line.event.seq > since.get(charge.question.classes, 0) and charge.question.classes) or None,
+                version=None if charge.version == version else charge.version,
             )
         case Refused() as refusal:
             outcome = f"refused ({refusal.reason})"
@@ -190,11 +193,11 @@ class LocalSession:
 
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""
-        return budget(self._curator.ledger, self._analyst)
+        return budget(self._curator.ledger, self._analyst, self._curator.version)
 
     def history(self, start: int = 0) -> list[Asked]:
         """The analyst's own lines of the log, with the answers, without the first ``start``."""
-        return list(history(self._curator.ledger, self._analyst, start))
+        return list(history(self._curator.ledger, self._analyst, start, self._curator.version))
 
     def terms(self) -> str:
         """The terms of the analyst's grant, as the ledger has them now."""
@@ -352,10 +355,17 @@ def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | 
     ledger.declare(digest, cap, policy.logged, may_raise=may_raise, by=by or here())
 
 
-def budget(ledger: Ledger, analyst: str) -> Budget:
-    """Returns an analyst's budget. The rest of the cap over all analysts limits the remaining epsilon."""
+def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:
+    """Returns an analyst's budget. The rest of the cap over all analysts limits the remaining epsilon.
+
+    Args:
+        ledger: The ledger of the dataset.
+        analyst: The owner of the grant.
+        version: The version of the rows that is asked now.
+    """
     account = ledger.accounts()[analyst]
-    return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
+    said = ledger.state.replaced(analyst, version).strip()  # by the log as it was just read
+    return Budget(account.limit.exact, account.spent.exact, account.remaining.exact, said)
 
 
 MAX_ROWS = 10**8

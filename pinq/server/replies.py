@@ -17,8 +17,10 @@ from pinq.curator.work import Deadline, Stopped
 from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
 from pinq.language.queries import Request
 from pinq.language.wire import (
+    ATTEMPTED,
     CHANGED,
     NAMED,
+    REPLACED,
     REVISION,
     Description,
     HistoryPage,
@@ -138,14 +140,16 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
     return description.model_dump_json(by_alias=True)
 
 
-def budget(visit: Visit, _: bytes) -> str:
-    """Says what was granted, spent, and remains."""
+def budget(visit: Visit, _: bytes, revision: int = REVISION) -> str:
+    """Says what was granted, spent, and remains; to a client of an older revision nothing of earlier rows."""
     dataset, grant = visit.opened
-    return WireBudget.of(local.budget(dataset.ledger, grant.analyst)).model_dump_json()
+    held = WireBudget.of(local.budget(dataset.ledger, grant.analyst, dataset.curator.version))
+    unread = {"replaced"} if revision < REPLACED else set()
+    return held.model_dump_json(exclude=unread, exclude_none=True)
 
 
 def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str:
-    """Reads a page of the asker's own lines of the log, from one on; a client of an older revision gets no acts."""
+    """Reads a page of the asker's own lines of the log, from one on; a client of an older revision gets less."""
     if not (start.isascii() and start.isdigit()):
         raise QueryError("the request's address is malformed: `start` is a number of lines.")
     dataset, grant = visit.opened
@@ -155,8 +159,8 @@ def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str
         visit.turn.admit(work)
         dataset.curator.meter(grant.analyst, work)
 
-    read = page(dataset.ledger, grant.analyst, int(start[:20]), bucket=bucket, admit=admit)
-    unread = {"act": None} if revision < NAMED else {}
+    read = page(dataset.ledger, grant.analyst, int(start[:20]), dataset.curator.version, bucket=bucket, admit=admit)
+    unread = {name: None for name, known in (("act", NAMED), ("version", REPLACED)) if revision < known}
     lines = (line.model_copy(update={"at": coarse(line.at, bucket), **unread}) for line in read.lines)
     return HistoryPage(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
 
@@ -206,7 +210,7 @@ def attempt(visit: Visit, body: bytes, schema: str | None) -> str:
     if _changed(visit, schema):
         raise QueryError(CHANGED)
     dataset.curator.attempt(grant.analyst, request, visit.turn)
-    return budget(visit, body)
+    return budget(visit, body, ATTEMPTED)  # who attempts looks at the numbers alone
 
 
 def _request(visit: Visit, body: bytes) -> Request:

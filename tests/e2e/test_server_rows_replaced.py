@@ -15,6 +15,7 @@ import pytest
 
 import pinq
 from pinq.errors import BudgetExceeded
+from pinq.language.wire import REVISION_HEADER
 from pinq.provider.report.audit import audit
 from tests.support.processes.servers import Server, publish, serving, token_of
 
@@ -43,14 +44,14 @@ def test_who_changes_daily_is_charged_daily_and_the_grant_ends(tmp_path: Path) -
     """By SIGHUP, and once by a restart; the audit lists the versions, and the refusal says that the rows were replaced."""
     policy = publish(tmp_path, frame=rows(0), columns=COLUMNS)
     token, log = token_of(policy, "ana", 3), tmp_path / "requests.log"
-    told = list[tuple[Any, Any]]()
+    prices = list[tuple[Any, Any]]()
 
     def asked(server: Server, day: int) -> None:
         with pinq.connect(server.url(), token=token, **server.words()) as handle:
             part = handle.partition(pinq.Values("status"))[day : day + 1]
             price = part.preview("noisy_count", epsilon=1).cost
             part.noisy_count(epsilon=1)
-            told.append((price, handle.budget.spent))
+            prices.append((price, handle.budget.spent))
 
     start: Callable[[], Any] = lambda: serving(policy, folder=tmp_path, options=("--log", str(log)))  # noqa: E731
     with start() as server:
@@ -66,8 +67,16 @@ def test_who_changes_daily_is_charged_daily_and_the_grant_ends(tmp_path: Path) -
         reloaded(server, log)
         with pytest.raises(BudgetExceeded, match="The rows were replaced"):
             asked(server, 3)
+        with pinq.connect(server.url(), token=token, **server.words()) as handle:
+            assert handle.budget.replaced.startswith("The rows were replaced, or read otherwise, on 2")
+        with server.http(Authorization=f"Bearer {token}") as client:
+            for revision, known in (("4", False), ("5", True)):
+                told = {REVISION_HEADER: revision}
+                assert ("replaced" in client.get("/v1/people/budget", headers=told).json()) == known
+                lines = client.get("/v1/people/history", headers=told).json()["lines"]
+                assert [line.get("version") for line in lines] == ([1, 2, 3, None] if known else [None] * 4)
         server.stop()
-    assert told == [(1, 1), (1, 2), (1, 3)]
+    assert prices == [(1, 1), (1, 2), (1, 3)]
     versions = [line for line in audit(policy).changes if line.kind == "version"]
     assert [line.about.split(":")[0] for line in versions] == [f"version {day} of the rows" for day in range(1, 5)]
 

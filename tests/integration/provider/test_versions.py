@@ -293,6 +293,30 @@ def test_a_price_and_a_refusal_say_that_the_rows_were_replaced(ward: Callable[..
     assert "replaced" not in str(refused.value)
 
 
+def test_budget_and_history_say_it_too(ward: Callable[..., Policy], tmp_path: Path) -> None:
+    """The budget to who asked the earlier rows; a line of the history where it is of other rows than are asked now."""
+    grant(ward(), "new", 1)
+    with closing(pinq.open(ward(), analyst="ana")) as before:
+        before.noisy_count(epsilon=1)
+        (tmp_path / "ward.csv").write_text(LINES)
+        with closing(pinq.open(ward(), analyst="ana")) as handle:
+            handle.noisy_count(epsilon=1)
+            said = repr(handle.budget)
+            assert said.startswith(
+                "Budget(epsilon=9, spent=2, remaining=7). The rows were replaced, or read otherwise,"
+            )
+            assert "does not count as paid for these." in handle.budget._repr_html_()
+            asked = handle.history()["asked"].tolist()
+            assert [about.endswith(" (version 1 of the rows)") for about in asked] == [True, False]
+        asked = before.history()["asked"].tolist()  # it still asks the earlier rows
+        assert [about.endswith(" (version 2 of the rows)") for about in asked] == [False, True]
+    with closing(pinq.open(ward(), analyst="new")) as handle:
+        assert handle.budget.replaced == ""
+        handle.noisy_count(epsilon=1)
+        assert repr(handle.budget) == "Budget(epsilon=1, spent=1, remaining=0)"
+        assert "version" not in handle.history()["asked"][0]
+
+
 def test_a_check_says_what_an_opening_would(ward: Callable[..., Policy], tmp_path: Path) -> None:
     """That it begins a version; and that rows are not those of a declared one, which is not ready."""
     assert version(ward(rows_version="2026-11")) == 1
