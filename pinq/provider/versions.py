@@ -2,7 +2,8 @@
 """The version of the rows: an engine over a policy's rows, and the number of their version.
 
 A dataset is a sequence of tables, its versions. Equal partitions of two versions are two
-partitions, so a query of one version pays for no query of the next (pinq/ledger/composition.py).
+partitions, so a query of one version pays for no query of the next (privacy.md 9.1;
+pinq/ledger/composition.py).
 
 Privacy:
     Adjacency: sequences of tables that differ by one unit's rows. Claim: which version an opening

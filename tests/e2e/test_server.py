@@ -287,7 +287,7 @@ def test_an_older_client_is_told_to_upgrade(tmp_path: Path) -> None:
         for policy, status in ((dated, 400), (plain, 200)):
             with server.http(Authorization=f"Bearer {token_of(policy)}") as client:
                 answer = client.get(f"/v1/{policy.stem}")
-                assert (answer.status_code, answer.headers["Pinq-Revision"]) == (status, "4")
+                assert (answer.status_code, answer.headers["Pinq-Revision"]) == (status, "5")
                 assert ("Upgrade pinq" in answer.text) == (status == 400)
                 assert client.get(f"/v1/{policy.stem}", headers={"Pinq-Revision": "2"}).status_code == 200
 
