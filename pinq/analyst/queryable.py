@@ -76,11 +76,13 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
 
     if not TYPE_CHECKING:  # to a type checker an attribute that is not there is an error, as it was
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> Any:
             """Teaches what a data frame's method is called here; all others are not there."""
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             known = [known for known in dir(self) if not known.startswith("_")]
+            if name in known:  # a property that failed inside: Python comes here for that too
+                return object.__getattribute__(self, name)  # raises the true error
             raise lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), known=known)
 
     @property

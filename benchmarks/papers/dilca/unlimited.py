@@ -13,7 +13,7 @@ from pinq.curator.candidates.scorer import Crossing
 from pinq.curator.monitor import Curator
 from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.events import LoggedQuestion
-from pinq.ledger.state import Account
+from pinq.ledger.state import Account, LedgerState
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
 
@@ -54,6 +54,7 @@ class PassingLedger:
 
     def __init__(self) -> None:
         self.costs = Costs()
+        self.state = LedgerState()  # of no events: there is nothing to tell of
 
     def charge(
         self, analyst: str, request: str, demand: Demand, epsilon: Epsilon, question: LoggedQuestion, **terms: object

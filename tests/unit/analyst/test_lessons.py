@@ -135,6 +135,13 @@ def test_other_names_are_errors_as_ever(h: PrivateQueryable) -> None:
     assert h.budget.spent == spent
 
 
+def test_a_fault_inside_a_property_is_told_as_it_is(h: PrivateQueryable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python looks for another attribute when a property raises an AttributeError; a handle has it, and says so."""
+    monkeypatch.setattr(type(h._session), "budget", lambda _: object().spent)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'object' object has no attribute 'spent'"):
+        _ = h.budget
+
+
 @pytest.mark.parametrize("kind", [PrivateQueryable, Parts])
 def test_faces_say_what_they_return(kind: type[Any]) -> None:
     """Editors complete what a verb gives: no public face returns Any, in none of its forms."""
