@@ -479,7 +479,7 @@ def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> 
     raise QueryError(problem, parameter="criterion", allowed=f"one of {listed}{why}")
 
 
-def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> float:
+def gain(criterion: str, table: np.ndarray) -> float:
     """Returns how good a split is by its table of noisy counts, shape (parts, classes).
 
     Higher is better. Counts below 0 count as 0.
@@ -490,15 +490,13 @@ def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> 
     Args:
         criterion: One of ``CRITERIA``, or ``"gain_ratio"``.
         table: Noisy rows of each part and class.
-        parts: Noisy rows of each part where they were asked for themselves, as Algorithm 1 does; by
-            default the sums over classes.
     """
     record = _EVERY[criterion]
     assert record.uncertainty is not None, criterion
     counts = np.maximum(np.asarray(table, dtype=np.float64), 0.0)
-    sums = counts.sum(axis=1) if parts is None else np.maximum(np.asarray(parts, dtype=np.float64), 0.0)
+    sums = counts.sum(axis=1)
     rows = sums.sum()
-    if rows <= 0 or counts.sum() <= 0:
+    if rows <= 0:
         return 0.0
     # Parts of 8 + 2 and 0 + 10 rows of two classes: max (8 + 10) / 20 = .9, gini ((64 + 4) / 10 +
     # 100 / 10) / 20 = .84, and an information gain of .971 - .361 = .61 bits.
@@ -507,6 +505,31 @@ def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> 
         return gained
     own = _entropy(sums)
     return gained / own if own > 0 else 0.0
+
+
+def printed_gain(criterion: str, table: np.ndarray, parts: np.ndarray) -> float:
+    """Returns the quality of a split as Algorithm 1 of Friedman & Schuster 2010 computes it.
+
+    For the information gain it is V_A = sum of N_jc lg(N_jc / N_j), where N_j is a noisy count too.
+    It is not divided by the noisy rows, and H(C) is not added: exact counts would make both equal for
+    all attributes. N_jc may exceed N_j, and then its term is positive. Counts of 0 and below, for
+    which the paper has no rule, have the term 0.
+
+    Args:
+        criterion: One of ``CRITERIA``; ``"gain_ratio"``, for which the paper has no form with counts,
+            is that of ``gain``.
+        table: Noisy rows of each part and class, shape (parts, classes).
+        parts: Noisy rows of each part, shape (parts,).
+    """
+    if criterion == GAIN_RATIO.name:
+        return gain(criterion, table)
+    uncertainty = _EVERY[criterion].uncertainty
+    assert uncertainty is not None, criterion
+    counts, rows = np.maximum(table, 0.0), np.maximum(parts, 0.0)
+    if criterion != "info_gain":
+        return -float(uncertainty(counts, rows).sum())
+    there = (counts > 0) & (rows[:, None] > 0)
+    return float((counts * np.log2(np.where(there, counts, 1) / np.where(there, rows[:, None], 1)))[there].sum())
 
 
 def impurity_reduction(criterion: str, tables: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from miners.budget.plan import StepName, StepQuery, count_scale, count_variance
 from miners.fitted.node import Split
-from miners.growth.candidates import CRITERIA, CutsByColumn, gain
+from miners.growth.candidates import CRITERIA, CutsByColumn, gain, printed_gain
 from miners.growth.frontier import Level
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from pinq.analyst.queryable import Parts
@@ -175,7 +175,9 @@ class NoisyTables(MultiwayStrategy):
             for row, node in enumerate(np.flatnonzero(unused)):
                 tables[node][split] = cells[row]
                 counts = cells[row][:, : self.problem.classes]
-                gains[node][split] = gain(self.criterion, counts, None if sizes is None else sizes[row])
+                gains[node][split] = (
+                    gain(self.criterion, counts) if sizes is None else printed_gain(self.criterion, counts, sizes[row])
+                )
         best = [max(own, key=own.__getitem__) for own in gains]
         self.keep_tables(level, tables, best, count_scale(self.schema, epsilon))
         return best
@@ -268,9 +270,9 @@ class SuLQID3(GreedyTree):
         quarter of the noise. The table of the chosen attribute counts as an answer about the
         children, and the other tables as answers about the node; all enter the least squares. The
         decision to split a node uses its counts in its parent's table, at no cost. A missing target
-        is no class: such rows count in the sizes of "paper" only. Attributes are ranked by
-        information per row, H(C) included. The paper's V_A omits both, because they are equal for
-        all attributes except for the noise; V_A finds the right attribute somewhat less often.
+        is no class: such rows count in the sizes of "paper" only. "paper" ranks attributes by V_A as
+        Algorithm 1 prints it. "best" ranks by information per noisy row, H(C) included: without noise
+        the same order, with noise it finds the right attribute more often.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.1, Algorithm 1.
