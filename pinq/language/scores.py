@@ -35,7 +35,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.language.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
 from pinq.language.specs import Axis, Cuts, Expression, OfSpecs, Spec, Splitting, Values, bind, two_ends
-from pinq.public.checks import TupleOf, is_number, is_whole, require_kind
+from pinq.public.checks import TupleOf, are_whole, is_number, is_whole, require_kind
 from pinq.public.columns import CutPoint
 from pinq.public.schema import Schema
 
@@ -703,9 +703,9 @@ class Misfit(OfSpecs, Score):
         require_kind(self.specs, Splitting, "`specs` of Misfit takes Values, Cuts, Groups, Calendar, Shards and Cross.")
         if not len(self.specs) == len(self.expected) == len(self.weights or self.specs):
             raise QueryError("Misfit needs a table of expected rows, and a weight or none, for each of its specs.")
-        if not all(is_whole(number, -MOST_EXPECTED, MOST_EXPECTED) for table in self.expected for number in table):
+        if not all(are_whole(table, -MOST_EXPECTED, MOST_EXPECTED) for table in self.expected):
             raise QueryError(f"the expected rows of Misfit are whole numbers of at most {MOST_EXPECTED:,} in size.")
-        if not is_whole(self.allowance, 0, MOST_EXPECTED) or not all(is_whole(own, 1, 100) for own in self.weights):
+        if not is_whole(self.allowance, 0, MOST_EXPECTED) or not are_whole(self.weights, 1, 100):
             raise QueryError("`allowance` of Misfit is a whole number from 0, its `weights` are from 1 to 100.")
         # Beyond 64 bits numbers would wrap around, and one row could move a score from one end to the other.
         if any(sum(map(abs, table)) + self.allowance * len(table) > MOST_OFF for table in self.expected):

@@ -13,10 +13,10 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -40,6 +40,19 @@ def is_whole(value: object, low: float = -math.inf, high: float = math.inf) -> T
     A truth value is none, though Python counts it among them.
     """
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(low <= value <= high)
+
+
+def are_whole(values: Collection[object], low: float = -math.inf, high: float = math.inf) -> bool:
+    """Whether all values are whole numbers from ``low`` to ``high``, as ``is_whole`` decides for one.
+
+    The kinds of a million numbers are few, so each kind is checked once.
+    """
+    kinds = set(map(type, values))
+    ends: Any = values
+    return not values or (
+        all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds)
+        and bool(low <= min(ends) and max(ends) <= high)
+    )
 
 
 def is_number(value: object, low: float, high: float) -> TypeGuard[float]:
