@@ -37,6 +37,7 @@ import codecs
 import csv
 import gzip
 import json
+import re
 import subprocess
 import sys
 import zlib
@@ -45,6 +46,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,6 +69,7 @@ ARROW_BLOCK = 2 * MAX_LINE
 _TOO_LONG = f"longer than {MAX_LINE:,} bytes"
 _BREAKS = "with a NUL or a carriage return inside"
 _QUOTES = "with a quote that is not closed, or that text follows"
+_MISFITS = "with another number of fields than"
 _FOREIGN = "whose bytes are no "
 _SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
 # At the beginning of a file that may be written otherwise: bytes, and lines of them.
@@ -129,16 +132,20 @@ class TextFiles(ABC):
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
         self._files, self._dialect = tuple(files), dialect
         self.names: tuple[str, ...] = ()  # until the header is read
-        headers = [dialect.header if isinstance(dialect.header, tuple) else self._header(file) for file in self._files]
-        self.names = headers[0]
-        once = len({name.casefold() for name in self.names}) == len(self.names)
-        if not once or not self.names or not all(self.names) or any(header != self.names for header in headers):
-            raise PolicyError(
-                f"The header of {files[0]} must name each column once (also without regard to case), and all "
-                f"files of a source must share it{self._otherwise('; ')}. "
-                "Where the first line is a row, or leaves a name out (pandas writes its index so), name the columns: "
-                "`csv: {header: [name, age]}`."
-            )
+        for file in self._files:
+            names = dialect.header if isinstance(dialect.header, tuple) else self._header(file)
+            if fault := _fault(names):
+                raise PolicyError(
+                    f"The header of {file} {fault}{self._otherwise('; ')}. Where the first line is a row, or leaves a "
+                    "name out (pandas writes its index so), name the columns: `csv: {header: [name, age]}`, with "
+                    "`skip: 1` where they stand in place of a line."
+                )
+            if self.names and names != self.names:
+                raise PolicyError(
+                    f"The header of {file} differs from that of {self._files[0]}, and all files of a source must share "
+                    f"it: {_difference(self.names, names)}."
+                )
+            self.names = names
 
     @abstractmethod
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
@@ -171,11 +178,8 @@ class TextFiles(ABC):
         glances, skip, tries = self._glances(), self._dialect.skip, dict[str, str]()
         # The sign that cuts most lines into the same number of fields; where none is ahead, the one that is declared.
         sign = max(glances, key=lambda sign: _alike(glances[sign]))
-        if self._dialect.header is True:
-            titles = _titles_above(glances[sign])
-            if titles is None:
-                return ""
-            skip = titles
+        if self._dialect.header is True and not self._dialect.skip:
+            skip = _titles_above(glances[sign]) or 0
         if sign != next(iter(glances)):
             tries[f"fields separated by {_SEPARATORS[sign]}"] = f"--delimiter {_SEPARATORS[sign]}"
         if skip != self._dialect.skip:
@@ -268,7 +272,7 @@ class DelimitedFiles(TextFiles):
         if misfits:
             first = pc.index(text, pa.scalar(misfits[0] + "\n")).as_py()
             lines.add(
-                f"with another number of fields than {len(self.names)}",
+                f"{_MISFITS} {len(self.names)}",
                 len(misfits),
                 begin.of(int(np.flatnonzero(kept)[first])),
             )
@@ -333,6 +337,8 @@ class DelimitedFiles(TextFiles):
         # empty line.
         content = pa.py_buffer(b"\n" + data.slice(first, last - first))
         places = {name: str(number) for number, name in enumerate(self.names)} if columns is not None else {}
+        # A header's fields are texts too, also the year 2019. Arrow calls them f0, f1, ...
+        called = [*places.values()] or [f"f{number}" for number in range(1 + text[0].as_py().count(self._delimiter))]
         table = pa.csv.read_csv(
             pa.BufferReader(content),
             pa.csv.ReadOptions(
@@ -349,7 +355,7 @@ class DelimitedFiles(TextFiles):
             ),
             pa.csv.ConvertOptions(
                 check_utf8=False,
-                column_types={number: pa.string() for number in places.values()},
+                column_types=dict.fromkeys(called, pa.string()),
                 include_columns=[places[name] for name in columns or ()],
                 null_values=[""],
                 strings_can_be_null=True,
@@ -432,14 +438,53 @@ class Workbooks(TextFiles):
             )
 
 
+def _fault(names: Sequence[str]) -> str:
+    """Says why names cannot be those of columns; empty where they can."""
+    if not names:
+        return "is empty"
+    if not names[-1] and all(names[:-1]):
+        return "ends with a delimiter: its last name is empty"
+    if not all(names):
+        return f"has no name for column {names.index('') + 1} of {len(names)}"
+    counts = Counter(name.casefold() for name in names)
+    twice = next((name for name in names if counts[name.casefold()] > 1), None)
+    return "" if twice is None else f"names {twice!r} more than once (also without regard to case)"
+
+
+def _difference(names: Sequence[str], others: Sequence[str]) -> str:
+    """The first name in which two headers differ."""
+    for number, (name, other) in enumerate(zip_longest(names, others), 1):
+        if name != other:
+            return f"its column {number} is {other!r}, not {name!r}"
+    return "they are equal"
+
+
 def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
-    """The number of rows above the header, which has as many columns as most rows; None for none."""
+    """The number of title lines above the header; None where nothing shows which line is the header.
+
+    A title line has one filled field, so a line of two fields is never taken for one. A row of the table
+    must not become the header, because names are public. So the header must differ in kind from the
+    rows: it has a name for each column, none of them a number, and below it some column has numbers.
+    """
     widths = Counter(_width(row) for row in rows if any(row))
     if not widths:
         return None
     most = max(widths, key=lambda width: (widths[width], width))
     number = next(number for number, row in enumerate(rows) if _width(row) >= most)
-    return number if len({name.casefold() for name in rows[number] if name}) == _width(rows[number]) else None
+    if number == 0:
+        return 0
+    header, below = rows[number][: _width(rows[number])], [row for row in rows[number + 1 :] if _width(row) == most]
+    named = all(header) and not _fault(header) and not any(map(_spells_number, header))
+    columns = [[row[place] for row in below if row[place]] for place in range(most)]
+    counted = any(column and all(map(_spells_number, column)) for column in columns)
+    again = any(name in column for name, column in zip(header, columns, strict=False))
+    titles = all(sum(map(bool, row)) <= 1 for row in rows[:number])
+    return number if titles and named and counted and not again else None
+
+
+def _spells_number(field: str) -> bool:
+    """Whether a text is written with digits, as numbers, dates and codes are."""
+    return re.fullmatch(r"\W*\d[\d\W]*", field) is not None
 
 
 def _width(row: Sequence[str]) -> int:
@@ -458,6 +503,11 @@ def _alike(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _advice(reason: str) -> str:
+    if reason.startswith(_MISFITS):
+        return (
+            "; a field too many may be a delimiter inside an unquoted text, or the name of a row before the others, as "
+            "R writes it: then name all columns, in a policy `csv: {skip: 1, header: [row, age, sex]}`"
+        )
     if reason == _FOREIGN + "utf-8":
         return "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`)"
     if reason == _QUOTES:

@@ -15,9 +15,9 @@ import duckdb
 from pinq.policy.policy import Dialect
 from pinq.public.dates import CLOCK_FORM, DAY, MOMENT_FORM
 
-# A column looks misread where another spelling reads at least this share of its values as numbers,
-# and the declared one less.
-LIKELY = 0.9
+# A column looks misread where another form reads at least this share of its values, and more than the
+# declared one does, by even one.
+LIKELY = 0.8
 # Forms that `pinq init` looks for. Numbers of eight digits are dates where all of them can be.
 _FORMS = (
     *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d"),
@@ -95,48 +95,66 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
     """
     for column in columns:
         if options := likely_spelling(connection, table, column, dialect):
+            doubt = " or ".join(options)
+            both = " 1.234 may be a fraction or thousands: say which it is." if len(options) > 1 else ""
             keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
             return (
-                f"The values of {column} look like numbers in another spelling: try {options}. "
+                f"The values of {column} look like numbers in another spelling: try {doubt}.{both} "
                 f"To keep them as they are: {keep}."
             )
     return ""
 
 
-def likely_spelling(connection: duckdb.DuckDBPyConnection, table: str, column: str, dialect: Dialect) -> str:
-    """Returns options that would have a column's values be numbers; empty where none would, or they are."""
+def likely_spelling(
+    connection: duckdb.DuckDBPyConnection, table: str, column: str, dialect: Dialect
+) -> tuple[str, ...]:
+    """Returns options that would have more of a column's values be numbers; none where no form would.
+
+    Several are returned where each reads all, as different numbers: 1.234 may be one, or a thousand.
+    """
     others = list(_others(dialect))
     if not others:
-        return ""
+        return ()
+    # Three digits behind a sign, each time, may be a fraction or thousands. 0.125 cannot be thousands.
+    signs = [sign for sign in (".", ",") if sign == dialect.decimal or dialect.decimal == "."]
+    grouped = [
+        f"count(*) FILTER (contains({column}, '{sign}')), count(*) FILTER (regexp_full_match({column}, "
+        f"'\\s*[+-]?[1-9][0-9]{{0,2}}[{sign}][0-9]{{3}}\\s*'))"
+        for sign in signs
+    ]
     counts = [f"count({_number(column, other)})" for other in (dialect, *others)]
-    query = f"SELECT count({column}), {', '.join(counts)} FROM {table}"
-    filled, declared, *counted = connection.execute(query).fetchall()[0]
-    for other, count in zip(others, counted, strict=True):
-        if filled and count >= LIKELY * filled > declared:
-            return _options(other, dialect)
-    return ""
+    query = f"SELECT {', '.join([*grouped, *counts])}, count({column}) FROM {table}"
+    *found, filled = connection.execute(query).fetchall()[0]
+    declared, *counted = found[2 * len(signs) :]
+    best = max(counted)
+    if not filled or best < max(LIKELY * filled, declared):
+        return ()
+    read = [other for other, count in zip(others, counted, strict=True) if count == best]
+    either = [sign for sign, signed, alike in zip(signs, found[::2], found[1::2], strict=False) if 0 < signed == alike]
+    doubtful = [other for other in read for sign in either if sign in (other.thousands or other.decimal)]
+    return tuple(_options(other, dialect) for other in doubtful or (read[:1] if best > declared else ()))
 
 
 def date_forms(connection: duckdb.DuckDBPyConnection, table: str, value: str) -> tuple[list[str], str]:
-    """Returns the forms in which a column's values are dates, and one of these values; none where they are others.
+    """Returns the forms in which more of a column's values are dates, and one that is not read yet; none for no gain.
+
+    Several forms are returned where each reads as many, such as 01/02/2024 with the day or the month first.
 
     Args:
         connection: Reads the table.
         table: The name of the table in SQL.
         value: A text, as SQL names it. Where all of them are dates as they are read already, no form is needed.
     """
-    reads = [f"count({_moment(value, form)})" for form in _FORMS]
-    counted = f"count({value}), count(moment_of({value})), max({value}), {', '.join(reads)}"
+    reads = [f"count(coalesce({_moment(value, form)}, moment_of({value})))" for form in _FORMS]
+    counted = f"count({value}), count(moment_of({value})), max({value}) FILTER (moment_of({value}) IS NULL)"
     filled, declared, example, *counts = connection.execute(
-        f"SELECT {counted} FROM (FROM {table} LIMIT {SAMPLE})"
+        f"SELECT {counted}, {', '.join(reads)} FROM (FROM {table} LIMIT {SAMPLE})"
     ).fetchall()[0]
+    # Numbers of eight digits are dates where all of them can be.
     least = {form: filled if form == "%Y%m%d" else LIKELY * filled for form in _FORMS}
-    likely = [
-        form for form, count in zip(_FORMS, counts, strict=True) if count >= max(1, least[form]) and count > declared
-    ]
-    # Of 01/02/2024 and 31/12/2024 the one order reads both.
-    best = max(counts)
-    return [form for form in likely if counts[_FORMS.index(form)] == best], example or ""
+    best = max((count for form, count in zip(_FORMS, counts, strict=True) if count >= least[form]), default=0)
+    forms = [form for form, count in zip(_FORMS, counts, strict=True) if count == best > declared]
+    return forms, example or ""
 
 
 def other_dates(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect) -> str:
@@ -176,7 +194,9 @@ def _number(text: str, dialect: Dialect) -> str:
         text = f"(CASE WHEN {grouped} THEN replace({text}, '{sign}', '') ELSE {text} END)"
     if dialect.decimal != ".":
         text = f"(CASE WHEN NOT contains({text}, '.') THEN replace({text}, '{dialect.decimal}', '.') END)"
-    return f"TRY_CAST({text} AS DOUBLE)"
+    # DuckDB would read the code 12_3 as 123. Of a column of numbers nothing is looked for.
+    joined = f"typeof({text}) = 'VARCHAR' AND contains(CAST({text} AS VARCHAR), '_')"
+    return f"(CASE WHEN {joined} THEN NULL ELSE TRY_CAST({text} AS DOUBLE) END)"
 
 
 def _others(dialect: Dialect) -> Iterator[Dialect]:

@@ -109,7 +109,7 @@ def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
             ]
             cure = f"they look like dates, read by {' or '.join(reads)}" if reads else cure
         elif options := likely_spelling(connection, "misfits", "text", dialect or Dialect()):
-            cure = f"they look like numbers written otherwise: {options} of `pinq init`, or `csv:`"
+            cure = f"they look like numbers written otherwise: {' or '.join(options)} of `pinq init`, or `csv:`"
         connection.unregister("misfits")
     return f"texts that are no {noun}, such as {shown}, and {fate}; {cure}"
 

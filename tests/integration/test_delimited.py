@@ -202,8 +202,8 @@ def test_any_name_of_a_text_file_will_do_under_a_dialect(tmp_path: Path) -> None
         ("a,b\n".encode("utf-16"), "UTF-16 text, which is not read"),
         (b"a,b\r1,2\r", "carriage return"),
         (b'"a,b\n1,2\n', "a quote that is not closed"),
-        (b"a,A\n", "must name each column once"),
-        (b"a,,b\n", "must name each column once"),
+        (b"a,A\n", "names .a. more than once"),
+        (b"a,,b\n", "no name for column 2 of 3"),
         (b"a" * MAX_LINE + b"\n", "longer than"),
     ],
 )

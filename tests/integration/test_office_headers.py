@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers and forms of office files: no row becomes the public names of columns, and no value is misread in silence."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import pinq
+from pinq.errors import PolicyError
+from pinq.policy.plain_yaml import read_yaml
+from pinq.policy.policy import Dialect
+
+RANDOM = random.Random(1)
+NAMES = ["Doe, Jane", "Roe, John", "Poe, Ann", "Müller, Eva"]
+# Each has lines with more fields than the header, or titles above that could be a header; a skipped line would make a row
+# the names of the columns.
+ROWS_THAT_LOOK_LIKE_HEADERS = {
+    "an unquoted comma": ("name,ward,ill", lambda i: f"{NAMES[i % 4]},{'ABC'[i % 3]},{['yes', 'no'][i % 2]}"),
+    "an unquoted comma beside a number": ("name,ward,age", lambda i: f"{NAMES[i % 4]},{'ABC'[i % 3]},{20 + i % 60}"),
+    "one column": ("name", lambda i: NAMES[i % 4]),
+    "one column with numbers": ("address", lambda i: f"Hill Road, {i}"),
+    "names of rows": ('"sex","ward"', lambda i: f'"p{i}","{"mf"[i % 2]}","{"ABC"[i % 3]}"'),
+    "numbers of rows": ("sex,ward", lambda i: f"{i},{'mf'[i % 2]},{'ABC'[i % 3]}"),
+    "remarks": ("ward,ill", lambda i: f"{'ABC'[i % 3]},yes,phoned Mrs {NAMES[i % 4].split(',')[0]}"),
+}
+
+
+def written(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def columns(path: Path) -> dict[str, dict[str, object]]:
+    return dict(read_yaml(pinq.propose(path))["columns"])
+
+
+@pytest.mark.parametrize("kind", ROWS_THAT_LOOK_LIKE_HEADERS)
+@pytest.mark.parametrize("title", [[], ["Patients of 2024"]])
+def test_a_row_is_never_advised_or_taken_as_the_header(kind: str, title: list[str], tmp_path: Path) -> None:
+    header, row = ROWS_THAT_LOOK_LIKE_HEADERS[kind]
+    path = written(tmp_path / "t.csv", [*title, header, *map(row, range(200))])
+    try:
+        names = set(columns(path))
+    except PolicyError as error:
+        assert "--skip" not in str(error) or (title and "--skip 1" in str(error) and kind == "remarks"), error
+    else:
+        assert names <= set(header.replace('"', "").split(","))
+
+
+@pytest.mark.parametrize("titles", [["Patients of 2024"], ["Clinic", "", "Ward A;;"]])
+def test_titles_above_a_header_are_seen(titles: list[str], tmp_path: Path) -> None:
+    rows = [f"{'mf'[i % 2]};{20 + i % 50};A{i % 3}" for i in range(100)]
+    with pytest.raises(PolicyError, match=f"--delimiter ';' --skip {len(titles)}"):
+        pinq.propose(written(tmp_path / "t.csv", [*titles, "sex;age;ward", *rows]))
+
+
+def test_a_header_may_be_any_text(tmp_path: Path) -> None:
+    header = "district,2019,2020.5,2024-01-31,true,08:30"
+    rows = [f"{'abc'[i % 3]},{i},{i}.5,{i + 7},{i % 2},{i + 3}" for i in range(100)]
+    assert list(columns(written(tmp_path / "t.csv", [header, *rows]))) == header.split(",")
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("age,sex,", "ends with a delimiter"),
+        ("age,,sex", "no name for column 2 of 3"),
+        ("age,sex,AGE", "names 'age' more than once"),
+    ],
+)
+def test_a_header_that_names_no_columns_says_why(header: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=said):
+        columns(written(tmp_path / "t.csv", [header, "1,m,3", "2,f,4"]))
+
+
+def test_a_file_whose_header_differs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    written(tmp_path / "parts" / "a.csv", ["age,sex", "1,m"])
+    written(tmp_path / "parts" / "b.csv", ["sex,age", "m,1"])
+    with pytest.raises(PolicyError, match=r"b\.csv differs .*its column 1 is 'sex', not 'age'"):
+        columns(tmp_path / "parts" / "*.csv")
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "option"),
+    [
+        ("{n}", "{k}.{n}", '--decimal "," --thousands "."'),
+        ("{n}", "{k},{n}", '--decimal ","'),
+        ("{n}", "{k} {n}", '--thousands " "'),
+        ("{n}.5", "{k},{n}.50", '--thousands ","'),
+        ("2024-01-0{d}", "0{d}.02.2024", "--dates"),
+        ("2024-01-0{d}", "2{d}/02/2024", "--dates"),
+    ],
+)
+@pytest.mark.parametrize("share", [0.01, 1.0])
+def test_where_another_form_reads_more_it_is_asked_for(
+    usual: str, other: str, option: str, share: float, tmp_path: Path
+) -> None:
+    """One value in a hundred is enough: those in the other form are the large ones, or the late ones, never random ones."""
+
+    def value(i: int) -> str:
+        form = other if i < share * 300 else usual
+        return form.format(n=RANDOM.randint(100, 999), k=RANDOM.randint(1, 9), d=RANDOM.randint(1, 8))
+
+    rows = [f"{value(i)};{'mf'[i % 2]}" for i in range(300)]
+    with pytest.raises(PolicyError) as error:
+        pinq.propose(written(tmp_path / "t.csv", ["x;sex", *rows]), csv=Dialect(delimiter=";"))
+    assert option in str(error.value)
+
+
+def test_a_code_with_an_underscore_is_no_number(tmp_path: Path) -> None:
+    rows = [f"{i % 9}_{i % 4},{i}" for i in range(300)]
+    found = columns(written(tmp_path / "t.csv", ["plot,n", *rows]))
+    assert found.get("plot", {"type": "categorical"})["type"] == "categorical"
