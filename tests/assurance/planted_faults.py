@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.harness.origin import commit_of
 from tests.support.house.checkout import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "planted-faults.md"
@@ -766,6 +767,7 @@ class Outcome:
 def main() -> int:
     """Plants every fault, or those whose description has the words of the command line."""
     chosen = [fault for fault in FAULTS if all(word in fault.what for word in sys.argv[1:])]
+    commit = commit_of()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         copy.mkdir()
@@ -777,7 +779,7 @@ def main() -> int:
             outcomes.append(planted(fault, copy))
             print(f"{fault.what}: {outcomes[-1].caught or 'NOT CAUGHT'} ({outcomes[-1].seconds:.0f} s)", flush=True)
     if chosen == list(FAULTS):
-        RESULTS.write_text(table(outcomes), encoding="utf-8")
+        RESULTS.write_text(table(outcomes, commit), encoding="utf-8")
     return int(any(outcome.caught is None for outcome in outcomes))
 
 
@@ -800,12 +802,13 @@ def planted(fault: Fault, copy: Path) -> Outcome:
 
 def _first_failure(tests: tuple[str, ...], copy: Path) -> str | None:
     """Runs tests in the copy, file by file, up to the first that fails."""
-    options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=no"]
+    options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "hypothesispytest", "--tb=no"]
     for test in tests:
         ran = subprocess.run(
             [sys.executable, "-m", "pytest", *options, test],
             cwd=copy,
-            env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+            env=os.environ
+            | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
         )
@@ -817,7 +820,7 @@ def _first_failure(tests: tuple[str, ...], copy: Path) -> str | None:
     return None
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(outcomes: list[Outcome], commit: str) -> str:
     """Writes the page."""
     caught = sum(outcome.caught is not None for outcome in outcomes)
     rows = [f"| {outcome.fault.what} | `{outcome.fault.file}` | {_short(outcome.caught)} |" for outcome in outcomes]
@@ -825,9 +828,9 @@ def table(outcomes: list[Outcome]) -> str:
         [
             "# Planted faults",
             "",
-            f"Each of {len(outcomes)} mistakes was made in a copy of the packages, by itself; {caught} were caught. "
-            "The test is the first",
-            "that failed; others may notice too. Again: `python -m tests.assurance.planted_faults`, part of `make assurance`.",
+            f"Each of {len(outcomes)} mistakes was made in a copy of the packages of commit {commit}, by itself; {caught}",
+            "were caught. The test is the first that failed; others may notice too. Again:",
+            "`python -m tests.assurance.planted_faults`, part of `make assurance`.",
             "",
             "| mistake | where | caught by |",
             "|---|---|---|",

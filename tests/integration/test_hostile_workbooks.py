@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -13,42 +12,9 @@ from pinq.engine import delimited, sheets
 from pinq.engine.delimited import Lines, Workbooks
 from pinq.errors import PolicyError
 from pinq.policy.policy import Dialect
+from tests.support.tables.workbooks import BOOKS, CELLS, HEADER, book
 
-BOOKS = Path(__file__).parents[1] / "offices"
-STYLES = '<xf numFmtId="46"/><xf numFmtId="14"/><xf numFmtId="20"/>'  # 3: a duration, 4: a date, 5: a time
-HEADER = '<row r="1"><c r="A1" t="inlineStr"><is><t>a</t></is></c><c r="B1" t="inlineStr"><is><t>b</t></is></c></row>'
-CELLS = {
-    "duration": '<c r="B3" s="3"><v>1000000000000</v></c>',
-    "endless duration": '<c r="B3" s="3"><v>1e400</v></c>',
-    "no duration": '<c r="B3" s="3"><v>NaN</v></c>',
-    "date": '<c r="B3" s="4"><v>1e300</v></c>',
-    "date before all": '<c r="B3" s="4"><v>-1e300</v></c>',
-    "time": '<c r="B3" s="5"><v>NaN</v></c>',
-    "truth value": '<c r="B3" t="b"><v>2</v></c>',
-    "error": '<c r="B3" t="e"><v>#WHAT!</v></c>',
-    "string beyond": '<c r="B3" t="s"><v>7</v></c>',
-    "string of a huge number": f'<c r="B3" t="s"><v>{"9" * 5000}</v></c>',
-    "string before": '<c r="B3" t="s"><v>-1</v></c>',
-    "number": '<c r="B3" t="n"><v>seven</v></c>',
-    "kind": '<c r="B3" t="z"><v>1</v></c>',
-    "child": '<c r="B3"><w>1</w></c>',
-    "address": '<c r="B3" t="b"/><c r="ZZZ3"><v>1</v></c>',
-    "column beyond": '<c r="XFE3"><v>1</v></c>',
-    "far column": '<c r="XFD3"><v>1</v></c>',
-    "far cell": '</row><row r="1048576"><c r="XFD1048576"><v>1</v></c>',
-    "row of a huge number": f'</row><row r="{"9" * 5000}"><c r="C1"><v>1</v></c>',
-    "same row": '</row><row r="2"><c r="C2"><v>5</v></c>',
-}
-
-
-def book(file: Path, rows: str) -> None:
-    """Writes a small workbook whose first sheet has these rows."""
-    with ZipFile(BOOKS / "hospital.xlsx") as old, ZipFile(file, "w") as new:
-        for name in old.namelist():
-            text = old.read(name).decode()
-            if name.endswith("sheet1.xml"):
-                text = re.sub("<sheetData>.*</sheetData>", f"<sheetData>{rows}</sheetData>", text, flags=re.DOTALL)
-            new.writestr(name, text.replace("</cellXfs>", STYLES + "</cellXfs>"))
+AB = HEADER.format("a", "b")
 
 
 def read(file: Path, sheet: str | None = "Hinweise") -> list[tuple[str | None, ...]]:
@@ -68,7 +34,7 @@ def test_a_cell_that_cannot_be_read_is_missing_and_touches_no_other_row(
 ) -> None:
     monkeypatch.setattr(delimited, "SHEET_MEMORY", 2**29)
     good = '<c r="B{}" s="4"><v>45000.5</v></c>'.format
-    book(tmp_path / "t.xlsx", HEADER + row(2, good(2)) + row(3, CELLS[cell]) + row(4, good(4)))
+    book(tmp_path / "t.xlsx", AB + row(2, good(2)) + row(3, CELLS[cell]) + row(4, good(4)))
     moment = "2023-03-15 12:00:00"
     assert read(tmp_path / "t.xlsx") == [("2", moment), ("3", None), ("4", moment)]
 
@@ -78,7 +44,7 @@ def test_a_cell_is_read_in_the_row_and_column_where_it_stands(tmp_path: Path) ->
     cells = (
         '<c r="A2"><v>1</v></c><c t="inlineStr"><is><r><t>x</t></r><r><t xml:space="preserve"> _x000D_</t></r></is></c>'
     )
-    book(tmp_path / "t.xlsx", HEADER + f'<row r="2">{cells}</row><row r="3"><c r="A2"><v>3</v></c></row>')
+    book(tmp_path / "t.xlsx", AB + f'<row r="2">{cells}</row><row r="3"><c r="A2"><v>3</v></c></row>')
     assert read(tmp_path / "t.xlsx") == [("1", "x \r"), ("3", None)]
 
 
