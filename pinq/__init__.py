@@ -56,7 +56,8 @@ if TYPE_CHECKING:
         Values as Values,
     )
     from pinq.policy.policy import Policy as Policy
-    from pinq.provider.local import open as open, simulate as simulate
+    from pinq.provider.dummy_rows import simulate as simulate
+    from pinq.provider.local import open as open
     from pinq.provider.policy_file import load_policy as load_policy
     from pinq.provider.proposal import propose as propose
     from pinq.public.schema import (
@@ -91,7 +92,8 @@ _HOMES = {
         "TooManyRequests",
         "Unavailable",
     ),
-    "provider.local": ("open", "simulate"),
+    "provider.dummy_rows": ("simulate",),
+    "provider.local": ("open",),
     "language.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Calendar", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "provider.policy_file": ("load_policy",),
     "provider.proposal": ("propose",),

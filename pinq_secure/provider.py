@@ -41,7 +41,7 @@ from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Axis, Values, bind
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.versions import open_rows
 from pinq.public.schema import Value

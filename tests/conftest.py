@@ -125,7 +125,7 @@ def schema(tiny_policy: Policy) -> Schema:
 def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., PrivateQueryable]]:
     """Makes a handle: ``granted(epsilon=1)``, on ``tiny_policy`` and ``frame`` unless others are given."""
     import pinq
-    from pinq.provider.local import open_ledger
+    from pinq.provider.opening import open_ledger
     from pinq.public.epsilon import Epsilon
 
     opened: list[PrivateQueryable] = []

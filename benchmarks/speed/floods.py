@@ -39,7 +39,7 @@ from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Charged, LoggedQuestion, Terms
 from pinq.provider.grants import grant, revoke, set_terms
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 

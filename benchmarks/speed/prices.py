@@ -48,14 +48,14 @@ from pinq import (
     SquaredError,
     Values,
 )
+from pinq.curator.deadline import Deadline
 from pinq.curator.monitor import Curator
-from pinq.curator.work import Deadline
 from pinq.engine import open_engine
 from pinq.language.queries import Request, WireParts
 from pinq.language.scores import SCORES
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
-from pinq.provider.local import declare
+from pinq.provider.opening import declare
 from pinq.public.epsilon import Epsilon
 
 ROWS = 30_000

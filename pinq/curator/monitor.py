@@ -37,18 +37,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from pinq.curator.deadline import Deadline, Stopped
+from pinq.curator.meter import Meter, WorkMeter
+from pinq.curator.prepared import Noise, PreparedQuery
+from pinq.curator.price import MAX_WORK, checking_work, require_work
 from pinq.curator.verbs import prepare
-from pinq.curator.work import (
-    MAX_WORK,
-    Deadline,
-    Meter,
-    Noise,
-    PreparedQuery,
-    Stopped,
-    WorkMeter,
-    checking_work,
-    require_work,
-)
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import Engine, Measure, Moments, TableRequest
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, Unavailable, unspent
@@ -110,7 +103,7 @@ class Curator:
         schema: The schema by which requests are checked.
         ledger: The ledger that charges requests.
         engine: The engine that counts the rows.
-        max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
+        max_work: Units of work that one request may need; see ``pinq/curator/price.py``.
         meter: The counter of analysts' work; None for a new one.
         version: The version of the rows that the engine has, as ``pinq/provider/versions.py`` finds it.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answers to the queries, a function for each kind. ``_count`` is the shortest; read it first.
 
-``pinq/curator/work.py`` describes the prepared query. A function reads public facts only. It
+``pinq/curator/prepared.py`` describes the prepared query. A function reads public facts only. It
 refuses invalid queries, and returns the tables to count, the expected error, and the step from
 exact tables to a noisy release. The curator charges between preparation and counting.
 
@@ -36,7 +36,7 @@ import numpy as np
 from pinq.curator.candidates.scorer import NUMBERS_AT_ONCE
 from pinq.curator.candidates.selection import Selection, choose_evenly
 from pinq.curator.mechanisms import choose
-from pinq.curator.work import NUMBER_BYTES, Counted, Noise, PreparedQuery, Released, about, grid_error
+from pinq.curator.prepared import NUMBER_BYTES, Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.language.parts import Block, Part, PartSet
@@ -57,7 +57,7 @@ from pinq.public.epsilon import figures, laplace_interval
 from pinq.public.schema import Numeric, Schema
 
 MAX_LEAVES = 2**19
-# Nanoseconds of the steps of one part's release, as in pinq/curator/work.py: a number that is written down; a sum in
+# Nanoseconds of the steps of one part's release, as in pinq/curator/price.py: a number that is written down; a sum in
 # the column's units; an average of its bins; a choice by permute-and-flip, and by the exponential mechanism; a leaf
 # that is looked at from the root down.
 WRITTEN, SUMMED, AVERAGED, CHOSEN, WEIGHED, TESTED = 600, 1_000, 2_000, 3_000, 30_000, 3_000

@@ -143,7 +143,7 @@ class Terms(Stored):
         verbs: Some of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
         queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
             not in the log, so they are not counted.
-        work_per_minute: Units of work (see ``pinq/curator/work.py``) that requests may need within
+        work_per_minute: Units of work (see ``pinq/curator/price.py``) that requests may need within
             any sixty seconds. Previews and histories count too. Each server counts its own work,
             and each of its workers has an equal share.
         stored_bytes: Bytes of the ledger for all charges, answers and refusals together; None for

@@ -15,7 +15,7 @@ from pinq.ledger.log import copy, set_aside
 from pinq.ledger.state import Account
 from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
-from pinq.provider.local import read_ledger
+from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO
 

@@ -26,7 +26,7 @@ from pinq.errors import PinqError, QueryError
 from pinq.language.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.ledger.composition import Costs
 from pinq.ledger.events import Charged
-from pinq.provider.local import read_ledger
+from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import MAX_EPSILON, Epsilon, Exact
 from pinq.public.plugins import plugin

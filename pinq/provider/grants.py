@@ -22,7 +22,7 @@ from pinq.ledger.events import FREE, VERBS, Signature, Terms, here, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account
 from pinq.policy.policy import Policy
-from pinq.provider.local import guarding_ledger, open_ledger, read_ledger, require_name
+from pinq.provider.opening import guarding_ledger, open_ledger, read_ledger, require_name
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pinq.curator.meter import Meter, WorkMeter
 from pinq.curator.monitor import Curator
-from pinq.curator.work import Meter, WorkMeter
 from pinq.engine import Engine, open_engine
 from pinq.engine.sources import FileFacts, source_facts
 from pinq.errors import LedgerError, PinqError, PolicyError
@@ -23,7 +23,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
 from pinq.provider.backup import heads_folder
 from pinq.provider.claim import ledger_url
-from pinq.provider.local import curator_of, declare, guarding_ledger, open_ledger
+from pinq.provider.opening import curator_of, declare, guarding_ledger, open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.versions import OpenRows, open_rows
 

@@ -29,7 +29,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pinq.analyst.tokens import MAX_TOKEN, PREFIX, digest
-from pinq.curator.work import Deadline, Stopped, TooHeavy
+from pinq.curator.deadline import Deadline, Stopped, TooHeavy
 from pinq.errors import (
     LedgerError,
     NotAuthorised,

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from pinq.curator.work import MAX_WORK
+from pinq.curator.price import MAX_WORK
 from pinq.errors import TooManyRequests
 
 MANY = 4096

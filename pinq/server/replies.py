@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pinq.curator.work import Deadline, Stopped
+from pinq.curator.deadline import Deadline, Stopped
 from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
 from pinq.language.queries import Request
 from pinq.language.wire import (
@@ -29,8 +29,7 @@ from pinq.language.wire import (
     require_readable,
 )
 from pinq.ledger.state import Account
-from pinq.provider import local
-from pinq.provider.local import page
+from pinq.provider.history import budget as budget_of, page
 from pinq.server.datasets import Dataset
 
 
@@ -143,7 +142,7 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
 def budget(visit: Visit, _: bytes, revision: int = REVISION) -> str:
     """Says what was granted, spent, and remains; to a client of an older revision nothing of earlier rows."""
     dataset, grant = visit.opened
-    held = WireBudget.of(local.budget(dataset.ledger, grant.analyst, dataset.curator.version))
+    held = WireBudget.of(budget_of(dataset.ledger, grant.analyst, dataset.curator.version))
     unread = {"replaced"} if revision < REPLACED else set()
     return held.model_dump_json(exclude=unread, exclude_none=True)
 

@@ -23,7 +23,7 @@ from pinq.analyst.tokens import person_digest
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.events import Signature, now
 from pinq.policy.policy import SignIn
-from pinq.provider.local import require_name
+from pinq.provider.opening import require_name
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import optional
 from pinq.server.datasets import Dataset

@@ -31,7 +31,8 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from pinq.curator.work import Deadline, Meter, Stopped, TooHeavy
+from pinq.curator.deadline import Deadline, Stopped, TooHeavy
+from pinq.curator.meter import Meter
 from pinq.engine.sources import FileFacts
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.language.wire import Failure

@@ -628,7 +628,7 @@ FAULTS = (
     ),
     Fault(
         "a deadline may be prolonged",
-        "pinq/curator/work.py",
+        "pinq/curator/deadline.py",
         "self.end = min(self.end, moment)",
         "self.end = moment",
         ("tests/unit/curator/test_turn.py",),
@@ -712,7 +712,7 @@ FAULTS = (
     ),
     Fault(
         "each of several processes allows a grant's whole quota of work",
-        "pinq/curator/work.py",
+        "pinq/curator/meter.py",
         "        most //= self._processes\n",
         "",
         ("tests/unit/curator/test_meter.py",),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.work import Counted
+from pinq.curator.prepared import Counted
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import count, count_request
 from pinq.errors import NotAllowed, QueryError

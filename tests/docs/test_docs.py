@@ -25,7 +25,7 @@ from pinq.cli.main import app
 from pinq.engine.sources import source_path
 from pinq.language.wire import STATUSES
 from pinq.policy.policy import DatabaseTable, Dialect, Policy
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.public.columns import Lookup
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit

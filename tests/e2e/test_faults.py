@@ -33,7 +33,7 @@ from pinq import (
 )
 from pinq.language.queries import Request
 from pinq.policy.policy import Policy
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon
 from tests.support.processes.forked_processes import run_pinq
@@ -105,7 +105,7 @@ def test_losses_are_checked_without_assertions(tmp_path: Path) -> None:
 import math, pathlib, sys
 import pandas as pd, pinq
 from pinq.public.epsilon import Epsilon
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 assert False, "assertions are on"
 policy = pinq.Policy(dataset="o", cap=10, max_rows=10, columns={"s": {"type": "categorical", "values": ["f"]}}, folder=pathlib.Path(sys.argv[1]))
 open_ledger(policy).grant("ana", Epsilon.of(1))
@@ -278,7 +278,7 @@ def test_a_failure_in_the_noise_is_an_engine_failure_too(
     def fail(*_: Any) -> Any:
         raise ValueError("the true count is 40")
 
-    monkeypatch.setattr("pinq.curator.work.laplace", fail)
+    monkeypatch.setattr("pinq.curator.prepared.laplace", fail)
     with pytest.raises(EngineError, match="^" + re.escape(ENGINE_ERROR) + "$"):
         handle.noisy_count(epsilon=0.1)
     assert handle.budget.spent == Fraction(1, 10)

@@ -15,7 +15,7 @@ import pytest
 import pinq
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import HolderFailed
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
 from tests.support.processes.forked_processes import PinqProcess, run_pinq
 from tests.support.processes.servers import Certificate, Server, people, publish, serving, token_of

@@ -17,7 +17,7 @@ from pinq import (
     PolicyError,
     Values,
 )
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.fault_checks import kinds, spend

@@ -13,7 +13,7 @@ from typing import IO
 import pandas as pd
 
 from pinq.policy.policy import Policy
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE, note
@@ -24,7 +24,7 @@ PROCESSES, EACH, LEFT = (8, 225, 200) if ASSURANCE else (8, 40, 100)
 # second until the budget is gone; after each it says how many answers it got. A word to everybody is a line for each.
 ASKERS = f"""
 import os, sys, pinq
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 import pinq.engine
 
 def say(what):

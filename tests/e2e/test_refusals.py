@@ -29,7 +29,7 @@ from pinq import (
 )
 from pinq.ledger.events import Refused, now
 from pinq.policy.policy import Policy
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
 from tests.support.requests.fault_checks import unspent
 from tests.support.requests.handles import ledger_of

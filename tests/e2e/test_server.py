@@ -25,7 +25,7 @@ from pinq import ClassCount, Gini, Groups, Values
 from pinq.language.queries import Question, Request
 from pinq.language.wire import PROTOCOL_HEADER, SCHEMA_HEADER
 from pinq.provider.grants import make_terms
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.server.openapi import QUESTIONS
 from tests.support.processes.ports import free_port
 from tests.support.processes.servers import (

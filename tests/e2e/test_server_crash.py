@@ -17,7 +17,7 @@ import pytest
 
 import pinq
 from pinq.language.queries import Answer, Request
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE, note
 from tests.support.processes.forked_processes import PinqProcess

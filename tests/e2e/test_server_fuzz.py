@@ -26,7 +26,7 @@ from schemathesis.core.result import Ok
 
 import pinq
 from pinq.language.queries import Answer
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from tests.support.house.assurance import ASSURANCE, note
 from tests.support.processes.servers import COLUMNS, Server, people, publish, serving, token_of
 from tests.support.requests.every_request import CATALOGUES

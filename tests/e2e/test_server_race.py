@@ -15,7 +15,7 @@ import pytest
 
 import pinq
 from pinq import Gini, Shards, Values
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE, note
 from tests.support.processes.postgresql import HERE, SKIPPED, kind_of

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import pinq
 from pinq.cli.main import app
 from pinq.errors import PolicyError
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.server.datasets import Datasets
 from tests.support.processes.ports import free_port
 from tests.support.processes.servers import (

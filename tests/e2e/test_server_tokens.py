@@ -17,7 +17,7 @@ import pinq
 from pinq.analyst.tokens import PREFIX, digest, find_token, new_token
 from pinq.errors import NotAuthorised, QueryError
 from pinq.ledger.events import now
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.server.gate import REFUSAL_SECONDS
 from tests.support.processes.servers import Server, pinq_command, publish, serving, token_of
 

@@ -17,7 +17,7 @@ import pytest
 
 import pinq
 from pinq.provider.grants import revoke
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from tests.support.processes.servers import Certificate, Server, publish, serving, token_of
 

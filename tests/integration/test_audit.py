@@ -24,7 +24,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.policy.plain_yaml import write_yaml
 from pinq.policy.policy import Goes, Policy
 from pinq.provider import grants as provider
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit, print_audit, replay
 from pinq.provider.report.html import page as html_page

@@ -20,7 +20,7 @@ from pinq.cli.main import app
 from pinq.errors import LedgerError, QueryError
 from pinq.language.queries import Certificate
 from pinq.provider.certified import Verified, verify_certificate
-from pinq.provider.local import read_ledger
+from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from tests.support.house.checkout import ROOT
 from tests.support.processes.servers import publish, token_of

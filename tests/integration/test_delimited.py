@@ -20,7 +20,7 @@ from pinq.errors import PolicyError, QueryError
 from pinq.policy.policy import Dialect, Policy
 from pinq.provider import grants as provider
 from pinq.provider.check import check
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose
 from pinq.server.datasets import Dataset

@@ -20,7 +20,7 @@ from pinq.ledger.events import FREE, VERBS, Terms, now
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
 from pinq.provider.grants import make_terms
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.report.audit import audit, replay
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.handles import ledger_of

@@ -16,8 +16,8 @@ import pytest
 import pinq
 from pinq import AnyGrouping, Balance, Categorical, Cuts, Gini, Groups, Policy, QueryError, Values
 from pinq.curator.monitor import Curator
+from pinq.curator.prepared import PreparedQuery, Released
 from pinq.curator.verbs import PREPARE
-from pinq.curator.work import PreparedQuery, Released
 from pinq.engine import open_engine
 from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
 from pinq.language.parts import Block, Part, PartSet
@@ -26,7 +26,8 @@ from pinq.language.specs import bind
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider.check import check
-from pinq.provider.local import LocalSession, open_ledger
+from pinq.provider.local import LocalSession
+from pinq.provider.opening import open_ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from tests.support.requests.handles import engine_over

@@ -16,7 +16,7 @@ from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
 from pinq.provider.backup import backup, heads_folder, loss, restore
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon

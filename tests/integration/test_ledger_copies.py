@@ -22,7 +22,7 @@ from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
 from pinq.provider.backup import backup
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon

@@ -18,7 +18,7 @@ from pinq.errors import LedgerError
 from pinq.ledger.composition import COUNTED, Demand
 from pinq.ledger.events import Charged, Declared, LoggedQuestion, Record, UnknownEvent, read, text_of
 from pinq.ledger.ledger import Ledger
-from pinq.provider.local import history
+from pinq.provider.history import history
 from pinq.provider.report.audit import replay
 from pinq.public.epsilon import Epsilon
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request as HTTPRequest
 
-from pinq.curator.work import Deadline
+from pinq.curator.deadline import Deadline
 from pinq.engine import open_engine
 from pinq.errors import PolicyError
 from pinq.language.queries import Request

@@ -19,7 +19,7 @@ from pinq.cli.main import app
 from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
 from pinq.language.queries import Request
 from pinq.ledger.events import Terms
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from pinq.curator.work import Stopped
+from pinq.curator.deadline import Stopped
 from pinq.engine.codes import Codes, RowBlock
 from pinq.engine.shards import ShardColumns, coins_of
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pinq.analyst.tokens import digest
-from pinq.curator.work import Stopped
+from pinq.curator.deadline import Stopped
 from pinq.errors import (
     EngineError,
     InternalError,

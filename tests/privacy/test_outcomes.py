@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pinq.curator import mechanisms, work
+from pinq.curator import mechanisms, prepared
 from pinq.curator.candidates import selection
 from pinq.curator.monitor import Curator, Rehearsals
 from pinq.engine import ArrayEngine
@@ -78,7 +78,7 @@ def _hiding(monkeypatch: pytest.MonkeyPatch) -> None:
             np.repeat(candidates.scores, candidates.members) if candidates.members.sum() < MOST_SCORES else np.zeros(0)
         )
 
-    noted("pinq.curator.work", "laplace", np.asarray)
+    noted("pinq.curator.prepared", "laplace", np.asarray)
     choose_each = mechanisms.choose_each
 
     def choose(scores: np.ndarray, lengths: Sequence[int], largest: int, epsilon: Fraction) -> np.ndarray:
@@ -253,7 +253,7 @@ def test_outcomes_follow_the_request_alone(chunk: int) -> None:
 
 def test_what_another_thread_draws_is_not_noted() -> None:
     """It is no part of an answer that is compared."""
-    answer = partial(vars(work)["laplace"], np.zeros(1, dtype=np.int64), 1, Fraction(1))
+    answer = partial(vars(prepared)["laplace"], np.zeros(1, dtype=np.int64), 1, Fraction(1))
     hidden.clear()
     other = threading.Thread(target=answer)
     other.start()

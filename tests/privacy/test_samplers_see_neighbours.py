@@ -148,7 +148,7 @@ def test_no_row_moves_numbers_by_more_than_the_noise_is_for(
         seen.append((np.asarray(exact), sensitivity, epsilon))
         return np.asarray(exact)
 
-    monkeypatch.setattr("pinq.curator.work.laplace", laplace)
+    monkeypatch.setattr("pinq.curator.prepared.laplace", laplace)
     exact = []
     for parts in worlds:
         seen.clear()

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from pinq.curator.candidates.selection import Selection
+from pinq.curator.prepared import Counted
 from pinq.curator.verbs import prepare
-from pinq.curator.work import Counted
 from pinq.language.derivatives import Logistic
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.points import Points

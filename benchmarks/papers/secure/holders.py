@@ -16,7 +16,7 @@ from benchmarks.harness.datasets import load
 from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import Federation
 from miners.fitted.tree import Tree
-from pinq.provider.local import simulate
+from pinq.provider.dummy_rows import simulate
 from pinq.public.schema import Categorical, Schema
 from pinq_secure import SecureID3
 from pinq_secure.holding import Holding

@@ -16,7 +16,7 @@ from benchmarks.harness.learners import Learner, Rows, private
 from benchmarks.harness.measure import Experiment
 from benchmarks.papers.topdown.paper import PaperTopDown
 from miners import DiffPC45, Federation
-from pinq.provider.local import simulate
+from pinq.provider.dummy_rows import simulate
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
 

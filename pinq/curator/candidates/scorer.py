@@ -27,7 +27,8 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
-from pinq.curator.work import GROUPING, MAX_MEMBERS, MEMBER, SCORING, SPLITTING, Counted
+from pinq.curator.prepared import MAX_MEMBERS, Counted
+from pinq.curator.price import GROUPING, MEMBER, SCORING, SPLITTING
 from pinq.engine.counting import run_starts
 from pinq.engine.tables import Form, Listed, Measure, Moments, Sparse, Table, TableRequest
 from pinq.errors import QueryError

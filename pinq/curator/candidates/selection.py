@@ -31,7 +31,7 @@ from pinq.curator.candidates.scorer import (
     SplitScorer,
 )
 from pinq.curator.mechanisms import Weighted, choose_each, choose_weighted
-from pinq.curator.work import MAX_MEMBERS, Counted
+from pinq.curator.prepared import MAX_MEMBERS, Counted
 from pinq.errors import QueryError
 from pinq.language.parts import PartSet
 from pinq.language.scores import Score

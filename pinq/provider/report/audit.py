@@ -44,7 +44,7 @@ from pinq.ledger.state import Account, LedgerState
 from pinq.policy.policy import Goes, Policy
 from pinq.provider.claim import masked
 from pinq.provider.grants import parse_expiry
-from pinq.provider.local import read_ledger
+from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.markup import amount, bar, print_table, when
 from pinq.public.checks import closest, many

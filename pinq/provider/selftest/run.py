@@ -29,7 +29,8 @@ from pinq.errors import PinqError, QueryError
 from pinq.ledger.database import NoLedger
 from pinq.policy.policy import Policy
 from pinq.provider.check import check
-from pinq.provider.local import open as open_here, read_ledger
+from pinq.provider.local import open as open_here
+from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.html import document, table
 from pinq.provider.report.markup import Html, element, joined

@@ -14,7 +14,7 @@ from pinq.errors import LedgerError, PolicyError, QueryError
 from pinq.provider import grants as provider
 from pinq.provider.check import check
 from pinq.provider.grants import make_terms, parse_expiry
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose
 from pinq.public.epsilon import ZERO, Epsilon

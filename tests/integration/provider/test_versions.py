@@ -21,7 +21,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Dialect, Policy
 from pinq.provider.check import check
 from pinq.provider.grants import grant
-from pinq.provider.local import open_ledger
+from pinq.provider.opening import open_ledger
 
 LINES = "status;dose\ns0;1\ns1;2\n"
 COLUMNS: dict[str, Any] = {

@@ -84,7 +84,7 @@ def test_sums_of_any_grid(
 ) -> None:
     """Each cell stands for its only whole number or its middle, exactly, in the largest unit that fits all."""
     policy = Policy(dataset="grid", cap=1, max_rows=9, columns={"x": {"type": "numeric"} | column})
-    monkeypatch.setattr("pinq.curator.work.laplace", lambda exact, *_: exact)
+    monkeypatch.setattr("pinq.curator.prepared.laplace", lambda exact, *_: exact)
     answer = in_memory(1, policy=policy, data=pd.DataFrame({"x": values}))._session.ask(
         Request(id="x", verb="noisy_sum", epsilon="1", column="x")
     )
@@ -411,7 +411,7 @@ def test_sums_beyond_the_cap_stay_exact_or_stop_at_a_public_bound(
     rows: int, total: float, negative: bool, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table with more rows than the policy says: its sums are exact up to 2^62 units and stop there; they never wrap around."""
-    monkeypatch.setattr("pinq.curator.work.laplace", lambda exact, *_: exact)
+    monkeypatch.setattr("pinq.curator.prepared.laplace", lambda exact, *_: exact)
     column = (
         {"type": "numeric", "lower": "-16000000.123456789", "upper": "-0.123456789", "step": 1} if negative else FINE
     )

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
-from pinq.curator.work import Deadline, WorkMeter
+from pinq.curator.deadline import Deadline
+from pinq.curator.meter import WorkMeter
 from pinq.language.queries import Request
 from pinq.ledger.events import EVENT_BYTES, Terms
 

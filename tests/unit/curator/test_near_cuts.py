@@ -16,7 +16,7 @@ from pinq.curator.candidates import scorer, selection
 from pinq.curator.candidates.scorer import Runs
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import Weighted
-from pinq.curator.work import Counted
+from pinq.curator.prepared import Counted
 from pinq.engine.tables import Sparse
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.scores import Balance

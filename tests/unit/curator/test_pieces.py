@@ -11,7 +11,7 @@ import pytest
 
 from pinq.curator.candidates import scorer
 from pinq.curator.candidates.scorer import Frame
-from pinq.curator.work import Counted
+from pinq.curator.prepared import Counted
 from pinq.engine.tables import Sparse
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.scores import Gini, InfoGain, MaxClass, Score

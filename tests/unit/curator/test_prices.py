@@ -10,8 +10,8 @@ from benchmarks.harness.publish import RESULTS
 from benchmarks.speed.prices import EPSILONS, FORMS, FREE, SIZES, curator, texts
 from pinq import AnyGrouping, Gini
 from pinq.curator.candidates.selection import Selection
+from pinq.curator.deadline import Deadline
 from pinq.curator.monitor import Curator
-from pinq.curator.work import Deadline
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import Request
 from pinq.language.scores import SCORES

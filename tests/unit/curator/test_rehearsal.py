@@ -13,8 +13,8 @@ import pytest
 
 from pinq import AnyCut, Calendar, ClassCount, Cuts, EnoughRows, InternalError, Logistic, MaxClass, Points, Values
 from pinq.analyst.queryable import PrivateQueryable
+from pinq.curator.deadline import Deadline, Stopped
 from pinq.curator.monitor import Rehearsals, passed_under
-from pinq.curator.work import Deadline, Stopped
 from pinq.engine import rows
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.rows import CodeTable, Descent

@@ -109,7 +109,7 @@ def test_slices_answer_as_the_whole_does(question: str, handle: Any, monkeypatch
     assert engine.parts == [12]
     before = handle.budget.spent
     for cells in (0, 40, 3000):
-        monkeypatch.setattr("pinq.curator.work.SLICE_CELLS", cells)
+        monkeypatch.setattr("pinq.curator.prepared.SLICE_CELLS", cells)
         engine.parts.clear()
         assert QUESTIONS[question](parts) == whole
         assert sum(engine.parts) == 12
@@ -120,7 +120,7 @@ def test_slices_answer_as_the_whole_does(question: str, handle: Any, monkeypatch
 
 def test_a_slice_has_noise_of_its_own(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One noise for every slice alike would be subtracted away: equal parts of different slices answer differently."""
-    monkeypatch.setattr("pinq.curator.work.SLICE_CELLS", 0)
+    monkeypatch.setattr("pinq.curator.prepared.SLICE_CELLS", 0)
     empty = handle.partition(Cuts("age", (50,)))[[0]].partition(Values("job"), Cuts("age", (60,)))
     noisy = empty.noisy_count(epsilon=1e-8).reshape(-1, 2)[:, 1]  # parts without rows
     assert len(set(noisy.tolist())) == 12
@@ -128,7 +128,7 @@ def test_a_slice_has_noise_of_its_own(handle: Any, monkeypatch: pytest.MonkeyPat
 
 def test_memory_is_bounded_by_a_slice(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,200 parts with tables of 300 cells are 3 MB of integers; slices of 2^14 cells keep a tenth of that."""
-    monkeypatch.setattr("pinq.curator.work.SLICE_CELLS", 2**14)
+    monkeypatch.setattr("pinq.curator.prepared.SLICE_CELLS", 2**14)
     engine = watched(handle)
     parts = handle.partition(Values("age"), Values("job"))
     score = {"score": Gini("kind"), "epsilon": SURE}

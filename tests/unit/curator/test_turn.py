@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinq import AnyCut, AnyGrouping, ClassCount, EngineError, InfoGain, Values
-from pinq.curator.work import Deadline, Stopped, TooHeavy
+from pinq.curator.deadline import Deadline, Stopped, TooHeavy
 from pinq.language.queries import Request
 
 

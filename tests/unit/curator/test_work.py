@@ -28,22 +28,11 @@ from pinq import (
     Values,
 )
 from pinq.curator.candidates.selection import Selection
+from pinq.curator.deadline import Deadline, Stopped
 from pinq.curator.mechanisms import AT_ONCE, laplace
 from pinq.curator.monitor import Curator
-from pinq.curator.work import (
-    COIN,
-    MAX_SHARDINGS,
-    NAMED,
-    SCORING,
-    SHARD,
-    UNIT,
-    Deadline,
-    PreparedQuery,
-    Stopped,
-    checking_work,
-    drawing_work,
-    units,
-)
+from pinq.curator.prepared import MAX_SHARDINGS, PreparedQuery
+from pinq.curator.price import COIN, NAMED, SCORING, SHARD, UNIT, checking_work, drawing_work, units
 from pinq.engine import open_engine
 from pinq.engine.codes import RowBlock
 from pinq.engine.counting import Counts, count_request
@@ -53,7 +42,7 @@ from pinq.language.queries import Request, WireParts
 from pinq.language.specs import Axis, Candidate, Spec, bind, bipartitions
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
-from pinq.provider.local import declare
+from pinq.provider.opening import declare
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pinq.curator.work import Stopped
+from pinq.curator.deadline import Stopped
 from pinq.errors import BudgetExceeded, NotAuthorised, PinqError, QueryError
 from pinq.server.gate import REFUSAL_SECONDS, Gate
 from pinq.server.limits import AuthThrottle, Settings

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from pinq.curator.work import MAX_WORK
+from pinq.curator.price import MAX_WORK
 from pinq.errors import TooManyRequests
 from pinq.server.limits import MANY, AuthThrottle, Settings, TokenQueues
 

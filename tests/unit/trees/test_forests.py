@@ -24,7 +24,7 @@ from miners import (
 )
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts
-from pinq.provider.local import dummy_rows
+from pinq.provider.dummy_rows import dummy_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.laws.fixed_noise import COINS
 from tests.support.requests.handles import simulated
@@ -280,7 +280,7 @@ def test_a_level_of_a_forest_is_two_requests(variant: Any) -> None:
 
 
 def test_a_level_too_large_for_memory_is_still_one_request(monkeypatch: Any) -> None:
-    monkeypatch.setattr("pinq.curator.work.SLICE_CELLS", 1500)
+    monkeypatch.setattr("pinq.curator.prepared.SLICE_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
         one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, variant=variant, random_state=0).fit(

@@ -13,7 +13,7 @@ from miners import DiffPC45, DiffPID3, DiPriMeTreeClassifier, SuLQID3
 from miners.growth.candidates import CRITERIA, equal_width, multiway_splits
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values
-from pinq.provider.local import dummy_rows
+from pinq.provider.dummy_rows import dummy_rows
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated
 
@@ -62,7 +62,7 @@ def test_a_level_too_large_for_memory_is_still_one_request(miner: Any, variant: 
     """Many classes below many nodes need more cells than are counted at a time: the layer cuts them, the miner need not."""
     whole = handle(epsilon=100)
     miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
-    monkeypatch.setattr("pinq.curator.work.SLICE_CELLS", 300)
+    monkeypatch.setattr("pinq.curator.prepared.SLICE_CELLS", 300)
     sliced = handle(epsilon=100)
     fitted = miner(epsilon=100, max_depth=3, variant=variant).fit(sliced, "income")
     assert fitted.cost_ == sliced.budget.spent == whole.budget.spent

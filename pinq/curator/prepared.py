@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables and releases of a checked query, and their price in work, known before the charge.
+"""The tables and releases of a checked query, before its charge and its answer.
 
 One request may ask a hundred thousand parts for tables of a thousand cells. It is one charge and
 one answer (``PreparedQuery``); but its exact tables are counted, used and forgotten slice by slice
@@ -7,177 +7,38 @@ one answer (``PreparedQuery``); but its exact tables are counted, used and forgo
 its own, so how they are cut changes neither the law of an answer nor its loss. Where the cuts fall
 follows from public facts: the schema and the request. Of 1,000 parts with tables of 100,000 cells
 each, 10^8 cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
-
-Epsilon does not bound work: a choice among a hundred thousand families may be asked at the least
-epsilon there is. So work has a price of its own, in units of about a millisecond of one core. The price has
-two parts. The work of checking follows from the request alone and is known before anything is bound
-to the schema (``checking_work``). The work of counting and releasing follows from the prepared query
-(``PreparedQuery.work``): cells for each part, looks at each row for each pass. The limits of memory
-follow from the same numbers.
-
-``Deadline`` limits the work and the time of a request. It is checked between two steps (blocks of
-rows, slices of parts, candidates), so work stops soon after its end: the time is over, the client
-has gone, the grant has ended, or the server stops. ``WorkMeter`` counts the work of each analyst's
-last minute, against the quota of the grant.
-
-Privacy:
-    Both prices are functions of the request, the schema and the declared ``max_rows``: no row can
-    change a refusal, and ``admit`` compares such a price. A deadline that ends after the charge gives
-    the same text as every failure after a charge, and the charge stays, so the text shows nothing.
-    A stopped request shows that its work took long. So does response time: time is outside the
-    guarantee. With ``padding`` a deadline ends only at the end of a time bucket, so it shows no more
-    than the bucket does. Held by: tests/unit/curator/test_work.py,
-    tests/unit/curator/test_turn.py.
-
-Example: 400 ``AnyGrouping`` of a column of 16 values are 400 x 4,096 bipartitions. To draw, score
-and choose among so many takes 10,000 units, ten seconds; one of a column of 3 values takes one.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, count
-from typing import NamedTuple, Protocol, cast
+from itertools import chain
+from typing import NamedTuple, cast
 
 import numpy as np
 
+from pinq.curator.deadline import Deadline
 from pinq.curator.mechanisms import laplace
+from pinq.curator.price import CELL, COIN, PART, ROW, SHARD, drawing_work, units
 from pinq.engine.shards import KEPT_SHARDS
 from pinq.engine.tables import Engine, Measure, Table, TableRequest
-from pinq.errors import NotAllowed, QueryError, TooManyRequests
+from pinq.errors import QueryError
 from pinq.language.parts import Part, PartSet
-from pinq.language.queries import Request
-from pinq.language.specs import MAX_PARTS, Expression, Partition, Spec
+from pinq.language.specs import Partition, Spec
 from pinq.ledger.composition import Demand
 from pinq.public.epsilon import figures
-from pinq.public.noise import BASE, LARGEST_SCALE
-from pinq.public.schema import Numeric, Schema
+from pinq.public.schema import Numeric
 
-MAX_WORK = 600_000
-"""Units that one request may need where the policy names no other limit: ten minutes of a core."""
-
-# Nanoseconds of one core, measured on a table of 30,000 rows and rounded up (benchmarks/speed/prices.py).
-UNIT = 10**6
-NODE, PART, SPEC, CODE = 30_000, 200, 30_000, 300
-NAMED = 15_000  # a cut point, or a value of a group: to find its code, and to write down what it parts
-ROW, CELL = 8, 30
-# A digit of a geometric number (pinq/public/noise.py), in 64 bits or of Python's whole numbers; a digit's table.
-DIGIT, LARGE_DIGIT, DIGIT_TABLE = 80, 160, 150_000
-SHARD = 2_000  # to hash one row's coin with one key
-COIN = 5_000  # to make a row's coin, which numbers equal rows
-# Cells that take as long as scoring a family for a part at least, a plain split, a family of bipartitions, or
-# drawing a bipartition.
-SCORING, SPLITTING, GROUPING, MEMBER = 700, 400, 1_100, 133
-
-MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked at
 NUMBER_BYTES = 26  # of a number as text, with a comma
-
 # What memory bears. Cells of one part's tables, which are there together; of the parts of a slice; of
 # all parts, which are counted one slice after the other.
 MAX_TABLE_CELLS, SLICE_CELLS, MAX_REQUEST_CELLS = 2**26, 2**25, 2**32
 MAX_MEMBERS = 2**22  # of candidates, whose scores are there together
 MAX_SHARDINGS = 64  # each is a column of hashes of all rows
-
-
-def units(nanoseconds: int) -> int:
-    """Returns whole units of work, one at least."""
-    # Rounded up, as // rounds down: -(-1,500,000 // 1,000,000) is 2.
-    return max(1, -(-nanoseconds // UNIT))
-
-
-def checking_work(request: Request, schema: Schema) -> int:
-    """Returns the units of reading and checking a request, also if it is refused later.
-
-    An unknown column counts nothing: it is refused when its spec is bound.
-    """
-    parts = request.parts
-    nodes, asked = len(parts.nodes) + len(parts.asked), min(MAX_PARTS, max(0, math.prod(parts.shape)))
-    work = NODE * nodes + PART * (asked + len(request.which))
-    inner = [spec for item in (request.column, request.score) if isinstance(item, Expression) for spec in item.inner()]
-    for spec in (*parts.specs, *(request.by or ()), *chain(*request.candidates), *inner):
-        columns = spec.columns()
-        # A spec of shards names no column, and is bound all the same.
-        work += SPEC * max(1, len(columns)) + NAMED * spec.named()
-        # A spec of two columns of 5 and 100,000 codes reads 5 + 10,000 of them.
-        work += CODE * sum(min(MAX_CODES, schema.columns[name].codes) for name in columns & schema.columns.keys())
-    return units(work)
-
-
-def require_work(price: int, limit: int) -> None:
-    """Raises ``QueryError`` if a request costs more units of work than one request may."""
-    if price > limit:
-        raise QueryError(
-            f"this would take {price:,} units of work, each about a millisecond of one core; the policy allows "
-            f"{limit:,} for one request. Ask fewer parts or candidates, or coarser ones."
-        )
-
-
-def drawing_work(numbers: int, scale: Fraction) -> int:
-    """Returns the nanoseconds of drawing geometric numbers of a scale; a number's noise is two of them."""
-    # Of a scale of 100, numbers have two digits in base 64, and one for what is left above them.
-    digits = 1 + next(digit for digit in count() if BASE**digit >= scale)
-    return digits * (numbers * (DIGIT if scale <= LARGEST_SCALE else LARGE_DIGIT) + DIGIT_TABLE * (numbers > 0))
-
-
-class Stopped(Exception):
-    """The deadline is over. It is no error of the request, and its analyst never sees it."""
-
-
-class TooHeavy(Exception):
-    """The request needs more work than its deadline admits; nothing was charged.
-
-    Attributes:
-        units: The units of work that it needs, as far as known.
-    """
-
-    def __init__(self, units: int) -> None:
-        super().__init__(units)
-        self.units = units
-
-
-class Deadline:
-    """The limits of a request's work and time; by default none.
-
-    Args:
-        seconds: The seconds from now to its end.
-        most: The units of work that it may take.
-        clock: Monotonic seconds.
-        token: Digest of the analyst's token, which the charge checks again; empty for none.
-
-    Attributes:
-        end: The moment of its clock at which it ends.
-    """
-
-    def __init__(
-        self,
-        seconds: float = math.inf,
-        most: float = math.inf,
-        clock: Callable[[], float] = time.monotonic,
-        token: str = "",
-    ) -> None:
-        self.most, self.token, self._clock = most, token, clock
-        self.end = clock() + seconds
-
-    def stop(self, moment: float = -math.inf) -> None:
-        """Moves its end to an earlier moment of its clock; by default it ends at once."""
-        self.end = min(self.end, moment)
-
-    def admit(self, units: int) -> None:
-        """Raises ``TooHeavy`` if so many units of work are more than it may take."""
-        if units > self.most:
-            raise TooHeavy(units)
-
-    def check(self) -> None:
-        """Raises ``Stopped`` if it is over."""
-        if self._clock() >= self.end:
-            raise Stopped()
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,66 +243,3 @@ def grid_error(column: Numeric) -> str:
     return (
         f"and the grid moves a value by at most {figures(float(column.width - int(column.integer)) / 2)}{column.unit}"
     )
-
-
-MINUTE = 60.0
-
-
-class Meter(Protocol):
-    """Counts the work of a dataset's analysts."""
-
-    def take(self, analyst: str, units: int, most: int | None) -> None:
-        """Counts work that is about to be done, as ``WorkMeter`` does."""
-
-
-class WorkMeter:
-    """Units of work by analyst, on a clock that never jumps.
-
-    Each of several processes counts its own work, against an equal share of the grant's quota. So all
-    processes together never allow more than the quota.
-
-    Args:
-        clock: Monotonic seconds.
-        processes: The number of processes that count.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic, processes: int = 1) -> None:
-        self._clock, self._processes, self._lock = clock, processes, threading.Lock()
-        self._taken: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
-
-    def take(self, analyst: str, units: int, most: int | None) -> None:
-        """Counts work that is about to be done.
-
-        Args:
-            analyst: The analyst.
-            units: The units of work.
-            most: The units that the grant allows within any sixty seconds; None for no limit.
-
-        Raises:
-            NotAllowed: More than the grant ever allows.
-            TooManyRequests: More than the grant allows now.
-        """
-        if most is None:
-            return
-        shared = "" if self._processes == 1 else f", of which each of {self._processes} processes has a share"
-        price = f"this takes {units:,} units of work, and this grant allows {most:,} a minute{shared}"
-        if most < self._processes:
-            raise NotAllowed(
-                f"this grant allows {most:,} units of work a minute, and {self._processes} processes share them: none "
-                "of them has any to give. The data provider can allow more (pinq terms), or serve by fewer processes."
-            )
-        most //= self._processes
-        if units > most:
-            raise NotAllowed(f"{price}. Ask fewer parts or candidates. The data provider can change it (pinq terms).")
-        with self._lock:
-            taken, moment = self._taken[analyst], self._clock()
-            while taken and taken[0][0] <= moment - MINUTE:
-                taken.popleft()
-            if sum(work for _, work in taken) + units > most:
-                # Until the oldest work is a minute old; what is asked may have to wait for more
-                # than that.
-                wait = taken[0][0] + MINUTE - moment
-                raise TooManyRequests(
-                    f"{price}, of which too little is left. Try again in {max(1, round(wait))} s.", wait
-                )
-            taken.append((moment, units))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An analyst's budget, and the analyst's history page by page, as the ledger has them.
+
+The cursor of a page is the number of lines before it. The log only grows, so a line keeps its number
+for ever. Each page costs the same: no line before it is read or priced again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+from pinq.curator.price import units
+from pinq.errors import InternalError
+from pinq.language.queries import Act, Answer, Asked, Budget
+from pinq.language.wire import HistoryPage
+from pinq.ledger.events import Charged, LoggedQuestion, Refused, now
+from pinq.ledger.ledger import Ledger
+from pinq.ledger.log import LogLine
+
+PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
+# Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:
+# so a full page is a heavy request, and readers of whole histories wait for each other, not others for them.
+LINE, LOGGED, CHARACTER = 150_000, 100, 40
+
+
+def history(ledger: Ledger, analyst: str, start: int = 0, version: int = 1, bucket: float = 0.0) -> Iterator[Asked]:
+    """Yields an analyst's charges and refusals, oldest first; arguments as for ``page``."""
+    more = True
+    while more:
+        read = page(ledger, analyst, start, version, bucket=bucket)
+        yield from read.lines
+        start, more = start + len(read.lines), read.more
+
+
+def page(
+    ledger: Ledger,
+    analyst: str,
+    start: int = 0,
+    version: int = 1,
+    *,
+    bucket: float = 0.0,
+    admit: Callable[[int], None] = lambda work: None,
+    most: int = PAGE_LINES,
+    characters: int = PAGE_CHARACTERS,
+    logged: int = PAGE_CHARACTERS,
+) -> HistoryPage:
+    """Reads a page of an analyst's history; ``spent`` of a line is the total after it.
+
+    Args:
+        ledger: The ledger to read.
+        analyst: The analyst whose lines are read.
+        start: The number of lines to leave out.
+        version: The version of the rows that is asked now. A line about another one names its own.
+        bucket: Seconds of the padding. An answer shows only after the end of the time bucket in
+            which it was found: the time of its work depends on the rows.
+        admit: A function that gets units of work before each reading: of the lines, of their text
+            in the log, and of their answers.
+        most: The largest number of lines.
+        characters: The total length of answers after which no further line is taken.
+        logged: The same for the text of the lines in the log: a query about 20,000 parts takes half
+            a megabyte there.
+    """
+    account = ledger.accounts().get(analyst)
+    admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
+    # One line more than a page says whether another page follows.
+    known = ledger.lengths(analyst, start, most + 1)
+    fitting = _fitting(known[:most], logged)
+    admit(units(LOGGED * sum(fitting)))
+    lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, len(fitting))]
+    lengths = _fitting((0 if line.answer is None else line.answer.length for line in lines), characters)
+    admit(units(CHARACTER * sum(lengths)))
+    taken = lines[: len(lengths)]
+    answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
+    since = ledger.run(lambda log: dict(log.state.since))
+    given = (None if line.answer is None else answers[line.event.request] for line in taken)
+    listed = tuple(_asked(line, own, since, version) for line, own in zip(taken, given, strict=True))
+    return HistoryPage(lines=listed, more=len(taken) < len(known))
+
+
+def _fitting(lengths: Iterable[int], room: int) -> list[int]:
+    """The first of some lengths, until their sum fills the room."""
+    # Of 10, 900,000 and 50 and room for 500,000 two are taken, so one of any length still comes.
+    taken, length = list[int](), 0
+    for own in lengths:
+        if length >= room:
+            break
+        taken.append(own)
+        length += own
+    return taken
+
+
+def _shown(line: LogLine, bucket: float) -> LogLine:
+    """Leaves out an answer whose time bucket is not over: its time may not show yet.
+
+    Buckets are counted from the charge; every server reads the same moment in the log.
+    """
+    if line.answer is None or not bucket:
+        return line
+    begin, width = datetime.fromisoformat(line.event.at), timedelta(seconds=bucket)
+    # Charged at 10:00:00, answered at 10:00:03, buckets of 2 s: two of them, so it shows from
+    # 10:00:04 on.
+    buckets = max(1, -(-(datetime.fromisoformat(line.answer.at) - begin) // width))  # rounded up
+    return line if now() >= begin + buckets * width else line._replace(answer=None)
+
+
+def _asked(line: LogLine, given: str | None, since: Mapping[str, int], version: int) -> Asked:
+    """Makes a line of the history. Codes of a column whose declaration has changed since stay codes."""
+    at, spent = line.event.at, str(line.spent)
+    match line.event.record:
+        case Charged() as charge:
+            return Asked(
+                act=_act(charge.question),
+                at=at,
+                about=charge.question.about,
+                epsilon=str(charge.epsilon),
+                spent=spent,
+                outcome=_outcome(charge, given),
+                answer=None if given is None else Answer.from_json(given),
+                classes=(line.event.seq > since.get(charge.question.classes, 0) and charge.question.classes) or None,
+                version=None if charge.version == version else charge.version,
+            )
+        case Refused() as refusal:
+            outcome = f"refused ({refusal.reason})"
+            return Asked(act=_act(refusal.question), at=at, about=refusal.question.about, spent=spent, outcome=outcome)
+    raise InternalError(f"An event of kind {line.event.kind} is no request. Please report it.")
+
+
+def _act(question: LoggedQuestion) -> Act | None:
+    return Act(name=question.act, run=question.run) if question.act else None
+
+
+def _outcome(charge: Charged, given: str | None) -> str:
+    if given:
+        return "answered"
+    return "computed among several parties" if charge.question.session else "charged, not answered"
+
+
+def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:
+    """Returns an analyst's budget. The rest of the cap over all analysts limits the remaining epsilon.
+
+    Args:
+        ledger: The ledger of the dataset.
+        analyst: The owner of the grant.
+        version: The version of the rows that is asked now.
+    """
+    account = ledger.accounts()[analyst]
+    said = ledger.state.replaced(analyst, version).strip()  # by the log as it was just read
+    return Budget(account.limit.exact, account.spent.exact, account.remaining.exact, said)

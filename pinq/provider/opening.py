@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of a policy, opened for the provider, for an analyst, or for reading; and the curator over it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from pinq.curator.meter import Meter
+from pinq.curator.monitor import Curator
+from pinq.curator.price import MAX_WORK
+from pinq.engine import Engine
+from pinq.errors import LedgerError, QueryError
+from pinq.ledger.database import NoLedger
+from pinq.ledger.events import Signature, here
+from pinq.ledger.ledger import Ledger
+from pinq.policy.policy import Policy
+from pinq.provider.claim import claims, ledger_url, masked
+from pinq.public.checks import first_of
+from pinq.public.epsilon import Epsilon
+
+LEDGER_RETRIES, RETRY_SECONDS = 10, 0.1  # for a ledger that another process is just making
+MAX_NAME = 128  # characters of an analyst's name
+
+
+def require_name(analyst: object) -> None:
+    """Raises ``QueryError`` unless this can be an analyst's name."""
+    name = analyst if isinstance(analyst, str) else ""
+    if not name or name != name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise QueryError(
+            f"is {repr(analyst)[:60]}",
+            parameter="analyst",
+            allowed=f"1 to {MAX_NAME} printable characters without blanks around them",
+        )
+
+
+def curator_of(policy: Policy, ledger: Ledger, engine: Engine, version: int, meter: Meter | None = None) -> Curator:
+    """Makes the curator of a policy's dataset, under the policy's limit of work.
+
+    Args:
+        policy: The reviewed policy.
+        ledger: The ledger of the dataset.
+        engine: The engine over the dataset's codes.
+        version: The version of the engine's rows.
+        meter: The counter of analysts' work; None for a new one.
+    """
+    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, meter=meter, version=version)
+
+
+def open_ledger(
+    policy: Policy,
+    *,
+    create: bool = True,
+    provider: bool = True,
+    by: Signature | None = None,
+    heads: Path | None = None,
+) -> Ledger:
+    """Opens the ledger of a reviewed policy; logs the policy if it changed.
+
+    Args:
+        policy: The policy of the ledger.
+        create: Make the ledger if there is none.
+        provider: Whether this is the provider's own act. An analyst's opening makes no ledger and
+            never raises the cap.
+        by: The author of the act; by default the user of this process.
+        heads: A folder for another head of the ledger.
+
+    Raises:
+        PolicyError: Unreviewed, or the source is guarded by another ledger.
+        LedgerError: It cannot be trusted.
+    """
+    policy.require_reviewed()
+    ledger = guarding_ledger(policy, create=create and provider, heads=heads)
+    declare(policy, ledger, may_raise=provider, by=by)
+    return ledger
+
+
+def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = None) -> Ledger:
+    """Opens a ledger for reading only: a policy's ledger, or the one in a file.
+
+    Raises:
+        QueryError: Neither is given.
+        PolicyError: The source is guarded by another ledger.
+        LedgerError: There is none, it is another dataset's, or it cannot be trusted.
+    """
+    if policy is None and file is None:
+        raise QueryError("name a policy, or a ledger (--ledger FILE).")
+    if policy is None or file is not None:
+        return Ledger(str(file), None if policy is None else policy.dataset, read_only=True)
+    return guarding_ledger(policy, read_only=True)
+
+
+def guarding_ledger(
+    policy: Policy, *, create: bool = False, read_only: bool = False, heads: Path | None = None
+) -> Ledger:
+    """Opens the ledger that guards a policy's source; logs nothing of the policy.
+
+    Args:
+        policy: The policy of the ledger.
+        create: Make the ledger, unless the source has a claim: then there was a ledger, and a new
+            one would return the spent budget.
+        read_only: Change nothing.
+        heads: A folder for another head of the ledger.
+
+    Raises:
+        PolicyError: The source is guarded by another ledger.
+        LedgerError: It is not there, or cannot be trusted.
+    """
+    before = claims(policy)
+    url = ledger_url(policy, create=create, read_only=read_only)
+    # A ledger that is gone with its head beside is told by the head.
+    fresh = create and (not before or Path(f"{url}.head").exists())
+    for _ in range(LEDGER_RETRIES):
+        try:
+            return Ledger(url, policy.dataset, create=fresh, read_only=read_only, heads=heads)
+        except NoLedger:
+            if not before:
+                raise
+            time.sleep(RETRY_SECONDS)  # the process that made the claim may be about to make the ledger
+    raise LedgerError(
+        f"There is no ledger {masked(url)}, though the source of {policy.dataset!r} has a claim that names it: it was "
+        "moved or deleted. Put it back, or restore a backup (`pinq restore`). Or delete the claim "
+        f"({first_of(before, 3)}) and accept that what was spent before no longer counts."
+    )
+
+
+def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | None = None) -> None:
+    """Logs a reviewed policy if it changed; a higher cap only if ``may_raise``.
+
+    Raises ``LedgerError`` as ``Ledger.declare`` does.
+    """
+    digest, cap = policy.schema_.digest, Epsilon(policy.cap_nano)
+    ledger.declare(digest, cap, policy.logged, may_raise=may_raise, by=by or here())
