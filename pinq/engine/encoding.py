@@ -30,10 +30,11 @@ from pinq.errors import PolicyError
 from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
 
-INEXACT = ("DOUBLE", "FLOAT")
-"""The types that a library gives a column of whole numbers once one of them is missing."""
-MAX_EXACT = 2**53
-"""From here on a double is several whole numbers."""
+INEXACT = {"DOUBLE": 53, "FLOAT": 24}
+"""The types that a library gives a column of whole numbers once one of them is missing.
+
+From this power of two on a number of the type is several whole numbers.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class RawValue:
             # Whole-number codes come as doubles where a frame had missing values: 1.0 is the category
             # 1.
             value = self.value
-            whole = f"{value} = trunc({value}) AND abs({value}) < {MAX_EXACT}"
+            whole = f"{value} = trunc({value}) AND abs({value}) < {2 ** INEXACT[self.kind]}"
             number = f"WHEN {whole} THEN {value}::BIGINT::VARCHAR ELSE {value}::VARCHAR"
             return f"(CASE WHEN isnan({value}) THEN NULL {number} END)"
         return f"CAST({self.value} AS VARCHAR)"
@@ -65,10 +66,11 @@ class RawValue:
 
         Missing rows may have decided the type, so the type must not decide the values of others.
         """
-        if self.kind in INEXACT and any(_is_beyond(text) for text in texts):
+        bits = INEXACT.get(self.kind, 0)
+        if bits and any(_is_beyond(text, 2**bits) for text in texts):
             raise PolicyError(
-                f"Values of the column {name!r} are whole numbers of 2^53 = {MAX_EXACT:,} and more, and the source has "
-                f"them as {self.kind}, in which several of these are one. {_AS_WHOLE}"
+                f"Values of the column {name!r} are whole numbers of 2^{bits} = {2**bits:,} and more, and the source "
+                f"has them as {self.kind}, in which several of these are one. {_AS_WHOLE}"
             )
 
 
@@ -78,10 +80,10 @@ _AS_WHOLE = (
 )
 
 
-def _is_beyond(text: str) -> bool:
-    """Whether a text is a number from which on doubles are not exact."""
+def _is_beyond(text: str, least: int) -> bool:
+    """Whether a text is a number of at least this size."""
     try:
-        return abs(float(text)) >= MAX_EXACT
+        return abs(float(text)) >= least
     except ValueError:
         return False
 

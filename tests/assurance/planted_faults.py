@@ -24,6 +24,7 @@ from tests.support.house.checkout import ROOT
 RESULTS = ROOT / "benchmarks" / "results" / "planted-faults.md"
 COPIED = (
     "pinq",
+    "pinq_secure",
     "miners",
     "pinq_workbench",
     "tests",

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.assurance.planted_faults import FAULTS, Fault
+from tests.assurance.planted_faults import COPIED, FAULTS, Fault
 from tests.support.house.checkout import ROOT
 
 TESTS = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
@@ -28,6 +29,7 @@ def test_a_fault_can_be_planted(fault: Fault) -> None:
     assert (ROOT / fault.file).read_text(encoding="utf-8").count(fault.right) == 1
     for test in fault.tests:
         assert ROOT / test in TESTS, test
+    assert Path(fault.file).parts[0] in COPIED
 
 
 def test_the_files_of_a_run_exist() -> None:

@@ -113,9 +113,10 @@ def test_the_law_of_permute_and_flip_is_the_one_of_the_paper() -> None:
     law_is(np.array(drawn), flip_law(scores, eta))
 
 
-def test_lists_are_chosen_from_each_by_its_own_law() -> None:
+@pytest.mark.parametrize("best", [9, 10**12])  # beside a far one a choice by the best of all lists never ends
+def test_lists_are_chosen_from_each_by_its_own_law(best: int) -> None:
     """Lists of other lengths and other best scores between them, and choices that do not follow each other."""
-    lists, eta = [[5, 4, 4, 0], [10**12 - 1, 10**12], [7], [-1, -2, 0, -1, 0, -3]], Fraction(3, 4)
+    lists, eta = [[5, 4, 4, 0], [best - 1, best], [7], [-1, -2, 0, -1, 0, -3]], Fraction(3, 4)
     lengths = [len(scores) for scores in lists]
     drawn = choose_each(np.tile(np.concatenate(lists), 6000), lengths * 6000, 1, eta).reshape(6000, len(lists))
     laws = [flip_law([score - max(scores) for score in scores], float(eta)) for scores in lists]

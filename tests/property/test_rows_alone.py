@@ -251,6 +251,10 @@ def test_codes_beyond_what_doubles_hold_are_refused_as_doubles(more: dict[str, A
     ):
         with pytest.raises(PolicyError, match="Values of the column 'x' are whole numbers of 2"):
             encoded(policy(column), data)
+    column = {"type": "categorical", "values": ["1", str(2**24)], **more}
+    with pytest.raises(PolicyError, match=r"whole numbers of 2\^24 .* as FLOAT"):
+        encoded(policy(column), pa.table({"k": [1], "x": pa.array([1], pa.float32())}))
+    assert encoded(policy(column), pa.table({"k": [1], "x": [2.0**24]})) == framed(column, "int64")([2**24])
     column = {"type": "categorical", "values": ["3", str(10**15), str(LONG - 1)]}
     values = [3, 10**15, LONG - 1]
     assert (
