@@ -171,7 +171,7 @@ class PCA(LinearMiner):
 
     _state = Components
     _limits = (
-        "Rows far from the mean count less, and numbers are clamped at some standard deviations.",
+        "Where epsilon is small for the rows, rows far from the mean count less.",
         "A component with little variance is mostly noise.",
     )
     _estimator_type = "transformer"
@@ -231,7 +231,7 @@ class PCA(LinearMiner):
         return work
 
     def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Components:
-        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
+        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
         moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[1])
         tell((*self._warnings(work, moments.rows), *coordinates.doubts))
         count = len(coordinates.entries) if self.n_components is None else self.n_components

@@ -35,12 +35,15 @@ Shape = Literal["regression", "components", "pooled", "each", "own"]
 REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
     # Shares of epsilon, in the order of the questions, and from where on noise hides too much: its largest
     # eigenvalue in variances of a column. By experiments on three tables and random ones (docs/linear.md).
-    "regression": ((4, 6, 15, 75), 1.0),  # range of the target, twice; scales; products
+    "regression": ((15, 3, 4, 3, 75), 1.0),  # scales; range of the target, twice; its mean; products
     "components": ((15, 85), 1.0),  # scales, products
     "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows
     "each": ((15, 85), 0.2),  # scales, products of each class
     "own": ((15, 85), 2.0),  # the same
 }
+
+CLEAR = 0.01  # of the rows: the noise in each part of a regression's histograms
+MOST_FOR_MEAN = 20  # of a hundred parts of epsilon, for each query of the target alone
 
 
 @dataclass(frozen=True)
@@ -65,20 +68,25 @@ class Work:
     def of(cls, schema: Schema, columns: tuple[str, ...], target: str, shape: Shape, epsilon: EpsilonLike) -> Self:
         """Divides epsilon; without numeric columns there is no query for their scales."""
         weights, loss = REGIMES[shape][0], Epsilon.of(epsilon)
-        if any(name in schema.numeric_columns for name in (*columns, target)):
+        if shape == "regression":
+            # Of 5,000 rows at .1, 35 % of epsilon would make it so; 15 % is the most.
+            each = round(100 * ROOT * count_scale(schema, loss) / (CLEAR * schema.max_rows))
+            each = min(max(each, weights[1]), MOST_FOR_MEAN)
+            weights = (weights[0], each, each + 1, each, sum(weights[1:]) - 3 * each - 1)
+        if any(name in schema.numeric_columns for name in columns):
             return cls(schema, columns, target, shape, spread(loss, weights))
         return cls(schema, columns, target, shape, (ZERO, *spread(loss, weights[1:])))
 
     @property
     def norm(self) -> Norm:
         """Of the rows' vectors."""
-        share = self.shares[-1] if self.shape in ("components", "pooled") else None
+        share = None if self.by_class else self.shares[-1]
         return Norm.of(self.schema, self.columns, share, target=self.shape == "regression")
 
     @property
     def heaviest(self) -> Products:
         """The products of the later query, in any scales."""
-        target = (self.target, 0.0, 1.0) if self.shape == "regression" else None
+        target = (self.target, 0.0, 1.0, 1.0) if self.shape == "regression" else None
         return Coordinates.unasked(self.schema, self.columns).products(target=target)
 
     @property

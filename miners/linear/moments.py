@@ -7,17 +7,19 @@ columns in these units, in which a row's norm follows from the number of columns
 The second corrects errors of the first, because it contains the constant: covariances are about the
 true means.
 
-Rows are shortened to ``LIMIT`` of the norm that a normal row is expected to have. Where the answer is
-the covariance itself, of components and correlations, they are shortened to more, up to hardly any row,
-once public facts say that the noise in a correlation is below ``FINE``. Sums are in deviations: a row
-at the mean of all columns adds 1 to the constant and 0 to all else.
+A row whose products have a larger norm than a limit is shortened to it, and so counts less. The limit
+is ``LIMIT`` of the norm that a normal row is expected to have, where noise needs it. It grows with
+epsilon and the square root of the rows that there may be, slower than the noise falls: in the end no
+row is shortened, and the noise is small beside the rows' own variation. Numbers are clamped so far from
+the mean that no number of so many rows can be further, as far as the grid of the sums allows. Sums are
+in deviations: a row at the mean of all columns adds 1 to the constant and 0 to all else.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, cast
 
@@ -33,14 +35,17 @@ from pinq.public.checks import first_of, text_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
-# All chosen on three tables and random normal columns at epsilon .1 to 4 (docs/linear.md).
-LIMIT, MOST = 0.6, 10.0  # of the expected norm: the least and the most
-FINE = 0.01  # deviation of the noise in a correlation below which longer rows are kept as they are
+# Chosen on three tables and random normal columns at epsilon .1 to 4 (docs/linear.md).
+LIMIT = 0.6  # of the expected norm: the least limit
+GROWTH = 2 / 3  # of the limit, as a power of epsilon: below 1 noise ends, above 0 shortening does
+LOST, SHIFT = 0.7, 0.2  # at the norm of a normal row: lost variance where tails are heavy; a correlation's shift
 SCALE_NORM = 0.75  # of a column's sum and square over its bounds, of 2 at most
 NORMAL_SIZE = 0.8  # mean size of a normal number, in deviations
 INDICATED = 0.7  # of a categorical column: how often its value is not the first
-TARGET_SIZE = 3.0  # deviations: with how much a target counts in each row's norm
-REACH = (3.0, 6.0)  # deviations beyond which numbers count as these: the least and the most
+REACH = (3.0, 256.0)  # deviations beyond which numbers count as these: the least and the most
+NORMAL_REACH = 6.0  # the most, where far rows shall not count
+LEAST_GRID = 16.0  # deviations: the least reach where far rows shall count
+NEAREST = 2**11  # the least limit in the grid of sums is one part in so many
 ROOT = math.sqrt(2)  # deviation of Laplace noise of scale 1; sums of products have so fine a grid that none shows
 LEAST_VARIANCE = 1e-12  # of half a column's range, squared
 KNOWN_NOT = "An unknown value counts as the first one, or as the mean."
@@ -64,15 +69,21 @@ class Norm:
         numeric: The number of numeric columns.
         categorical: The number of other columns.
         target: Whether a numeric target counts in each row.
-        scale: The scale of the noise in a count, as a proportion of the rows.
-        fine: The deviation of the noise in a correlation below which longer rows are kept.
+        fair: The norm for which noise in a sum is as large as the variation of as many rows as there may be.
     """
 
     numeric: int
     categorical: int
     target: bool = False
-    scale: float = math.inf
-    fine: float = FINE
+    fair: float = 0.0
+
+    @classmethod
+    def of_rows(cls, schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> Self:
+        """Where numbers of these very rows are asked for: shortening and noise together move them least."""
+        # Noise rises with the limit L as √2 s L / n, and the possible shift falls as SHIFT √(E / L): the sum is
+        # least where L³ is E (SHIFT n / (2 √2 s))². Most columns' tails are lighter, so it is an eighth of that.
+        fair = SHIFT * schema.max_rows / (16 * ROOT * count_scale(schema, epsilon))
+        return replace(cls.of(schema, columns), fair=fair)
 
     @classmethod
     def of(
@@ -80,8 +91,8 @@ class Norm:
     ) -> Self:
         """Of columns; with a loss, longer rows are kept where its noise is small for as many rows as there may be."""
         numeric = sum(name in schema.numeric_columns for name in columns)
-        scale = math.inf if epsilon is None else count_scale(schema, epsilon) / schema.max_rows
-        return cls(numeric, len(columns) - numeric, target, scale)
+        fair = 0.0 if epsilon is None else math.sqrt(schema.max_rows) / (ROOT * count_scale(schema, epsilon))
+        return cls(numeric, len(columns) - numeric, target, fair)
 
     @property
     def entries(self) -> int:
@@ -90,13 +101,50 @@ class Norm:
 
     def limit(self, pairs: Pairs) -> float:
         """The limit to which the norm of a row's products is shortened."""
-        added = TARGET_SIZE * self.target
-        size = 1 + NORMAL_SIZE * self.numeric + INDICATED * self.categorical + added
-        if pairs == "sums":
-            return size
-        square = 1 + self.numeric + INDICATED * self.categorical + added**2
-        expected = (size**2 + square) / 2
-        return expected * min(MOST, max(LIMIT, self.fine / (ROOT * self.scale * expected)))
+        return self._size if pairs == "sums" else self._expected * max(LIMIT, self.slack**GROWTH)
+
+    @property
+    def _columns_size(self) -> float:
+        """The L1 norm of a normal row without the target."""
+        return 1 + NORMAL_SIZE * self.numeric + INDICATED * self.categorical
+
+    @property
+    def target_size(self) -> float:
+        """The size with which a target that is clamped at ``NORMAL_REACH`` deviations enters each row's norm.
+
+        With a norm of B without it, a size of a makes noise of (B + a)² in products of columns, and reach / a
+        times this in those with the target. Where both count alike, a is about the root below.
+        """
+        if not self.target:
+            return 0.0
+        return min(self._columns_size, math.cbrt(NORMAL_REACH**2 * self._columns_size), LEAST_GRID)
+
+    @property
+    def _size(self) -> float:
+        """The L1 norm of a normal row."""
+        return self._columns_size + self.target_size
+
+    @property
+    def _expected(self) -> float:
+        """The norm of a normal row's products."""
+        square = 1 + self.numeric + INDICATED * self.categorical + self.target_size**2
+        return (self._size**2 + square) / 2
+
+    @property
+    def slack(self) -> float:
+        """The times that the norm of a normal row's products fits into the fair one."""
+        return self.fair / self._expected
+
+    def shift(self, lost: np.ndarray) -> np.ndarray:
+        """The deviation of a correlation's shift by shortening that took so much of columns' variances, at most."""
+        usual = LOST / math.sqrt(max(LIMIT, self.slack**GROWTH))
+        return SHIFT / LOST * np.minimum(lost, usual)
+
+    def reach(self, schema: Schema) -> float:
+        """The deviations beyond which numbers are clamped: none of ``max_rows`` is further, if the grid allows it."""
+        # Of 10,000 rows no number is further than 100 deviations from their mean, which asks for 128.
+        far = min(math.sqrt(schema.max_rows), math.sqrt(NEAREST * self.limit("all")) / 2)
+        return float(np.clip(2.0 ** math.ceil(math.log2(far)), LEAST_GRID, REACH[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +154,12 @@ class Scales:
     Attributes:
         rows: The approximate number of rows.
         found: The mean and the deviation of each column.
-        hidden: The noise-dominated columns. The noise stands in place of their variance.
+        unsure: The noise in the variance of each column, as a share of it; 1 where it stands in its place.
     """
 
     rows: float
     found: Mapping[str, tuple[float, float]]
-    hidden: frozenset[str]
+    unsure: Mapping[str, float]
 
     @classmethod
     def asked(cls, handle: PrivateQueryable | Parts, products: Products, epsilon: Epsilon) -> Self:
@@ -128,13 +176,13 @@ class Scales:
         return cls(
             rows,
             dict(zip(products.names, pairs, strict=True)),
-            frozenset(np.array(products.names)[variances <= noise].tolist()),
+            dict(zip(products.names, np.minimum(noise / variances, 1).tolist(), strict=True)),
         )
 
-    def in_units(self, schema: Schema, name: str, within: tuple[float, float] | None) -> tuple[float, float]:
-        """A mean and a deviation in units of the column, from those over a range; None for its bounds."""
+    def in_units(self, schema: Schema, name: str) -> tuple[float, float]:
+        """A mean and a deviation in units of the column, from those over its bounds."""
         column, (mean, deviation) = schema.numeric_columns[name], self.found[name]
-        low, high = (float(column.low), float(column.high)) if within is None else within
+        low, high = float(column.low), float(column.high)
         middle, half = (low + high) / 2, (high - low) / 2
         return middle + half * mean, max(half * deviation, float(column.width) / 4)
 
@@ -148,36 +196,46 @@ class Coordinates:
         columns: Their names.
         scales: The centre and the deviation of each numeric column; None for a categorical one.
         reach: Numbers further from the centre count as so many deviations.
-        hidden: Columns whose deviation is that of its noise.
+        unsure: The noise in the variance of each column, as a share of it; 1 where it is unknown. Empty
+            without scales.
     """
 
     schema: Schema
     columns: tuple[str, ...]
     scales: tuple[tuple[float, float] | None, ...]
     reach: float
-    hidden: tuple[str, ...] = ()
+    unsure: tuple[float, ...] = ()
 
     @classmethod
     def asked(
-        cls, handle: PrivateQueryable | Parts, schema: Schema, columns: tuple[str, ...], epsilon: Epsilon
+        cls,
+        handle: PrivateQueryable | Parts,
+        schema: Schema,
+        columns: tuple[str, ...],
+        epsilon: Epsilon,
+        norm: Norm | None = None,
     ) -> Self:
         """Queries sums and squares of the numeric columns; without any there is no query."""
         if not any(name in schema.numeric_columns for name in columns):
             return cls.unasked(schema, columns)
-        return cls.of_scales(schema, columns, Scales.asked(handle, scale_products(schema, columns), epsilon))
+        return cls.of_scales(schema, columns, Scales.asked(handle, scale_products(schema, columns), epsilon), norm)
 
     @classmethod
-    def of_scales(cls, schema: Schema, columns: tuple[str, ...], scales: Scales) -> Self:
-        """Columns in deviations; the limit of a coordinate follows from the number of rows."""
-        found = [scales.in_units(schema, name, None) if name in schema.numeric_columns else None for name in columns]
+    def of_scales(cls, schema: Schema, columns: tuple[str, ...], scales: Scales, norm: Norm | None = None) -> Self:
+        """Columns in deviations; with a norm, numbers are clamped as far out as it allows, else as normal ones are."""
+        found = [scales.in_units(schema, name) if name in schema.numeric_columns else None for name in columns]
         # Of n normal numbers the largest is about this.
-        reach = math.sqrt(2 * math.log(max(scales.rows, 2)))
+        reach = min(math.sqrt(2 * math.log(max(scales.rows, 2))), NORMAL_REACH)
+        if norm is not None:
+            ends = [(schema.numeric_columns[name].bounds, own) for name, own in zip(columns, found, strict=True) if own]
+            widest = max((abs(float(end) - own[0]) / own[1] for bounds, own in ends for end in bounds), default=1.0)
+            reach = min(norm.reach(schema), max(LEAST_GRID, 2.0 ** math.ceil(math.log2(widest))))
         return cls(
             schema,
             columns,
             tuple(found),
             float(np.clip(reach, *REACH)),
-            tuple(name for name in columns if name in scales.hidden),
+            tuple(scales.unsure.get(name, 1.0) for name in columns),
         )
 
     @classmethod
@@ -190,8 +248,13 @@ class Coordinates:
     @property
     def doubts(self) -> tuple[str, ...]:
         """The warning where noise hides how far numbers spread: their coefficients are then none of theirs."""
-        return bool(self.hidden) * (
-            f"noise hides how far {first_of([f'`{name}`' for name in self.hidden], 3)} spread within the declared "
+        hidden = [
+            f"`{name}`"
+            for name, scale, unsure in zip(self.columns, self.scales, self.unsure, strict=False)
+            if scale is not None and unsure >= 1
+        ]
+        return bool(hidden) * (
+            f"noise hides how far {first_of(hidden, 3)} spread within the declared "
             "bounds, and so what they tell: narrower bounds, or a larger `epsilon`, are needed.",
         )
 
@@ -215,6 +278,12 @@ class Coordinates:
         return np.array([known[str(entry.column)] or (0.0, 1.0) for entry in self.entries], dtype=np.float64).T
 
     @property
+    def doubt(self) -> np.ndarray:
+        """The noise in the variance of each coordinate, as a share of it; 1 where it is unknown."""
+        known = dict(zip(self.columns, self.unsure, strict=False))
+        return np.array([known.get(str(entry.column), 1.0) for entry in self.entries])
+
+    @property
     def centres(self) -> np.ndarray:
         """The centre of each coordinate, shape (entries,)."""
         return self.places[0]
@@ -225,18 +294,15 @@ class Coordinates:
         return self.places[1]
 
     def products(
-        self, norm: Norm | None = None, pairs: Pairs = "all", target: tuple[str, float, float] | None = None
+        self, norm: Norm | None = None, pairs: Pairs = "all", target: tuple[str, float, float, float] | None = None
     ) -> Products:
-        """The products to query; a target with its centre and deviation comes last."""
-        names, scales = self.columns, self.scales
-        sizes = [1 / self.reach if scale is None else 1.0 for scale in scales]
+        """The products to query; a target with its centre, deviation and own reach comes last."""
+        names, sizes = self.columns, [1 / self.reach if scale is None else 1.0 for scale in self.scales]
+        within = [None if scale is None else (*scale, self.reach) for scale in self.scales]
         if target is not None:
-            names, scales = (*names, target[0]), (*scales, target[1:])
-            sizes.append(TARGET_SIZE / self.reach)
-        ranges = [
-            None if scale is None else (scale[0] - self.reach * scale[1], scale[0] + self.reach * scale[1])
-            for scale in scales
-        ]
+            names, within = (*names, target[0]), [*within, target[1:]]
+            sizes.append(1.0 if norm is None else norm.target_size / self.reach)
+        ranges = [None if own is None else (own[0] - own[2] * own[1], own[0] + own[2] * own[1]) for own in within]
         limit = None if norm is None else norm.limit(pairs) / self.reach**2
         return Products(
             names,
@@ -309,7 +375,7 @@ class NoisyMoments:
         coordinates: Coordinates,
         norm: Norm,
         epsilon: Epsilon,
-        target: tuple[str, float, float] | None = None,
+        target: tuple[str, float, float, float] | None = None,
     ) -> Self:
         """Asks for all products; a target is the last entry."""
         products = coordinates.products(norm, target=target)
@@ -346,21 +412,15 @@ def noise_edge(deviation: float, entries: int) -> float:
     return 2 * deviation * math.sqrt(entries)
 
 
-def scale_products(
-    schema: Schema, columns: Sequence[str], target: str | None = None, near: tuple[float, float] | None = None
-) -> Products:
-    """The sums and squares of the numeric ones of some columns, over their bounds; a target's over a range."""
+def scale_products(schema: Schema, columns: Sequence[str]) -> Products:
+    """The sums and squares of the numeric ones of some columns, over their bounds."""
     numeric = tuple(name for name in columns if name in schema.numeric_columns)
-    limit = 1 + SCALE_NORM * len(numeric)
-    if target is None:
-        return Products(numeric, pairs="squares", limit=limit)
-    ranges = (*(None for _ in numeric), near)
-    return Products((*numeric, target), ranges, fixed=target, pairs="squares", limit=limit + 2)
+    return Products(numeric, pairs="squares", limit=1 + SCALE_NORM * len(numeric))
 
 
-def scale_line(schema: Schema, columns: Sequence[str], epsilon: Epsilon, target: str | None = None) -> PlanLine:
+def scale_line(schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> PlanLine:
     """The plan's line of the first request."""
-    products = scale_products(schema, columns, target)
+    products = scale_products(schema, columns)
     noise = ROOT * count_scale(schema, epsilon) * float(products.limit or 0)
     return PlanLine(0, "sums and squares of numeric columns", "noisy_sum", 1, epsilon.exact, noise)
 

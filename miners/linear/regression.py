@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``LinearRegression``: coefficients with errors that include both the noise and the rows.
+"""``LinearRegression``: coefficients with errors that include the noise, the rows, and what shortening may shift.
 
-With A = Σ x x' and b = Σ x y of the answers, least squares is b = A β + η. Three independent parts
-make η: the residuals of the rows, Σ x e; the noise of b; and the noise of A times β. All but β are
-public or in the answers, so β has a normal posterior under a prior that says how large coefficients
-are: precise where A is large beside its noise, the prior where it is not. It is ridge regression
-whose ridge is small in directions that the noise leaves alone.
+With A = Σ x x' and b = Σ x y of the answers, least squares is b = A β + η. Independent parts make η: the
+residuals of the rows, Σ x e; the noise of b; the noise of A times β; and what shortened rows may hide. A
+symmetric matrix of noise of deviation s in d rows has no eigenvalue above about 2 s √d, its edge.
+
+*Reported* is the solution itself, with the interval of a test (Fieller): the values t for which the noisy
+sums do not reject that a coefficient is t. A direction u in which u' A u is below the edge times u' u may have
+no variance at all; a coefficient that lies in such a direction is not estimated. Eigenvalues below the edge
+are lifted to it, for the sake of the other coefficients, and what this may shift is part of their error.
+
+*Predictions* come from the posterior under a prior that says how large coefficients are, a ridge regression
+whose ridge is small in directions that noise leaves alone. The line as a whole is shrunk until it explains
+more than noise alone would let it seem to explain, so that it is hardly worse than the mean.
 """
 
 from __future__ import annotations
@@ -13,27 +20,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_line, tell
+from miners.budget.plan import PlanLine, count_line, count_scale, tell
 from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, axes_of, shorten
+from miners.growth.frontier import ask_ends
+from miners.growth.target_range import TargetRange
 from miners.linear.linear_miner import LinearMiner, LinearState, Work
 from miners.linear.moments import (
-    TARGET_SIZE,
+    GROWTH,
+    NORMAL_REACH,
+    ROOT,
     Coordinates,
     NoisyMoments,
-    Scales,
     asked_columns,
+    noise_edge,
     product_line,
     scale_line,
-    scale_products,
 )
-from miners.scorecards.objectives import Mean, objective_of
 from pinq.errors import QueryError
-from pinq.language.points import POINTS
 from pinq.language.specs import bind
 from pinq.public.checks import many
 from pinq.public.schema import Schema
@@ -45,10 +54,14 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-NEAR = 4.0  # deviations of a histogram about its mean, where the target is looked for
 SURE = 1.96  # deviations on each side of a 95 % interval
 ROUNDS = 30  # of the posterior; it changes by less than a hundredth of its errors after 20
-LEAST_RESIDUAL = 0.05  # share of the target's variance: noise may leave less than none
+LEAST_RESIDUAL = 0.05  # share of the target's variance, where noise is larger
+LEAST_PRIOR = 0.5  # of all coefficients' squares: noise that hides all coefficients does not prove them 0
+SHIFT = 0.25  # of the target's deviation: a row's share in Σ x e that shortening takes, at the most plausible
+MEAN_ERROR = 0.14  # of the target's deviation: it costs .02 of R²
+LITTLE = 0.005  # of all weight: below it the report speaks of all rows
+NOT_ESTIMATED = 1e300  # an error; JSON has no infinity
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +72,14 @@ class RegressionLine(LinearState):
         coordinates: The coordinates of the columns.
         target: The predicted column.
         scale: The target's centre and deviation, shape (2,).
-        coefficients: The coefficients of the constant and the coordinates, in deviations, shape (entries,).
-        errors: Standard errors of ``natural``, the intercept first, shape (entries,).
-        determination: R², from the noisy sums.
+        coefficients: The shrunk coefficients that predict, of the constant and the coordinates, in
+            deviations, shape (entries,).
+        natural: The estimated intercept and coefficients in units of the columns, shape (entries,); a
+            shrunk number where none is estimated.
+        errors: Standard errors of ``natural``, shape (entries,); ``NOT_ESTIMATED`` where noise hides it.
+        determination: R² of the predictions, from the noisy sums.
+        doubt: The deviation of its noise.
+        lost: The share of the rows' weight that shortening took, from the noisy sums.
         residual: The standard deviation of the target about the line, in its units.
         rows: The approximate number of rows that it was learned from.
     """
@@ -69,8 +87,11 @@ class RegressionLine(LinearState):
     target: str
     scale: np.ndarray
     coefficients: np.ndarray
+    natural: np.ndarray
     errors: np.ndarray
     determination: float
+    doubt: float
+    lost: float
     residual: float
     rows: float
 
@@ -84,43 +105,46 @@ class RegressionLine(LinearState):
         if min(stored["errors"]) < 0 or stored["scale"][1] <= 0:
             raise ValueError("a size is below 0")
         each = (1 + len(coordinates.entries),)
-        numbers = dict.fromkeys(("determination", "residual", "rows"), ())
-        return {"scale": (2,), "coefficients": each, "errors": each, **numbers}
+        numbers = dict.fromkeys(("determination", "doubt", "lost", "residual", "rows"), ())
+        return {"scale": (2,), "coefficients": each, "natural": each, "errors": each, **numbers}
 
     @classmethod
     def of(
-        cls, coordinates: Coordinates, target: str, scale: tuple[float, float], moments: NoisyMoments, rows: float
+        cls,
+        coordinates: Coordinates,
+        target: str,
+        scale: tuple[float, float],
+        moments: NoisyMoments,
+        rows: float,
+        larger: float,
     ) -> Self:
         """The posterior of the coefficients by noisy moments of so many rows, the target their last entry."""
-        matrix, larger = moments.matrices[0], coordinates.reach / TARGET_SIZE  # the target was asked for smaller
+        matrix = moments.matrices[0]
         gram, cross, square = matrix[:-1, :-1], matrix[:-1, -1] * larger, float(matrix[-1, -1]) * larger**2
-        mean, covariance, residual = posterior(
-            gram,
-            cross,
-            square,
-            moments.deviation,
-            larger,
-            max(float(gram[0, 0]), moments.deviation),  # of all rows: those that were shortened count less
-        )
+        weight = max(float(gram[0, 0]), moments.deviation)  # of all rows: those that were shortened count less
+        sums = NoisySums(gram, cross, square, moments.deviation, larger, weight)
+        shrunk, _, residual = sums.posterior
         natural = _to_units(coordinates, scale[1])
-        errors = np.sqrt(np.einsum("ij,jk,ik->i", natural, covariance, natural))
+        numeric = [True, *(entry.value is not None for entry in coordinates.entries)]
+        variances = np.maximum(np.diag(gram) - gram[0] ** 2 / weight, moments.deviation) / weight
+        spread = min(1.0, float(variances[~np.array(numeric)].min(initial=1.0)))
+        lost = 1 - min(weight / rows, 1.0)
+        found, errors = sums.estimated(natural, lost, spread)
+        found[0] += scale[0]
+        determination, doubt = sums.determination
         return cls(
             coordinates,
             target,
             np.array(scale),
-            mean,
-            errors,
-            max(0.0, 1 - residual),
+            shrunk,
+            found,
+            np.minimum(errors, NOT_ESTIMATED),
+            determination,
+            doubt,
+            lost,
             math.sqrt(residual) * scale[1],
             rows,
         )
-
-    @property
-    def natural(self) -> np.ndarray:
-        """The intercept and each coordinate's coefficient in units of the columns, shape (entries,)."""
-        found: np.ndarray = _to_units(self.coordinates, self.scale[1]) @ self.coefficients
-        found[0] += self.scale[0]
-        return found
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -143,25 +167,45 @@ class RegressionLine(LinearState):
         """``QueryError``: a mean has no classes."""
         raise QueryError(f"`{self.target}` is numeric; its mean is predicted, and no class.")
 
+    @property
+    def estimated(self) -> np.ndarray:
+        """Whether each coefficient is estimated, shape (entries,)."""
+        return self.errors < NOT_ESTIMATED
+
     def to_frame(self) -> pd.DataFrame:
-        """A row for each coefficient; with ``error``, ``low``, ``high`` (95 %) and ``z``."""
+        """A row for each coefficient; with ``error``, ``low``, ``high`` (95 %) and ``z``.
+
+        Where noise hides a coefficient, it is NaN, and its interval has no ends.
+        """
         import pandas as pd
 
-        natural, errors = self.natural, np.maximum(self.errors, 1e-300)
-        columns = {"coefficient": natural, "error": self.errors, "low": natural - SURE * self.errors}
-        columns |= {"high": natural + SURE * self.errors, "z": natural / errors}
+        found = np.where(self.estimated, self.natural, np.nan)
+        errors = np.where(self.estimated, np.maximum(self.errors, 1e-300), np.inf)
+        wide = np.where(self.estimated, SURE * errors, np.inf)
+        columns = {"coefficient": found, "error": errors, "low": np.nan_to_num(found) - wide}
+        columns |= {"high": np.nan_to_num(found) + wide, "z": found / errors}
         return pd.DataFrame({"term": self.terms, **columns})
+
+    @property
+    def estimand(self) -> str:
+        """The meaning of the coefficients."""
+        if self.lost < LITTLE:
+            return "coefficients: least squares of all rows"
+        return f"coefficients: least squares of weighted rows; far rows lose {self.lost:.0%} of all weight"
 
     def export_text(self) -> str:
         """The report as text."""
         heading = f"Linear regression of {self.target}: {many(len(self.coordinates.entries), 'coefficient')}"
         quality = (
-            f"about {many(round(self.rows), 'row')}, R² {self.determination:.3f}, "
-            f"residual deviation {self.residual:.4g}"
+            f"about {many(round(self.rows), 'row')}, R² {self.determination:.3f} ± {SURE * self.doubt:.3f}, "
+            f"residual deviation {self.residual:.4g}\n{self.estimand}"
         )
         wide = max(len(term) for term in self.terms) + 2
         lines = [heading, quality, "", f"{'':<{wide}}coefficient       error  95 % interval             z"]
         for term, own, error, low, high, z in self.to_frame().itertuples(index=False):
+            if not math.isfinite(error):
+                lines.append(f"{term:<{wide}}not estimated: noise hides it")
+                continue
             interval = f"[{low:.4g}, {high:.4g}]"
             lines.append(f"{term:<{wide}}{own:>11.4g} {error:>11.3g}  {interval:<22} {z:>6.1f}")
         return "\n".join(lines)
@@ -169,10 +213,11 @@ class RegressionLine(LinearState):
     def plot(self, ax: Axes | None = None, most: int = 25) -> Axes:
         """Draws the largest coefficients in deviations with intervals."""
         units = np.diag(_to_units(self.coordinates, self.scale[1]))[1:]
-        errors = SURE * self.errors[1:] / units
-        chosen = np.argsort(-np.abs(self.coefficients[1:]), kind="stable")[:most][::-1]
+        sizes, errors = self.natural[1:] / units, SURE * self.errors[1:] / units
+        order = np.argsort(-np.abs(sizes), kind="stable")
+        chosen = order[self.estimated[1:][order]][:most][::-1]
         ax = axes_of("a regression", ax, (6, 1 + 0.28 * len(chosen)))
-        heights, points = np.arange(len(chosen)), self.coefficients[1:][chosen]
+        heights, points = np.arange(len(chosen)), sizes[chosen]
         ax.axvline(0, color=PALE, linewidth=0.7)
         ax.errorbar(points, heights, xerr=errors[chosen], fmt="o", color=BLUE, ecolor=INK, elinewidth=0.8, capsize=2)
         ax.set_yticks(heights, [shorten(self.coordinates.names[number]) for number in chosen])
@@ -183,12 +228,11 @@ class RegressionLine(LinearState):
         return f"RegressionLine({self.target}, {many(len(self.coordinates.entries), 'coefficient')})"
 
 
-def posterior(
-    gram: np.ndarray, cross: np.ndarray, square: float, noise: float, larger: float, rows: float
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """The coefficients' mean and covariance, and the residual variance, in deviations.
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """The sums of a regression, in deviations.
 
-    Args:
+    Attributes:
         gram: Noisy Σ x x', shape (entries, entries).
         cross: Noisy Σ x y, shape (entries,).
         square: Noisy Σ y².
@@ -196,20 +240,100 @@ def posterior(
         larger: The factor by which it is larger in ``cross``.
         rows: The weight of all rows.
     """
-    values, vectors = np.linalg.eigh(gram)
-    sums, true = vectors.T @ cross, np.maximum(values, 0)
-    least = 0.5 / len(values)  # of the prior's variance: noise that hides all coefficients does not prove them 0
-    prior, residual = 2 * least, 1.0
-    mean, variances = np.zeros(len(values)), np.zeros(len(values))
-    for _ in range(ROUNDS):
-        # Along an eigenvector of value a, b = a β + η, whose variance is the noise's and a times the residuals'.
-        spread_ = noise**2 * (larger**2 + float(mean @ mean) + float(variances.sum())) + residual * true
-        precision = values**2 / spread_ + 1 / prior
-        variances, mean = 1 / precision, values * sums / spread_ / precision
-        prior = max(float(mean @ mean + variances.sum()) / len(values), least)
-        fitted = 2 * float(mean @ sums) - float(mean**2 @ values)
-        residual = float(np.clip((square - fitted) / rows, LEAST_RESIDUAL, 1.2))
-    return vectors @ mean, (vectors * variances) @ vectors.T, residual
+
+    gram: np.ndarray
+    cross: np.ndarray
+    square: float
+    noise: float
+    larger: float
+    rows: float
+
+    @cached_property
+    def _axes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The eigenvalues and eigenvectors of ``gram``."""
+        values, vectors = np.linalg.eigh(self.gram)
+        return values, vectors
+
+    @cached_property
+    def _edge(self) -> float:
+        """The largest eigenvalue that noise alone would give ``gram``."""
+        return noise_edge(self.noise, len(self.gram))
+
+    @property
+    def _least_residual(self) -> float:
+        """The least residual variance: noise may leave less than none."""
+        return min(LEAST_RESIDUAL, self.noise * self.larger**2 / self.rows) + 1e-9
+
+    @property
+    def determination(self) -> tuple[float, float]:
+        """R² of the shrunk line, and the deviation of its noise."""
+        line = self.posterior[0]
+        whole = max(self.square - float(self.cross[0]) ** 2 / self.rows, self.noise * self.larger**2)
+        # Without the constant, whose part is the mean and no part of R².
+        told = 2 * float(line @ self.cross) - float(line @ self.gram @ line) - float(self.cross[0]) ** 2 / self.rows
+        found, size = min(max(told / whole, 0.0), 1.0), float(line @ line)
+        noise = 4 * self.larger**2 * size + 2 * size**2 + (found * self.larger**2) ** 2
+        return found, self.noise * math.sqrt(noise) / whole
+
+    @cached_property
+    def posterior(self) -> tuple[np.ndarray, float, float]:
+        """The shrunk coefficients, the expected square of all together, and the residual variance."""
+        values, vectors = self._axes
+        sums, true = vectors.T @ self.cross, np.maximum(values, 0)
+        least = LEAST_PRIOR / len(values)
+        prior, residual = 2 * least, 1.0
+        mean, kept = np.zeros(len(values)), np.zeros(len(values))
+        for _ in range(ROUNDS):
+            # Along an eigenvector of value a, b = a β + η, whose variance is the noise's and a times the residuals'.
+            spread_ = self.noise**2 * (self.larger**2 + prior * len(values)) + residual * true
+            variances = 1 / (true**2 / spread_ + 1 / prior)
+            kept = variances * true / spread_
+            mean = kept * sums
+            prior = max(float(mean @ mean + variances.sum()) / len(values), least)
+            residual = (self.square - 2 * float(mean @ sums) + float(mean**2 @ true)) / self.rows
+            residual = min(max(residual, self._least_residual), max(self.square / self.rows, 1.2))
+        # The line as a whole is shrunk by what noise alone lets it seem to explain of sum y y.
+        size = float(np.linalg.norm(mean))
+        doubt = (self.noise * self.larger) ** 2 * float(kept.sum()) + SURE * self.noise * self.larger * size
+        share = 2 * (float(mean @ sums) - doubt) / max(float(mean**2 @ true) + self._edge * size**2, 1e-300)
+        return vectors @ mean * float(np.clip(share, 0, 1)), prior * len(values), residual
+
+    def estimated(self, directions: np.ndarray, lost: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
+        """Unshrunk combinations of coefficients, and their errors: infinite where noise leaves every value possible.
+
+        Args:
+            directions: The weights of the coefficients, a row for each combination; the first may have
+                several weights, each other has its own alone.
+            lost: The share of the rows' weight that shortening took.
+            spread: The least variance of a column, in deviations as they were found: a column that varies
+                less has larger coefficients.
+        """
+        values, vectors = self._axes
+        lifted = np.maximum(values, self._edge)
+        inverse = (vectors / lifted) @ vectors.T
+        plain, (shrunk, whole, residual) = inverse @ self.cross, self.posterior
+        whole /= spread
+        gaps = (vectors * (lifted - values)) @ vectors.T
+        found, errors = directions @ shrunk, np.full(len(directions), math.inf)
+        sizes = np.abs(directions).max(axis=1)
+        directions, loaded = directions / sizes[:, None], directions != 0  # units of columns may be 1e99
+        turned = directions @ inverse  # along each, Rayleigh's quotient must be above what noise alone makes
+        known, norms = np.einsum("ij,jk,ik->i", turned, self.gram, turned), (turned**2).sum(axis=1)
+        clear = known > self._edge * norms
+        clear &= ~(loaded @ np.append(False, ~clear[1:]))
+        for number in np.flatnonzero(clear):
+            own = turned[number] / float(turned[number] @ directions[number])
+            each, norm = own * plain, float(own @ own)
+            noise = norm * (whole + self.larger**2) + max(0.0, float(each.sum() ** 2 - each @ each))
+            constant = self.noise**2 * noise + residual * float(own @ self.gram @ own)
+            constant += norm * (SHIFT * lost * self.rows) ** 2 + whole * float(np.sum((gaps @ own) ** 2))
+            # Fieller: d² (1 / size² - z² square) <= z² constant holds the values that the test does not reject.
+            square = self.noise**2 * (2 * norm**2 - float((own**4).sum()))
+            left = 1 / float(turned[number] @ directions[number]) ** 2 - SURE**2 * square
+            if left > 0:
+                found[number] = sizes[number] * float(directions[number] @ plain)
+                errors[number] = sizes[number] * math.sqrt(constant / left)
+        return found, errors
 
 
 def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
@@ -240,16 +364,18 @@ class LinearRegression(Regressor, LinearMiner):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: four queries concern the same rows, each at a fraction of ``epsilon``; the fractions
+        Why: five queries concern the same rows, each at a fraction of ``epsilon``; the fractions
         are whole nano-epsilons that add up to it. All products of a row together cost one sum
-        (privacy.md 8.6). Coefficients are computed from answers only.
+        (privacy.md 8.6), for any limit and any range: both follow from public facts and earlier
+        answers. Coefficients, intervals and predictions are computed from answers only.
         Exact: nano-epsilons. Held by: tests/unit/linear/test_regression.py,
         tests/contract/test_every_miner.py.
 
     Notes:
-        Standard errors include the residuals of the rows, the noise in Σ x y, and the noise in Σ x
-        x' times the coefficients. 93 to 97 % of the 95 % intervals contain the true coefficient if
-        the moments exceed their noise (docs/linear.md); otherwise a ``FitWarning`` says so.
+        Standard errors include the residuals of the rows (as if all spread alike), the noise in Σ x
+        y, the noise in Σ x x' times the coefficients, and a plausible shift by rows that count
+        less. A coefficient that noise hides is NaN, "not estimated" in the report. ``predict``
+        shrinks coefficients; ``coef_`` and the report do not (docs/linear.md).
 
     Examples:
         >>> import pandas as pd, pinq
@@ -267,7 +393,7 @@ class LinearRegression(Regressor, LinearMiner):
     _state = RegressionLine
     _limits = (
         "Only linear, additive effects are learned; interactions and curves are not.",
-        "Rows far from the mean count less, and numbers are clamped at some standard deviations.",
+        "Where epsilon is small for the rows, rows far from the mean count less; the report says how much less.",
     )
 
     @property
@@ -276,13 +402,13 @@ class LinearRegression(Regressor, LinearMiner):
 
     @property
     def coef_(self) -> np.ndarray:
-        """Coefficients in units of the columns."""
-        return self._model.natural[1:]
+        """Coefficients in units of the columns; NaN where noise hides one."""
+        return np.where(self._model.estimated, self._model.natural, np.nan)[1:]
 
     @property
     def intercept_(self) -> float:
         """The mean if all columns are 0 or have their first value."""
-        return float(self._model.natural[0])
+        return float(self._model.natural[0]) if self._model.estimated[0] else math.nan
 
     def _checked(self, schema: Schema, target: str) -> Work:
         schema.column(target)
@@ -294,39 +420,54 @@ class LinearRegression(Regressor, LinearMiner):
         return work
 
     def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> RegressionLine:
-        objective = cast(Mean, objective_of(work.schema, target))
-        for number in (0, 1):
-            counts = handle.partition(objective.base_parts).noisy_count(epsilon=work.shares[number])
+        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
+        where = TargetRange(work.schema, target)
+        for number in (1, 2):
+            counts = handle.partition(where.parts).noisy_count(epsilon=work.shares[number])
             numbers, noise = np.asarray(counts, dtype=np.float64), float(cast(float, counts.scale))
-            objective = objective if number else objective.nearer(numbers, noise)
-        objective, card = objective.start(numbers, noise)
+            where = where.nearer(numbers, noise) if number == 1 else where
+        _, deviation, kept = where.moments(numbers, noise)
         column = work.schema.numeric(target)
-        centre = float(column.origin) + float(column.width) * card.base[0] / POINTS
-        scale = centre, float(column.width) * objective.deviation
-        near = scale[0] - NEAR * scale[1], scale[0] + NEAR * scale[1]
-        products = scale_products(work.schema, work.columns, target, near)
-        scales = Scales.asked(handle, products, work.shares[2])
-        coordinates, scale = (
-            Coordinates.of_scales(work.schema, work.columns, scales),
-            scales.in_units(work.schema, target, near),
+        unit = float(column.width) * max(deviation, 0.5)
+        # Over the bounds, where their width costs little: far values count in a mean.
+        error = ROOT * count_scale(work.schema, work.shares[3]) * float(column.high - column.low) / 2
+        within = None if error < MEAN_ERROR * unit * work.schema.max_rows else where.ends
+        below, above = np.maximum(ask_ends(handle.parts(), work.schema, target, work.shares[3], within)[0], 1e-9)
+        low, high = map(column.number, column.cells_within(within, target))
+        scale = float(low + (high - low) * above / (below + above)), unit
+        reach = self._target_reach(work, coordinates.reach, where, scale)
+        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[4], (target, *scale, reach))
+        rows = max(1.0, float(numbers[: len(kept)].sum()))
+        tell((*where.doubts(deviation), *self._warnings(work, round(rows)), *coordinates.doubts))
+        return RegressionLine.of(coordinates, target, scale, moments, rows, reach / work.norm.target_size)
+
+    def _target_reach(self, work: Work, most: float, where: TargetRange, scale: tuple[float, float]) -> float:
+        """The deviations at which the target is clamped: past where rows plainly are, and with rows' own length."""
+        column = work.schema.numeric(work.target)
+        widest, plain = (
+            max(abs(column.number(cell) - scale[0]) / scale[1] for cell in column.cells_within(ends, work.target))
+            for ends in (None, where.ends)
         )
-        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[3], (target, *scale))
-        rows = max(1.0, float(numbers[: bind(objective.base_parts, work.schema).size - column.nullable].sum()))
-        tell((*objective.doubts, *self._warnings(work, round(rows)), *coordinates.doubts))
-        return RegressionLine.of(coordinates, target, scale, moments, rows)
+        plain = plain if where.within else 0.0
+        return min(most, widest, max(plain, NORMAL_REACH * max(1.0, work.norm.slack ** (GROWTH / 4))))
 
     def _lines(self, work: Work) -> Sequence[PlanLine]:
-        objective, schema = objective_of(work.schema, work.target), work.schema
-        parts = bind(objective.base_parts, schema).size
+        schema = work.schema
+        parts = bind(TargetRange(schema, work.target).parts, schema).size
         where = [
             count_line(schema, asked, parts, share)
-            for asked, share in zip(("range of the target", "range of the target, finer"), work.shares, strict=False)
+            for asked, share in zip(
+                ("range of the target", "range of the target, finer"), work.shares[1:], strict=False
+            )
         ]
-        products = product_line(schema, work.norm, "all", "products of columns and target", work.shares[3])
-        return (*where, scale_line(schema, work.columns, work.shares[2], work.target), products)
+        products = product_line(schema, work.norm, "all", "products of columns and target", work.shares[-1])
+        noise = ROOT * count_scale(schema, work.shares[3])
+        mean = PlanLine(0, "mean of the target", "noisy_avg", 1, work.shares[3].exact, noise)
+        scales = [scale_line(schema, work.columns, work.shares[0])] if work.norm.numeric else []
+        return (*scales, *where, mean, products)
 
     def _doubt(self, edge: float, rows: int) -> str:
         return (
-            f"noise in the products equals {edge * rows:,.0f} rows, of a table of {many(rows, 'row')}: coefficients "
-            "shrink to 0, and their intervals are those of the prior; take fewer `attributes`, or a larger `epsilon`."
+            f"noise in the products equals {edge * rows:,.0f} rows, of a table of {many(rows, 'row')}: it hides most "
+            "coefficients, and predictions are about the mean; take fewer `attributes`, or a larger `epsilon`."
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -309,8 +308,7 @@ def _frame(parts: Parts, estimates: Sequence[TableEstimate]) -> tuple[pd.DataFra
     return frame.drop(columns="scale"), frame["scale"]
 
 
-SHARES = (15, 85)  # of epsilon: scales, products
-FINE = 0.03  # deviation of the noise in a correlation up to which rows are kept long: what shortening hides is less
+SHARES = (40, 60)  # of epsilon: scales, products
 
 
 @TableFunction
@@ -324,19 +322,17 @@ def correlation(
 ) -> Draft:
     """Computes the correlations of all pairs of columns; ``plot`` draws a map.
 
-    Rows far from the mean in many columns count less, and numbers are clamped at some standard
-    deviations. Normal columns hardly change by this; on other columns the result is a robust
-    correlation.
+    Rows far from the mean in many columns count less, as far as epsilon makes this necessary: the
+    larger epsilon and the more rows, the closer is the result to Pearson's correlation.
 
     Args:
         handle: A private handle.
         columns: Their names; None for all numeric columns. A categorical column becomes an
             indicator for each value except the first.
         epsilon: The cost of the whole table.
-        level: The probability with which each interval contains the number without noise. Intervals
-            do not include the effect of rows that count less. On normal columns they contain the
-            exact correlation as often, with heavy tails and a small epsilon less often
-            (docs/linear.md).
+        level: The probability with which each interval contains Pearson's correlation of the rows.
+            Intervals include the noise and a plausible effect of rows that count less: as much as
+            heavy tails have, or less where the columns' variances show less (docs/linear.md).
         reuse: Return the stored answers of an identical earlier call, at no cost.
 
     Returns:
@@ -360,36 +356,40 @@ def correlation(
         raise QueryError(f"names {' and '.join(names)} alone; a correlation is of two columns", parameter="columns")
     total, measured = Epsilon.of(epsilon), any(name in schema.numeric_columns for name in names)
     scales, products = spread(total, SHARES) if measured else (ZERO, total)
-    norm = replace(Norm.of(schema, names, products), fine=FINE)
+    norm = Norm.of_rows(schema, names, products)
     lines = [scale_line(schema, names, scales)] if measured else []
     lines.append(product_line(schema, norm, "all", "products of columns", products))
     Coordinates.unasked(schema, names).products().check(schema)
-    notes = (
-        "rows far from the mean count less, and numbers are clamped at some standard deviations; intervals "
-        "account for noise alone.",
-    )
+    notes = ("rows far from the mean may count less; intervals account for noise and for a plausible effect of that.",)
     title = f"correlation of {', '.join(names)}"
 
     def answer() -> Table:
         asked = reusing(handle, partial(require_budget, handle, total, name="correlation")) if reuse else handle
-        coordinates = Coordinates.asked(asked, schema, names, scales)
+        coordinates = Coordinates.asked(asked, schema, names, scales, norm)
         moments = NoisyMoments.asked(asked, coordinates, norm, products)
-        frame, deviations = _correlations(coordinates, moments, -math.log(1 - level) / ROOT)
+        frame, deviations = _correlations(coordinates, moments, norm, -math.log(1 - level) / ROOT)
         return Table(title, frame, deviations, total.exact, level, notes, "map")
 
     return Draft(title, tuple(lines), answer, notes)
 
 
-def _correlations(coordinates: Coordinates, moments: NoisyMoments, sure: float) -> tuple[pd.DataFrame, pd.Series]:
-    """The table, and the deviation of the noise in each number."""
+def _correlations(
+    coordinates: Coordinates, moments: NoisyMoments, norm: Norm, sure: float
+) -> tuple[pd.DataFrame, pd.Series]:
+    """The table, and the deviation of each number: of noise, and of what shortened rows may hide."""
     rows, _, (covariance,) = moments.centred()
-    noise = moments.deviation / float(rows[0])
-    roots = np.sqrt(np.maximum(np.diag(covariance), noise))
+    noise, variances = moments.deviation / float(rows[0]), np.diag(covariance)
+    roots = np.sqrt(np.maximum(variances, noise))
     found = np.clip(covariance / np.outer(roots, roots), -1, 1)
     # r = c / (s t): noise in c moves it by noise / (s t), and noise in s² and t² by r / 2 of the same each.
     each = noise / np.outer(roots, roots)
     own = noise / roots**2
-    deviations = np.sqrt(each**2 + found**2 * (own[:, None] ** 2 + own[None, :] ** 2) / 4)
+    # Variances are in those that the first query found, so a column of .8 lost .2 of it, give or take its noise.
+    lost = norm.shift(np.hypot(np.maximum(1 - variances, 0), coordinates.doubt))
+    shift = np.maximum(lost[:, None], lost[None, :])
+    deviations = np.sqrt(each**2 + found**2 * (own[:, None] ** 2 + own[None, :] ** 2) / 4 + shift**2)
+    hidden = own > 1 / 3  # a variance of 3 deviations of its noise is any
+    deviations[hidden | hidden[:, None]] = 2.0
     np.fill_diagonal(found, 1.0)
     np.fill_diagonal(deviations, 0.0)
     terms = coordinates.names

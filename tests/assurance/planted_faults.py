@@ -672,8 +672,8 @@ FAULTS = (
     Fault(
         "a column that noise hides is not told",
         "miners/linear/moments.py",
-        "frozenset(np.array(products.names)[variances <= noise].tolist()),",
-        "frozenset(),",
+        "np.minimum(noise / variances, 1).tolist()",
+        "np.minimum(noise / variances, 0.9).tolist()",
         ("tests/unit/linear/test_components.py",),
     ),
     Fault(
