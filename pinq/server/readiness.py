@@ -85,6 +85,8 @@ class Readiness(Collector):
             await asyncio.sleep(PROBE_SECONDS)
             await self._workers.ping()
             await self.state()
+            if self._workers.problem:  # said, and now mended
+                await self._workers.ping()
 
     def close(self) -> None:
         """Ends its thread, or leaves it with a ledger that hangs."""

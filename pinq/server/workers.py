@@ -23,10 +23,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -242,16 +243,16 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.add_reader(pipe.fileno(), _count, pipe, dataset.meter)
         try:
-            return await self._watched(pool.submit(_do, task), look)
+            return await self._watched(partial(pool.submit, _do, task), look)
         finally:
             self.stop()
             loop.remove_reader(pipe.fileno())
 
     async def ping(self) -> None:
-        """Looks whether it does anything at all; its ``problem`` says."""
-        with suppress(BrokenProcessPool, OSError):
+        """Looks whether it does anything at all; its ``problem`` says. One that ended is started by the next look."""
+        with suppress(BrokenProcessPool):
             pool, _ = await self._started()
-            await self._watched(pool.submit(os.getpid))
+            await self._watched(partial(pool.submit, os.getpid))
 
     def stop(self, moment: float = 0.0) -> None:
         """Ends its request at a moment of the monotonic clock, at once where that is past."""
@@ -272,14 +273,14 @@ class Worker:
             self._shared[BEAT] = time.monotonic() + START_SECONDS
             self._pool = ProcessPoolExecutor(1, _PROCESSES, _start, (self._shared, theirs))
             self._pid = 0
-            self._pid = await self._watched(self._pool.submit(os.getpid))
+            self._pid = await self._watched(partial(_started_in_thread, self._pool))
             self._shared[BEAT] = time.monotonic()
         return self._pool, self._pipe
 
-    async def _watched(self, running: Future[T], look: Look | None = None) -> T:
-        """Waits for the process, and looks at it and at the request meanwhile."""
-        future = asyncio.wrap_future(running)
+    async def _watched(self, submit: Callable[[], Future[T]], look: Look | None = None) -> T:
+        """Hands work to the process, waits for it, and looks at it and at the request meanwhile."""
         try:
+            future = asyncio.wrap_future(submit())
             while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
                 if look is not None:
                     await look(self.stop)
@@ -287,9 +288,10 @@ class Worker:
                 overdue = look is not None and now > self._shared[END] + OVERDUE_SECONDS
                 if now > self._shared[BEAT] + SICK_SECONDS or overdue:
                     self.problem = "a worker process does not answer"
-                    self.end()
+                    future.cancel()
+                    raise BrokenProcessPool
             result = future.result()
-        except (BrokenProcessPool, OSError) as error:
+        except (BrokenProcessPool, OSError, EOFError) as error:
             self.problem = self.problem or "a worker process ended"
             self.ends += 1
             self._log.write("worker ended", pid=self._pid or None, problem=self.problem)
@@ -297,6 +299,22 @@ class Worker:
             raise BrokenProcessPool from error
         self.problem = ""
         return result
+
+
+def _started_in_thread(pool: ProcessPoolExecutor) -> Future[int]:
+    """Starts a pool's process, which may take seconds, or for ever where the fork server hangs; returns its number."""
+    number = Future[int]()
+
+    def start() -> None:
+        try:
+            found: int | BaseException = pool.submit(os.getpid).result()
+        except BaseException as error:
+            found = error
+        with suppress(InvalidStateError):  # the pool was ended, and nobody waits
+            number.set_exception(found) if isinstance(found, BaseException) else number.set_result(found)
+
+    threading.Thread(target=start, name="pinq-start", daemon=True).start()
+    return number
 
 
 def _count(pipe: Connection, meter: Meter) -> None:
@@ -369,8 +387,8 @@ class Workers:
             if visit.opened[0].policy.served_by is not None:
                 return await self._done_here(visit, work, body, look)
             outcome = await self._outcome(worker, visit, work, body, look)
-            if len(body) > self._settings.max_body / 2:
-                worker.end()  # what it took is given back
+            if len(body) > self._settings.max_body / 2 and outcome.error is None:
+                worker.end()  # what it took is given back; a refused body was only parsed
         visit.request = outcome.request
         match outcome.error:
             case None:
@@ -419,10 +437,13 @@ class Workers:
             yield worker
 
     async def ping(self) -> None:
-        """Looks whether a worker that has nothing to do would do something."""
-        if not self._free.locked():  # all others are looked at by their requests
-            async with self._free:
-                worker = next((idle for idle in self._idle if idle.problem), self._idle[-1])
+        """Starts each idle worker that has no process, and ends each that would do nothing."""
+        # All others are looked at by their requests.
+        await asyncio.gather(*map(self._ping, [*self._idle]))
+
+    async def _ping(self, worker: Worker) -> None:
+        async with self._free:
+            if worker in self._idle:  # no request has taken it meanwhile
                 self._idle.remove(worker)
                 try:
                     await worker.ping()

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -240,6 +241,65 @@ def test_a_worker_that_hangs_is_killed_and_the_request_answered(
     assert Answer.from_json(served.run(ask())).id == "twelve"
     assert "a worker process does not answer" in seen
     assert (served.workers.problem, served.process() != pid) == ("", True)
+
+
+@pytest.mark.parametrize("what", ["worker", "fork server"])
+def test_what_dies_idle_is_replaced_by_the_next_request(served: Served, what: str) -> None:
+    """Nobody has to look first: the request is answered, and the log says what ended."""
+    pid, ends = served.process(), served.workers.ends
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(pid if what == "worker" else parent, signal.SIGKILL)
+    if what == "worker":  # its executor finds out, and takes no more work
+        served.run(until(lambda: not Path(f"/proc/{pid}").exists()))
+    else:
+        served.workers._idle[-1].end()
+    assert Answer.from_json(served.there(QUERY, served.visit(), asked(f"after-{what[0]}"))).id == f"after-{what[0]}"
+    assert served.workers.problem == ""
+    if what == "worker":
+        assert (served.workers.ends, served.lines("worker ended")[-1]["pid"]) == (ends + 1, pid)
+
+
+def test_idle_workers_are_started_and_replaced_by_a_look(served: Served) -> None:
+    """All of them, so that no request waits for it."""
+    served.run(served.workers.ping())
+    pids = [worker._pid for worker in served.workers.all]
+    assert 0 not in pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    served.run(until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids)))
+    for _ in ("finds out", "starts"):
+        served.run(served.workers.ping())
+    assert not {worker._pid for worker in served.workers.all} & {0, *pids}
+    assert served.workers.problem == ""
+
+
+def test_the_start_of_a_worker_holds_nobody_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where it never ends: the loop goes on, and the server says that it is not ready."""
+    monkeypatch.setattr(workers, "START_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "SICK_SECONDS", 0.0)
+    released, worker = threading.Event(), workers.Worker(served.log)
+    monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", lambda *_: released.wait())
+    waits = list[float]()
+
+    async def look() -> None:
+        starting = asyncio.create_task(worker.ping())
+        while not starting.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            waits.append(time.monotonic() - before)
+
+    served.run(look())
+    released.set()
+    assert max(waits) < 0.5
+    assert worker.problem == "a worker process does not answer"
+
+
+def test_a_refused_large_body_ends_no_worker(served: Served) -> None:
+    """It costs its parsing alone."""
+    pid = served.process()
+    with pytest.raises(PinqError):
+        served.there(QUERY, served.visit(), b" " * (Settings().max_body // 2 + 1))
+    assert served.process() == pid
 
 
 def test_where_nobody_asks_a_look_finds_a_worker_that_hangs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
