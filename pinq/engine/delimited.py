@@ -4,12 +4,13 @@
 A newline byte ends a line, always, also inside quotes; so no field holds a line break. A line is
 read by a rule that looks at this line, at the dialect and at the number of columns alone:
 
-- An empty line is no row.
+- A line without a filled field is no row: an empty line, or delimiters alone.
 - A line is unreadable, and left out, that is longer than ``MAX_LINE``, is not in the declared
   encoding, has a NUL or a carriage return inside, has a field that begins with a quote and does not
   end with one, or another number of fields than the header.
 - Every other line is split at the delimiters outside its quoted fields. A quote inside a field that
-  does not begin with one is a sign like any other. An empty field is missing.
+  does not begin with one is a sign like any other. An empty field is missing, and
+  ``="00123"``, as spreadsheet programs keep codes, is the text inside.
 
 Cells of a workbook's sheet (.xlsx, .xlsm, .xlsb, .xls, .ods) become the texts that the policy's dialect
 would have them written as: a number with its decimal sign, a date as 2024-11-16, a truth value as true
@@ -67,6 +68,7 @@ BLOCK = 2**22
 # Arrow reads by blocks of its own, each of which must hold a whole line.
 ARROW_BLOCK = 2 * MAX_LINE
 _TOO_LONG = f"longer than {MAX_LINE:,} bytes"
+_KEPT_TEXT = '^=[(]?"(.*)"[)]?$'  # ="00123" of spreadsheet programs
 _BREAKS = "with a NUL or a carriage return inside"
 _QUOTES = "with a quote that is not closed, or that text follows"
 _MISFITS = "with another number of fields than"
@@ -258,14 +260,21 @@ class DelimitedFiles(TextFiles):
             if new.any():
                 lines.add(reason, int(new.sum()), begin.of(int(new.argmax())))
             bad |= new
-        # A line of one byte is a newline alone: no row, and nothing to count.
+        # A line of one byte is a newline alone: no row, and nothing to count. Nor is one of delimiters alone.
         kept = ~bad & (lengths > 1)
+        if block.startswith(sign := self._delimiter.encode()) or b"\n" + sign in block:
+            blank = pc.match_substring_regex(text, f"^[{_escaped(self._delimiter)}]+\n$")
+            kept &= ~blank.to_numpy(zero_copy_only=False)
         lines.total += int((kept | bad).sum())
         if not kept.all():
             text = text.filter(pa.array(kept))
         if not len(text):
             return pa.table({name: pa.array([], pa.string()) for name in columns or ()})
         table, misfits = self._fields(text, columns)
+        if b'="' in block or b'=("' in block:
+            texts = [pc.replace_substring_regex(own, _KEPT_TEXT, r"\1") for own in table.columns]
+            texts = [pc.if_else(pc.equal(own, ""), None, own) for own in texts]
+            table = pa.table(texts, names=table.column_names)
         # Each kept line is a row or a misfit: so no line can have eaten another.
         if table.num_rows + len(misfits) != len(text):
             raise InternalError("Lines were read that are not there, or not read that are. Please report it.")
@@ -572,11 +581,16 @@ def _split(block: bytes) -> tuple[pa.StringArray, np.ndarray]:
     return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(block)), np.diff(offsets)
 
 
+def _escaped(sign: str) -> str:
+    """A sign as it stands in a class of a pattern."""
+    return "\\" + sign if sign in "^[]\\-" else sign
+
+
 def _closed(delimiter: str, quote: str) -> str:
     """Makes a pattern of lines in which each quoted field is closed.
 
     Where the quote is a bar: ``|a, ||b|||,c`` and ``a|b,c``, not ``|a,b``.
     """
-    sign = "\\" + delimiter if delimiter in "^[]\\-" else delimiter
+    sign = _escaped(delimiter)
     field = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|(?:[^{quote}{sign}][^{sign}]*)?)"
     return f"^{field}(?:[{sign}]{field})*\n$"

@@ -110,7 +110,9 @@ def check_formulas(policy: Policy) -> None:
     """
     formulas = {name: column for name, column in policy.columns.items() if column.formula is not None}
     if formulas:
-        with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+        with duckdb.connect(
+            config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}
+        ) as connection:
             for name, column in formulas.items():
                 require_row_wise(connection, name, column.formula or "", column.sources)
 
@@ -295,7 +297,7 @@ def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
         raise PolicyError(f"{where} is not there.")
     text = f"read_csv({literal(str(file))}, header = true, all_varchar = true)"
     table = f"read_parquet({literal(str(file))})" if file.suffix == ".parquet" else text
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         try:
             known = [row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()]
             for column in (lookup.key, lookup.value):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import duckdb
 import numpy as np
@@ -48,6 +48,16 @@ class RawValue:
 
     value: str
     kind: str
+
+    def without(self, column: Column) -> RawValue:
+        """The same value, NULL where it is a code or a word that the column declares for a missing one."""
+        if not column.missing:
+            return self
+        known = f"{self.text} IN ({', '.join(map(literal, sorted(column.missing_texts)))})"
+        if isinstance(column, Numeric) and column.missing_numbers:
+            numbers = ", ".join(f"({number!r})::DOUBLE" for number in column.missing_numbers)
+            known += f" OR {_number(self, column)} IN ({numbers})"
+        return RawValue(f"(CASE WHEN {known} THEN NULL ELSE {self.value} END)", self.kind)
 
     @property
     def text(self) -> str:
@@ -113,7 +123,7 @@ class RawColumns:
         values = {name: RawValue(quoted(name), types[name]) for name in given}
         made = {name: column for name, column in policy.columns.items() if column.is_derived}
         if not made:
-            return cls(values)
+            return cls(values).without(policy)
         prepare_formulas(connection)
         derived, joins = [], []
         for number, (name, column) in enumerate(made.items()):
@@ -129,7 +139,12 @@ class RawColumns:
                 # lookup_0.lookup_0_value.
                 joins.append(f"LEFT JOIN {table} ON {table}.{table}_key = {values[name].text}")
                 values[name] = RawValue(f"{table}.{table}_value", "VARCHAR")
-        return cls(values, tuple(derived), tuple(joins))
+        return cls(values, tuple(derived), tuple(joins)).without(policy)
+
+    def without(self, policy: Policy) -> RawColumns:
+        """The same values, NULL where the policy declares them missing."""
+        values = {name: value.without(policy.columns[name]) for name, value in self.values.items()}
+        return replace(self, values=values)
 
     def rows(self, source: str) -> str:
         """SQL for a source's rows with what is derived of each."""
@@ -309,7 +324,9 @@ def encoder_of(
     batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Encoder]]:
     """Makes a batch of raw rows the table ``source`` of a connection, with what encodes it."""
-    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+    with duckdb.connect(
+        config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}
+    ) as connection:
         define_readings(connection, None)
         connection.register("source", batch)
         yield connection, Encoder(connection, policy, columns_of(connection, "source"), salt)
@@ -326,7 +343,9 @@ def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
     Returns:
         The columns of codes alone.
     """
-    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+    with duckdb.connect(
+        config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}
+    ) as connection:
         connection.register("encoded", encoded)
         return connection.sql(Encoder.bounded(policy, salt, "encoded")).to_arrow_table()
 

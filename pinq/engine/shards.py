@@ -170,7 +170,7 @@ def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         text: The text, in SQL.
         columns: Whole numbers that it names.
     """
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         connection.register("numbers", pa.table(dict(columns)))
         hashed = connection.execute(f"SELECT md5_number_lower({text}) AS hash FROM numbers")
         return np.asarray(hashed.fetchnumpy()["hash"])

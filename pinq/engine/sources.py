@@ -25,9 +25,10 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import sqlite3
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,7 @@ import pyarrow as pa
 
 from pinq.engine.codes import in_tables
 from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks
-from pinq.engine.frames import frame_table
+from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.errors import PolicyError
 from pinq.policy.policy import AdbcRows, Dialect, Policy, is_text, is_workbook
@@ -173,7 +174,8 @@ def _is_pattern(path: Path) -> bool:
 # What is larger gets threads, and perhaps disk, in a database of its own.
 SMALL_BYTES, SMALL_ROWS = 2**22, 2**16
 Config = dict[str, str | bool | int | float | list[str]]
-_ALONE: Config = {
+_OFFLINE: Config = {"autoinstall_known_extensions": False}  # nothing is fetched from a network
+_ALONE: Config = _OFFLINE | {
     "threads": 1,
     "async_threads": 0,
     "enable_external_file_cache": False,
@@ -205,7 +207,7 @@ def small_database() -> Iterator[duckdb.DuckDBPyConnection]:
 IN_MEMORY_BYTES = 2**25
 # By how much text may grow when it is unpacked.
 UNPACKED = 10
-_SAFE: Config = {"preserve_insertion_order": "false"}
+_SAFE: Config = _OFFLINE | {"preserve_insertion_order": "false"}
 _NO_STREAM = "`data` gives no Arrow table: it has a column whose type is none of Arrow's."
 
 
@@ -365,6 +367,8 @@ def attach_typed(
     if policy.database is not None:
         if not path.is_file():
             raise PolicyError(f"There is no database {path}.")
+        if is_sqlite(path):
+            return _attach_sqlite(connection, path, policy.database.table, wanted)
         try:
             connection.execute(f"ATTACH {literal(str(path))} AS provider (READ_ONLY)")
         except duckdb.IOException as error:
@@ -375,6 +379,35 @@ def attach_typed(
             ) from None
         return f"provider.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
     return f"read_parquet({_listed(wanted_files(policy, source_files(policy)))})"
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file is a database of SQLite, which has no types: each of its values is read as a text by itself."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+    return False
+
+
+def _attach_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, table: str, wanted: Sequence[str] | None) -> str:
+    """Copies a table of SQLite as texts into one that spills where it outgrows memory."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as base:
+            base.text_factory = lambda text: text.decode(errors="replace")
+            known = [name for name, *_ in base.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+            if not known:
+                raise PolicyError(f"The database {path} has no table {table!r}.")
+            require_columns(wanted or (), known)
+            names = list(map(quoted, wanted or known))
+            connection.execute(f"CREATE TEMP TABLE lines ({', '.join(f'{name} VARCHAR' for name in names)})")
+            rows = base.execute(f"SELECT {', '.join(names)} FROM {quoted(table)}")
+            while piece := rows.fetchmany(SMALL_ROWS):
+                texts = [texts_of(column) for column in zip(*piece, strict=True)]
+                connection.register("rows", pa.table(texts, names=[str(number) for number in range(len(texts))]))
+                connection.execute("INSERT INTO lines SELECT * FROM rows")
+                connection.unregister("rows")
+    except sqlite3.Error:
+        raise PolicyError(f"The database {path} cannot be read: it is damaged, or open in another program.") from None
+    return "lines"
 
 
 def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:

@@ -8,6 +8,7 @@ decides); the proposal as YAML, with comments that say where each value is from;
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -17,19 +18,20 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 
 import duckdb
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, group_sizes, profile, read_columns
+from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
 from pinq.engine.numbers import date_forms
-from pinq.engine.sources import quoted, require_columns, source_dialect
+from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.policy.policy import Dialect, Policy, is_text
 from pinq.provider.policy_file import load_policy
 from pinq.public.checks import closest, text_of
-from pinq.public.columns import REAL_CELLS, round_up
+from pinq.public.columns import REAL_CELLS, number_of_text, problems, round_up
 from pinq.public.dates import DAY, write_moment
-from pinq.public.schema import Categorical
+from pinq.public.schema import Categorical, Column
 
 FEW = 20  # so many different values are categories, whatever the column is called
 MOSTLY = 0.8  # so large a share of numbers or dates makes a column; other texts, such as "n/a", are missing values
@@ -207,6 +209,7 @@ _CODE = r"(^|[\W_])(zip|zipcode|postcode|postalcode|postal|plz|code|codes|phone|
 
 CLOCKS = ("", " %H:%M", " %H:%M:%S")  # what may stand behind a date
 
+_COLUMN: TypeAdapter[Column] = TypeAdapter(Column)
 MAX_CATEGORIES = 1000
 MAX_TEXT = 200
 
@@ -350,7 +353,9 @@ def _read(bare: Policy, target: str | None, data: object) -> tuple[Proposed, Lin
     with closing(read_columns(bare, data)) as raw:
         connection, table, types = raw.connection, raw.name, raw.types
         require_columns([] if target is None else [target], types)
-        proposed, typed = Proposed(count_rows(connection, table), raw.lines.lost), source_dialect(bare) is None
+        base = None if bare.database is None else source_path(bare)
+        typed = source_dialect(bare) is None and not (base and is_sqlite(base))
+        proposed = Proposed(count_rows(connection, table), raw.lines.lost)
         for name, kind in types.items():
             try:
                 _look(connection, table, name, kind, proposed, target=name == target, typed=typed)
@@ -384,10 +389,18 @@ def _look(
     if not moment and dates is None and may_be_unit(name, seen):
         values, [(largest, _)] = group_sizes(connection, table, name)
         proposed.units += [Unit(name, values, seen.filled, largest)] if largest > 1 else []
+    if dates is None and kind == "VARCHAR" and seen.distinct > FEW and seen.numbers < MOSTLY * seen.filled:
+        texts = seen.texts[:SHOWN] if seen.texts else some_texts(connection, table, quoted(name))
+        if said := looks_like(texts):
+            raise _LeftOut(f"its values are {said}")
     # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
     # number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
     column, notes = dates or _propose_column(name, kind, seen, proposed.rows, target=target, says_text=says_text)
+    try:
+        _COLUMN.validate_python(column)
+    except ValidationError as error:
+        raise _LeftOut(f"as a number it cannot be declared: {problems(error)}") from None
     notes.setdefault("nullable", _lack(proposed.rows - seen.filled, proposed.rows, "value"))
     proposed.columns[name], proposed.notes[name] = column, notes
 
@@ -470,7 +483,8 @@ def _propose_column(
         if not coded:
             guess = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
             lack = _lack(rows - seen.numbers, rows, "number")
-            return _propose_numeric(low, high, whole, kind, seen.numbers < rows), {"type": guess, "nullable": lack}
+            column = _propose_numeric(low, high, whole, kind, seen.numbers < rows)
+            return column, {"type": guess, "nullable": lack, "upper": _codes_note(texts)}
     values = _categories(_repeating(seen, rows, numbers=numbers, numeric=bool(numeric)), kind, says_text)
     if seen.longest > MAX_TEXT or any("\x00" in str(value) for value in values):
         raise _LeftOut(
@@ -480,7 +494,17 @@ def _propose_column(
     guess = f"the source says {kind}" if says_text else f"guessed from {len(values):,} different {nouns}"
     waiting = ["values", "nullable"] if says_text else ["type", "values", "nullable"]
     nullable = seen.filled < rows
-    return {"type": "categorical", "values": values, "nullable": nullable, "unreviewed": waiting}, {"type": guess}
+    words = ", ".join(missing_words(values))
+    note = f"values that look missing: where they are, write `missing: [{words}]`" if words else ""
+    notes = {"type": guess, "values": printable(note)}
+    return {"type": "categorical", "values": values, "nullable": nullable, "unreviewed": waiting}, notes
+
+
+def _codes_note(texts: list[str] | None) -> str:
+    """Names numbers that look like codes for missing values; empty for none."""
+    numbers = filter(math.isfinite, map(number_of_text, texts or ()))
+    codes = ", ".join(f"{code:g}" for code in missing_codes(numbers))
+    return f"far from all others: where they stand for missing values, write `missing: [{codes}]`" if codes else ""
 
 
 def _repeating(seen: ColumnProfile, rows: int, *, numbers: bool, numeric: bool) -> list[str]:
@@ -584,7 +608,7 @@ def _source_of(
     path, *inside = data.split("::")
     if len(inside) > 2 or not path or not all(inside):
         raise PolicyError(f"{data!r} is no source; write data.parquet, data.csv, or file.duckdb::table.")
-    if not inside and path.endswith((".duckdb", ".db", ".ddb")):
+    if not inside and path.endswith((".duckdb", ".db", ".ddb", ".sqlite", ".sqlite3")):
         raise PolicyError(f"{path} is a database; say which table of it: {path}::TABLE.")
     if not inside and csv is None:
         _require_kind(path)

@@ -21,6 +21,7 @@ import pickle
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -47,6 +48,15 @@ from pinq.public.checks import Shown, closest, many, require_text, text_of, text
 # Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
 # the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
 MAX_DIGITS = 100
+_NUMBER = re.compile(
+    r"[ \t-\r]*(?:[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?inf(?:inity)?)[ \t-\r]*", re.IGNORECASE
+)
+"""The texts that are numbers, with a point before decimals; the engine's SQL reads the same ones."""
+
+
+def number_of_text(text: str) -> float:
+    """The number that a text spells; nan where it spells none, such as 1_000 or a word."""
+    return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 
 def _canonical(number: Decimal) -> Decimal:
@@ -160,6 +170,12 @@ def _listed(names: object) -> object:
     return (names,) if isinstance(names, str) else names
 
 
+def _listed_codes(codes: object) -> object:
+    """Reads one code for missing, or a list; a number with decimals and a date are kept as texts."""
+    listed = codes if isinstance(codes, (list, tuple)) else (codes,)
+    return [str(code) if isinstance(code, (float, Decimal, date)) else code for code in listed]
+
+
 def unsaid(value: object) -> bool:
     """Whether nothing is said by a key, so that dumps leave it out: the digests of earlier releases had no such key."""
     return value is None or value == ()
@@ -233,6 +249,12 @@ class _Column(DerivedFrom):
     unreviewed: tuple[str, ...] = Field(
         default=(), description="fields that were read off the data and wait for the provider's word"
     )
+    missing: Annotated[tuple[Value, ...], BeforeValidator(_listed_codes), PlainSerializer(lambda codes: codes)] = Field(
+        default=(),
+        exclude_if=unsaid,
+        max_length=100,
+        description="codes and words of the source that stand for a missing value, such as [-9, 99, unknown]",
+    )
 
     @property
     def codes(self) -> int:
@@ -263,6 +285,11 @@ class _Column(DerivedFrom):
     @property
     def _missing(self) -> str:
         return (", may be missing" if self.nullable else "") + self.made_of
+
+    @cached_property
+    def missing_texts(self) -> frozenset[str]:
+        """The texts that stand for a missing value, as encoding compares them."""
+        return frozenset(map(text_of, self.missing))
 
     @cached_property
     def digest(self) -> str:
@@ -307,6 +334,8 @@ class Categorical(_Column):
             raise ValueError(f"the value {twice!r} is listed twice")
         for text in texts:
             require_text(text, "a value")
+        if both := next((text for text in texts if text in self.missing_texts), None):
+            raise ValueError(f"the value {both!r} is listed under `values` and under `missing`")
         if self.other is not None and text_of(self.other) not in texts:
             raise ValueError(f"`other` is {self.other!r}; it must be one of the values")
         return self
@@ -379,9 +408,13 @@ class Categorical(_Column):
         # b, a, none, b: numbers 0, 1, -1 and 0 of the distinct b and a. Their codes with that of a
         # missing value behind them, 1, 0 and 2, give 1, 0, 2 and 1.
         numbers, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
-        table = [self.texts.get(text_of_any(value), self.other_code) for value in distinct]
+        missing = self.cells if self.nullable else -1
+        table = [
+            missing if text in self.missing_texts else self.texts.get(text, self.other_code)
+            for text in map(text_of_any, distinct)
+        ]
         # A missing value has the number -1: the last code.
-        return np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)[numbers]
+        return np.array([*table, missing], dtype=np.int64)[numbers]
 
 
 class Numeric(_Column):
@@ -597,10 +630,26 @@ class Numeric(_Column):
         return self.codes_of(self.numbers_of(values))
 
     def numbers_of(self, values: Any) -> np.ndarray:
-        """The number of each value, float64, shape (n,); nan if it is missing or not a number."""
+        """The number of each value, float64, shape (n,); nan if it is missing, declared so, or not a number."""
+        numbers = self._spelled(values)
+        return np.where(np.isin(numbers, self.missing_numbers), np.nan, numbers) if self.missing else numbers
+
+    @cached_property
+    def missing_numbers(self) -> tuple[float, ...]:
+        """The numbers that stand for a missing value; a word is no number anyway."""
+        found = self._spelled(sorted(self.missing_texts))
+        return tuple(found[~np.isnan(found)].tolist())
+
+    def _spelled(self, values: Any) -> np.ndarray:
+        """The number that each value is or spells; nan for none."""
         import pandas as pd
 
-        return pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        series = pd.Series(values)
+        if not pd.api.types.is_numeric_dtype(series.dtype):
+            places, distinct = pd.factorize(series.astype(object), use_na_sentinel=True)
+            # A missing value has the place -1: the last number.
+            return np.array([*map(_number_of, distinct), np.nan])[places]
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
     def codes_of(self, numbers: np.ndarray) -> np.ndarray:
         """Codes of numbers, shape (n,); -1 where nan and not nullable."""
@@ -614,6 +663,14 @@ class Numeric(_Column):
         codes = cell.astype(np.int64)
         codes[np.isnan(numbers)] = self.cells if self.nullable else -1
         return codes
+
+
+def _number_of(value: object) -> float:
+    """The number that an object is or spells; nan for none."""
+    try:
+        return number_of_text(value) if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def round_up(number: Decimal) -> Decimal:

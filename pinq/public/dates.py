@@ -203,7 +203,7 @@ class Date(Numeric):
             raise QueryError(f"the cut {cut!r} of `{name}` is not a date; write it as {example!r}.")
         return Fraction(microseconds, self.microseconds)
 
-    def numbers_of(self, values: Any) -> np.ndarray:
+    def _spelled(self, values: Any) -> np.ndarray:
         import pandas as pd
 
         series = pd.Series(values)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what values look like that are neither plain numbers nor dates nor categories, for who proposes a policy.
+
+Nothing here reads a value: it names a kind of texts, and what may be declared for it. So a column is
+left out for its true reason, and codes for missing values do not become bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import duckdb
+
+MOSTLY = 0.8  # of the texts have a form
+MOST_CODES = 4  # of one column
+SHOWN = 200  # different texts that are looked at
+_AMOUNT = re.compile(r"(?P<before>[A-Z]{3}(?=\W)|[$€£¥])?\W{0,2}\d[\d.,'\u00a0\u202f ]*(?P<after>[^\d]{0,8})")
+_FORMS = {
+    r"\d{1,2}([./-])\d{1,2}\1\d{2}( .*)?": "dates with years of two digits, which have no century; write four digits",
+    r".*\d:\d\d(:\d\d)? ?[AaPp]\.?[Mm]\.?": "times of the 12-hour clock; derive a date by a `formula:` with %I and %p",
+    r"(\d+ days?,? )?\d+:\d\d(:\d\d(\.\d+)?)?": "times of day or durations; derive a number of hours by a `formula:`",
+}
+_WORDS = (
+    r"[#<]?n/?a>?|nan|n\.a\.|null|nil|none|missing|unknown|unbekannt|k\.? ?a\.?|keine angabe|[-*.?#/ ]+|not available"
+)
+CODES = (*range(-9, 0), *(sign * int(digit * length) for sign in (1, -1) for digit in "789" for length in range(2, 7)))
+"""Numbers that stand for missing values in many tables, such as -9 and 999."""
+
+
+def looks_like(texts: Sequence[str]) -> str:
+    """Says what most of a column's texts are; empty for no known form."""
+    for pattern, said in _FORMS.items():
+        if sum(re.fullmatch(pattern, text.strip()) is not None for text in texts) >= MOSTLY * len(texts) > 0:
+            return said
+    found = [match for text in texts if (match := _AMOUNT.fullmatch(text.strip()))]
+    signs = {(match["before"], match["after"].strip()) for match in found} - {(None, "")}
+    if found and len(found) >= MOSTLY * len(texts) and 0 < len(signs) <= 5:
+        return f"numbers with a sign or unit, such as {found[0][0]!r}; derive a number by a `formula:`"
+    return ""
+
+
+def some_texts(connection: duckdb.DuckDBPyConnection, table: str, value: str) -> list[str]:
+    """Some different texts of a column."""
+    query = f"SELECT DISTINCT {value}::VARCHAR FROM (FROM {table} LIMIT 20000) WHERE {value} IS NOT NULL LIMIT {SHOWN}"
+    return [text for (text,) in connection.execute(query).fetchall()]
+
+
+def missing_words(values: Iterable[object]) -> list[str]:
+    """The values that are words or signs for a missing value in many tables."""
+    return [value for value in values if isinstance(value, str) and re.fullmatch(_WORDS, value.strip(), re.IGNORECASE)]
+
+
+def missing_codes(numbers: Iterable[float]) -> list[float]:
+    """The known codes among a column's different numbers that lie far from all others, in order."""
+    listed = set(numbers)
+    others = listed - set(CODES)
+    if not others:
+        return []
+    low, high = min(others), max(others)
+    far = 0.2 * (high - low)
+    found = sorted(code for code in listed & set(CODES) if code > high + far or code < low - far or code < 0 <= low)
+    return found if len(found) <= MOST_CODES else []
