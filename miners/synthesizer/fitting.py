@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from miners.synthesizer.fine_numbers import FineNumbers, pieces
 from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Clique, GraphicalModel
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, OFFERED, Purchase, divided
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq.language.scores import Misfit
+from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:
@@ -48,7 +51,18 @@ class Fitting:
             left -= share
         error = self._checked_error(model) if purchase.checks else None
         last = self._model(model, ACCURACY)
-        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, purchase.target)
+        fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
+        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, purchase.target, fine)
+
+    def _fine(self, number: int, model: GraphicalModel) -> FineNumbers:
+        """Buys the fine numbers of a column."""
+        purchase, spec = self.purchase, self.purchase.specs[number]
+        column = purchase.schema.numeric(spec.column)
+        firsts = np.unique(bind(spec, purchase.schema).axes[0].edges(column.cells))
+        starts = pieces(firsts, model.marginal((number,))[: len(firsts) - 1], column)
+        fine = FineNumbers(starts, np.zeros(len(starts)), purchase.deviation(purchase.fine))
+        counts = self.handle.partition(fine.spec(column, spec.column)).noisy_count(epsilon=purchase.fine)
+        return replace(fine, counts=np.asarray(counts, dtype=np.float64)[: len(starts)])
 
     def rehearse(self) -> None:
         """Asks what comes before the first round, and the round's choice."""

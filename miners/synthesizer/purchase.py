@@ -25,6 +25,7 @@ from miners.budget.plan import (
     count_scale,
     rows_text,
 )
+from miners.synthesizer.fine_numbers import PIECES
 from miners.synthesizer.graphical_model import Clique, tree_cells
 from miners.synthesizer.synthetic_table import Bought
 from pinq.language.specs import Cross, Cuts, Spec, Values, bind
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-SINGLES, CHECKS, CHOICES = 3, 5, 10  # percent: tables of one column, the model's own error; and of a round, its choice
+# Percent: tables of one column, the model's own error, fine numbers; and of a round, its choice.
+SINGLES, CHECKS, FINES, CHOICES = 3, 5, 10, 10
 CHECKED = 4  # pairs whose tables tell how far the model is off
 # Rounds for each column are this times the cube root of rows times epsilon: on Adult 12 in all were best at .1, and 26
 # at 1.
@@ -106,6 +108,21 @@ class Purchase:
         exact = {table.columns for table in self.known if table.epsilon >= self.single}
         return [(column,) for column in range(len(self.specs)) if (column,) not in exact]
 
+    @cached_property
+    def fines(self) -> list[int]:
+        """The numeric columns of which a cell has several numbers."""
+        numeric = self.schema.numeric_columns
+        return [
+            number
+            for number, spec in enumerate(self.specs)
+            if spec.column in numeric and numeric[spec.column].codes > self.sizes[number]
+        ]
+
+    @property
+    def fine(self) -> Epsilon:
+        """The cost of the fine numbers of a column; nothing where the log has the tables of all columns."""
+        return self.total * FINES // (100 * len(self.fines)) if self.fines and self.pairs and self.singles else ZERO
+
     @property
     def checks(self) -> Epsilon:
         """The cost of the table of a checked pair; nothing if rounds measure all pairs."""
@@ -115,7 +132,7 @@ class Purchase:
     @property
     def worth(self) -> Epsilon:
         """The cost of all rounds without earlier counts."""
-        return self.total - self.single * len(self.specs) - self.checks * CHECKED
+        return self.total - self.single * len(self.specs) - self.checks * CHECKED - self.fine * len(self.fines)
 
     @property
     def turns(self) -> int:
@@ -148,7 +165,7 @@ class Purchase:
     @property
     def needed(self) -> Epsilon:
         """The cost of the remaining queries."""
-        return self.single * len(self.singles) + self.rounds + self.checks * CHECKED
+        return self.single * len(self.singles) + self.rounds + self.checks * CHECKED + self.fine * len(self.fines)
 
     def room(self, left: Epsilon) -> float:
         """The largest number of cells of the junction tree, by the rest of the rounds' price."""
@@ -247,6 +264,11 @@ class Purchase:
         pairs = f"pair that the model fits worst, of {len(self.pairs):,}, {many(rounds, 'time')}"
         yield PlanLine(1, pairs, "exp_mech", 1, (choice * rounds).exact, None, "")
         yield count_line(schema, "rows in its cells", largest, self.rounds - choice * rounds, table)
+        if self.fine:
+            cells = 2 * PIECES * sum(self.sizes[number] for number in self.fines)
+            yield count_line(
+                schema, "rows in the finer cells of numbers", cells, self.fine * len(self.fines), self.fine
+            )
         if self.checks:
             asked = f"rows in the cells of {CHECKED} pairs drawn at random"
             yield count_line(schema, asked, CHECKED * largest, self.checks * CHECKED, self.checks)

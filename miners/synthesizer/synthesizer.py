@@ -48,7 +48,8 @@ class Synthesizer(Learned):
     columns whose table the model fits worst, relative to the noise, and ``noisy_count`` queries this table.
     A graphical model is fitted to all tables. With few rounds for many columns, pairs of columns that are in
     no pair yet are chosen first. Five percent of epsilon query tables of random unmeasured pairs, which
-    estimate the model's error.
+    estimate the model's error. Ten percent query a finer histogram of each numeric column, by which numbers
+    lie in their cells; cells far out with hardly more rows than noise are empty.
 
     Synthetic rows have the relations between pairs of columns, and of more columns as far as pairs
     determine them. Relations that exist only among three or more columns are lost.
@@ -95,7 +96,7 @@ class Synthesizer(Learned):
     _state = SyntheticTable
     _limits = (
         "Relations that exist only among three or more columns together are not in the model.",
-        "Numbers are uniform within their cell.",
+        "Within its cell a number depends on no other column.",
     )
 
     def fit(

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from html import escape
@@ -26,6 +26,7 @@ from miners.budget.plan import (
 )
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, axes_of
+from miners.synthesizer.fine_numbers import FineNumbers, fine_of
 from miners.synthesizer.graphical_model import Clique, GraphicalModel, Measurement
 from miners.tables.columns import Condition
 from miners.tables.table import NUMBERS, Table
@@ -43,6 +44,7 @@ FORMAT, VERSION = "pinq-synthetic", 1
 MAX_ROWS = 10**8
 SURE = 0.95
 FINITE = partial(np.asarray_chkfinite, dtype=np.float64)
+PLAIN = 1.5  # deviations of noise: cells of numbers far out with fewer rows are empty
 INSIDE = 0.02  # of a grid cell: how far a number that is not whole stays from the cell's ends
 
 
@@ -78,6 +80,7 @@ class SyntheticTable:
         error: A bound, with 90 % confidence, of the share of rows that a table of two columns that was
             not bought has in a wrong cell, in the quadratic mean; None where all were bought.
         target: The column whose pairs weighed more, if one did.
+        fine: The fine histogram of each numeric column that has one.
     """
 
     schema: Schema
@@ -86,6 +89,7 @@ class SyntheticTable:
     bought: tuple[Bought, ...]
     error: float | None
     target: str | None = None
+    fine: Mapping[str, FineNumbers] = field(default_factory=dict)
 
     kept_as: ClassVar[str] = "model"
 
@@ -233,6 +237,7 @@ class SyntheticTable:
             "bought": bought,
             "error": self.error,
             "target": self.target,
+            "fine": {name: fine.to_list() for name, fine in self.fine.items()},
         }
 
     @classmethod
@@ -257,7 +262,13 @@ class SyntheticTable:
             )
             model = GraphicalModel(sizes, FINITE(stored["rows"]).item(), potentials)
             error = None if stored["error"] is None else FINITE(stored["error"]).item()
-            return cls(schema, specs, model, bought, error, stored["target"])
+            numeric = {spec.column: spec for spec in specs if spec.column in schema.numeric_columns}
+            firsts = {
+                name: np.unique(bind(spec, schema).axes[0].edges(schema.numeric(name).cells))
+                for name, spec in numeric.items()
+            }
+            fine = fine_of(stored.get("fine", {}), firsts)
+            return cls(schema, specs, model, bought, error, stored["target"], fine)
         except (KeyError, TypeError, ValueError, OverflowError) as problem:
             raise QueryError(f"this is no stored synthesizer: {problem}") from None
 
@@ -303,15 +314,34 @@ class SyntheticTable:
         column = self.schema.column(spec.column)
         axis = bind(spec, self.schema).axes[0]
         if not isinstance(column, Numeric):
-            return pd.Series(np.array([*axis.labels], dtype=object)[cells], dtype=object)
+            return pd.Series(np.array([*axis.labels], dtype=object)[cells], dtype=object).infer_objects()
         starts, ends = self._stretches(axis, column)
         missing = cells >= len(starts)
         own = np.where(missing, 0, cells)
-        codes = random.integers(starts[own], ends[own])
+        if spec.column in self.columns:  # a column of one value has no cells
+            own = np.clip(own, *self._near(spec.column, len(starts)))
+        if spec.column in self.fine:
+            codes = self.fine[spec.column].drawn(starts, own, column.cells, random)
+        else:
+            codes = random.integers(starts[own], ends[own])
         inside = 0.0 if column.integer else random.uniform(INSIDE, 1 - INSIDE, len(codes))
         numbers = np.minimum(float(column.lower) + (codes + inside) * float(column.width), float(column.upper))
         shown = pd.Series(column.shown(np.rint(numbers).astype(np.int64) if column.integer else numbers))
         return shown.mask(missing) if missing.any() else shown
+
+    def _near(self, name: str, cells: int) -> tuple[int, int]:
+        """The first and the last cell of a column whose rows noise does not explain; its median is within."""
+        number = self.columns.index(name)
+        rows = self.model.marginal((number,))[:cells] * self.model.rows
+        # A table of 12 x 5 cells adds up five noises for each of twelve.
+        noise = min(
+            own.deviation * math.sqrt(len(own.counts) / self.model.sizes[number])
+            for own in self.bought
+            if number in own.columns
+        )
+        median = int(np.searchsorted(rows.cumsum(), rows.sum() / 2))
+        plain = [*np.flatnonzero(rows > PLAIN * noise).tolist(), min(median, cells - 1)]
+        return min(plain), max(plain)
 
     def _stretches(self, axis: Axis, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
         """The first grid cell of each part of a numeric column, and the first of the next; not of missing values."""

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic numbers lie where the rows' numbers do: their means and deviations, values that repeat, and no far ones."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pinq
+from miners import Synthesizer
+from miners.synthesizer.fine_numbers import FineNumbers, pieces, projected
+from miners.synthesizer.purchase import FINES
+from pinq import QueryError
+from pinq.public.schema import Numeric
+
+ROWS = 8_000
+SCHEMA = pinq.Schema(
+    columns={
+        "age": pinq.Numeric(lower=0, upper=100, integer=True),
+        "income": pinq.Numeric(lower=0, upper=5_000_000),
+        "term": pinq.Numeric(lower=0, upper=120, integer=True),
+        "late": pinq.Numeric(lower=0, upper=10, integer=True),
+        "kind": pinq.Categorical(values=("a", "b", "c")),
+    },
+    max_rows=ROWS,
+)
+
+
+def rows() -> pd.DataFrame:
+    draw = np.random.default_rng(5)
+    kind = draw.choice(list("abc"), ROWS, p=[0.6, 0.3, 0.1])
+    return pd.DataFrame(
+        {
+            "age": draw.integers(18, 80, ROWS),
+            "income": np.exp(draw.normal(11, 0.6, ROWS) + 0.5 * (kind == "c")).clip(0, 5_000_000),
+            "term": np.where(draw.random(ROWS) < np.where(kind == "a", 0.3, 0.8), 60, 36),
+            "late": (draw.random(ROWS) < 0.002).astype(int),
+            "kind": kind,
+        }
+    )
+
+
+@pytest.mark.parametrize("epsilon", [1, 4])
+def test_numbers_are_where_the_rows_are(epsilon: float) -> None:
+    """Under bounds thirty times too wide, with two values of 121, and with a column that is nearly constant."""
+    private = rows()
+    with pinq.simulate(SCHEMA, data=private, epsilon=epsilon) as handle:
+        fitted = Synthesizer(epsilon=epsilon, random_state=0).fit(handle)
+        assert fitted.cost_ == handle.budget.spent == epsilon
+    made = fitted.sample(random_state=1)
+    for name in ("age", "income", "term"):
+        assert abs(made[name].mean() - private[name].mean()) < 0.12 * private[name].std(), name
+        assert made[name].std() == pytest.approx(private[name].std(), rel=0.2), name
+    assert (made["age"] < 17).mean() < 0.01
+    assert made["term"].isin((36, 60)).mean() > 0.9
+    assert made["late"].mean() < 0.02
+    assert fitted.plan(SCHEMA).total == epsilon
+    again = Synthesizer.from_json(fitted.to_json())
+    pd.testing.assert_frame_equal(again.sample(50, random_state=1), fitted.sample(50, random_state=1))
+    stored = json.loads(fitted.to_json())
+    stored["model"]["fine"]["kind"] = stored["model"]["fine"]["age"]
+    with pytest.raises(QueryError, match="fit no column"):
+        Synthesizer.from_json(json.dumps(stored))
+
+
+def test_fine_numbers_have_a_share_of_their_own() -> None:
+    """Ten percent, the same for each numeric column that has more numbers than cells; the plan says so."""
+    lines = {line.asked: line for line in Synthesizer(epsilon=1).plan(SCHEMA).lines}
+    fine = next(line for asked, line in lines.items() if "finer cells" in asked)
+    assert float(fine.epsilon) == pytest.approx(FINES / 100, abs=1e-6)
+
+
+def test_noise_leaves_pieces_without_rows_empty() -> None:
+    """Of 16 pieces with all rows in one, and noise of a fiftieth of them; without rows or a difference, pieces are even."""
+    draw = np.random.default_rng(0)
+    counts = draw.laplace(0, 14, 16)
+    counts[3] += 1_000
+    fine = FineNumbers(np.arange(16), counts, 20.0)
+    found = fine.drawn(np.array([0]), np.zeros(5_000, dtype=np.int64), 16, draw)
+    assert (found == 3).mean() > 0.9
+    even = FineNumbers(np.arange(16), draw.laplace(0, 14, 16), 20.0)
+    assert np.ptp(np.bincount(even.drawn(np.array([0]), np.zeros(16_000, dtype=np.int64), 16, draw))) < 800
+    assert projected(np.array([0.9, 0.3, -0.2])).tolist() == pytest.approx([0.8, 0.2, 0])
+
+
+def test_pieces_follow_the_models_rows() -> None:
+    """Each cell begins a piece, full cells have more of them, and whole numbers have one each."""
+    column = Numeric(lower=0, upper=1_200, integer=True)
+    firsts = np.arange(0, 1_300, 100)
+    found = pieces(firsts, np.array([0.9, *[0.1 / 11] * 11]), column)
+    assert set(firsts[:-1]) <= set(found.tolist())
+    assert np.count_nonzero(found < 100) == 100
+    assert np.count_nonzero((found >= 100) & (found < 200)) == 18
