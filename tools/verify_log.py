@@ -30,6 +30,7 @@ FIELDS = {  # by kind: fields that it has / fields that it may have
     "answer": "payload /",
     "refusal": f"reason / asked remaining scope {QUESTION}",
     "secure": f"opens / {QUESTION}",
+    "snapshot": "digest /",
 }
 
 
@@ -65,6 +66,7 @@ class Log:  # the meaning of the events so far
         self.dataset, self.cap, self.rule, self.meaning, self.version, self.heads = "", 0, "union", None, 1, []
         self.grants, self.trees, self.spent, self.union = {}, {}, {}, {}
         self.costs, self.charged, self.answered = {"sum": 0, "union": 0}, set(), set()
+        self.snapshot = (0, "")  # the number of its event, and its text
 
     def apply(self, seq, at, kind, who, request, body, answer):
         must, may = (set(names.split()) for names in FIELDS.get(kind, "?/").split("/"))
@@ -91,6 +93,10 @@ class Log:  # the meaning of the events so far
             grant["revoked"] = kind == "revoke"
         elif kind == "charge":
             self.charge(datetime.fromisoformat(at) - timedelta(seconds=1), who, request, body, grant)
+        elif kind == "snapshot" and seq == self.snapshot[0]:
+            need(hashlib.sha256(self.snapshot[1].encode()).hexdigest() == body["digest"], "another snapshot was logged")
+            kept = {name: account["total"] for name, account in json.loads(self.snapshot[1])["accounts"]}
+            need(kept == dict.fromkeys(kept, 0) | self.spent, "the snapshot has other costs than the log gives")
         elif kind == "answer":
             need((who, request) in self.charged and (who, request) not in self.answered, "an answer to no open charge")
             need(hashlib.sha256(answer.encode()).hexdigest() == body["payload"], "another answer than was given")
@@ -112,22 +118,26 @@ class Log:  # the meaning of the events so far
 
 
 def rows_of(path):
-    """The events with the texts of answers, oldest first."""
+    """The events with the texts of answers, oldest first, and the snapshots, of which there is one or none."""
     if path.read_bytes()[:16] != b"SQLite format 3\0":
         lines = map(json.loads, filter(None, path.read_text(encoding="utf-8").split("\n")))
-        return [(*(line[name] for name in COLUMNS), line.get("answer")) for line in lines]
+        return [(*(line[name] for name in COLUMNS), line.get("answer")) for line in lines], []
     mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"  # with no newer events beside it, not even a lock
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
-    return database.execute(
+    rows = database.execute(
         f"SELECT {', '.join(COLUMNS)}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1"
     )
+    kept = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'snapshot'").fetchall()
+    return rows, database.execute("SELECT seq, payload FROM snapshot").fetchall() if kept else []
 
 
 def verify(path, head=""):
     """Returns the first fault, or an empty text, and the log."""
     log, before = Log(), ""
     try:
-        for seq, *texts, chained, answer in rows_of(Path(path)):
+        rows, snapshots = rows_of(Path(path))
+        log.snapshot = (*snapshots, log.snapshot)[0]
+        for seq, *texts, chained, answer in rows:
             line = json.dumps([before, seq, *texts], separators=(",", ":"), ensure_ascii=False)
             before = hashlib.sha256(line.encode()).hexdigest()
             log.heads.append(f"{seq}:{before}")

@@ -16,9 +16,10 @@ import tempfile
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote
@@ -44,6 +45,9 @@ SCHEMA = (
     # The log's fold holds this too; here it holds other writers.
     "CREATE UNIQUE INDEX IF NOT EXISTS events_once ON events (analyst, request, kind) "
     "WHERE kind IN ('charge', 'answer')",
+    # The last snapshot of the state, and the last charge of each query before it.
+    "CREATE TABLE IF NOT EXISTS snapshot (seq BIGINT NOT NULL PRIMARY KEY, payload TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS questions (key TEXT NOT NULL PRIMARY KEY, seq BIGINT NOT NULL)",
     # Of earlier releases.
     "DROP INDEX IF EXISTS events_request",
     "DROP INDEX IF EXISTS events_request_kind",
@@ -92,9 +96,11 @@ class Database(ABC):
     Attributes:
         failure: The text of the last failure; empty after a later commit.
         errors: The errors that its driver raises.
+        mark: The mark of a value in a statement.
     """
 
     errors: tuple[type[Exception], ...] = ()
+    mark = "?"
 
     def __init__(self, where: str, url: str, read_only: bool) -> None:
         self.where, self.url, self.read_only, self.failure = where, url, read_only, ""
@@ -114,7 +120,8 @@ class Database(ABC):
         try:
             self.connect(create=create and not self.read_only)
             if not self.read_only:
-                self.check()
+                if self.snapshot() is None:  # else a check of the whole would take as long as a replay
+                    self.check()
                 with self.transaction(write=True):
                     for statement in SCHEMA:
                         self.run(statement)
@@ -170,8 +177,8 @@ class Database(ABC):
     # Each within a transaction
 
     @abstractmethod
-    def run(self, statement: str) -> list[Row]:
-        """Runs a statement; returns its rows."""
+    def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Runs a statement with values in the places of its marks; returns its rows."""
 
     @abstractmethod
     def append(self, row: EventRow, answer: str | None) -> None:
@@ -205,6 +212,48 @@ class Database(ABC):
     def answers(self, numbers: Collection[int]) -> Iterator[Row]:
         """The number and body of these events, and the text of the answer that each logged, by number."""
         return self._among(f"SELECT seq, body, payload{_ANSWERED}", numbers)
+
+    def once(self, kind: str, analyst: str, request: str, before: int) -> int:
+        """The number of the charge or answer of a request, before an event; 0 for none."""
+        rows = self.run(
+            f"SELECT seq FROM events WHERE analyst = {self.mark} AND request = {self.mark} AND kind = {self.mark} "
+            f"AND kind IN ('charge', 'answer') AND seq < {before}",
+            (analyst, request, kind),
+        )
+        return rows[0][0] if rows else 0
+
+    def answered(self, analyst: str, before: int) -> dict[str, int]:
+        """The numbers of an analyst's answers before an event, by request."""
+        return dict(
+            self.run(
+                f"SELECT request, seq FROM events WHERE analyst = {self.mark} AND kind = 'answer' "
+                f"AND kind IN ('charge', 'answer') AND seq < {before}",
+                (analyst,),
+            )
+        )
+
+    def asked(self, key: str) -> int:
+        """The number of the last charge of a query before the snapshot, by the query's key; 0 for none."""
+        rows = self.run(f"SELECT seq FROM questions WHERE key = {self.mark}", (key,))
+        return rows[0][0] if rows else 0
+
+    def snapshot(self) -> Row | None:
+        """The number of the event of the snapshot that is kept, and its text; None for none."""
+        try:
+            rows = self.run("SELECT seq, payload FROM snapshot")
+        except self.errors:  # a ledger of an earlier version that is only read, or one that cannot be read at all
+            return None
+        return rows[0] if rows else None
+
+    def keep(self, seq: int, payload: str, questions: Mapping[str, int]) -> None:
+        """Keeps a snapshot in the place of the last one, and the charges of queries since."""
+        self.run("DELETE FROM snapshot")
+        self.run(f"INSERT INTO snapshot VALUES ({seq}, {self.mark})", (payload,))
+        rows = iter(questions.items())
+        while some := list(islice(rows, ROWS_AT_A_TIME)):
+            places = ", ".join([f"({self.mark}, {self.mark})"] * len(some))
+            update = "ON CONFLICT (key) DO UPDATE SET seq = excluded.seq"
+            self.run(f"INSERT INTO questions VALUES {places} {update}", list(chain.from_iterable(some)))
 
     def _among(self, statement: str, numbers: Collection[int]) -> Iterator[Row]:
         listed = sorted(numbers)
@@ -348,8 +397,8 @@ class SQLite(Database):
         self._rows.close()  # rows that nobody fetched would hold on to the state that was read
         self._driver.rollback()
 
-    def run(self, statement: str) -> list[Row]:
-        return self._driver.execute(statement).fetchall()
+    def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        return self._driver.execute(statement, values).fetchall()
 
     def append(self, row: EventRow, answer: str | None) -> None:
         if not self._driver.in_transaction:  # each row would be committed by itself

@@ -478,6 +478,14 @@ class SessionLogged(Stored):
     opens: Texts
 
 
+@dataclass(frozen=True)
+class Snapshot(Stored):
+    """A snapshot of the state before this event was kept: ``digest`` is its SHA-256, the text is beside the log."""
+
+    kind: ClassVar[str] = "snapshot"
+    digest: str
+
+
 Record = (
     Created
     | Declared
@@ -491,6 +499,7 @@ Record = (
     | Answered
     | Refused
     | SessionLogged
+    | Snapshot
 )
 _KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in get_args(Record)}
 _SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked, Begun)}

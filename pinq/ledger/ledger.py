@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The durable record of one dataset: grants, charges and answers, each in one transaction of a log.
 
-Budgets are a replay of the log; there is no other state. ``events.py`` has the kinds of events,
+Budgets are a replay of the log, or of its end after a snapshot. ``events.py`` has the kinds of events,
 ``state.py`` their meaning, ``log.py`` the chain, and ``database.py`` the storage.
 """
 
@@ -77,7 +77,7 @@ class Ledger(Log):
     ) -> None:
         super().__init__(open_database(url, create=create, read_only=read_only))
         self.url, self.where = self.database.url, self.database.where
-        self.replay()  # outside the writers' lock: an opening of a long log keeps nobody waiting
+        self.run(lambda _: None)  # outside the writers' lock: an opening of a long log keeps nobody waiting
         self.check_head()  # before the first write, which would name another head
         self.database.settle()
         if self.seq == 0 and read_only:

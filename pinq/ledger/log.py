@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pinq.errors import LedgerError, PinqError
-from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, SQLite, url_of
+from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, Row, SQLite, url_of
 from pinq.ledger.events import (
     EVENT_BYTES,
     Answered,
@@ -35,6 +35,7 @@ from pinq.ledger.events import (
     Record,
     Refused,
     Signature,
+    Snapshot,
     UnknownEvent,
     digest_of,
     now,
@@ -42,12 +43,15 @@ from pinq.ledger.events import (
     text_of,
 )
 from pinq.ledger.postgresql import PostgreSQL
+from pinq.ledger.snapshot import dump, load, question_key
 from pinq.ledger.state import Account, LedgerState, Wanted
 from pinq.public.epsilon import Epsilon
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 HELD_SECONDS = 60.0
+SNAPSHOT_EVENTS = 5_000  # a replay of so many takes .2 s
+SNAPSHOT_BYTES = 2_000  # an event for so many bytes of the last snapshot: then its writing costs an event microseconds
 _AS_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=repr)  # a damaged file can hold bytes
 
 
@@ -105,6 +109,7 @@ class Log:
         state: The state that follows from the events so far.
         seq: The number of events, as far as this process knows.
         last: The hash of the last one.
+        kept: The number of the event of the last snapshot; 0 where all events since the first are in the state.
         appended: The number of events that the running transaction has appended.
 
     Raises:
@@ -124,6 +129,7 @@ class Log:
 
     def _reset(self) -> None:
         self.seq, self.first, self.last, self.state, self.appended = 0, "", "", LedgerState(), 0
+        self.kept, self._due = 0, SNAPSHOT_EVENTS
 
     # Transactions
 
@@ -198,11 +204,15 @@ class Log:
         fails, the log is read again from its start.
         """
         self.appended = 0
+        if not self.seq:
+            self._restore()
         try:
             with self.database.transaction(write=write, after=max(1, self.seq)) as rows:
                 self._catch_up(rows)
                 yield self
                 if write:
+                    if self.seq - self.kept >= self._due:
+                        self._keep()
                     self.database.commit()
         except BaseException:
             if self.appended:
@@ -230,11 +240,44 @@ class Log:
             yield rows
 
     def replay(self) -> None:
-        """Forgets the state and reads the whole log again."""
+        """Forgets the state and reads the whole log again; ``LedgerError`` where the snapshot is of another state."""
         with self._held():
             self._reset()
-            with self.transaction(write=False):
-                pass
+            with self.database.transaction(write=False):
+                snapshot = self.database.snapshot()
+            with self.database.transaction(write=False, after=1) as rows:
+                self._catch_up(rows, snapshot)
+
+    def _keep(self) -> None:
+        """Keeps a snapshot, in the running transaction, and forgets what the tables have."""
+        asked = {
+            question_key(analyst, question): self.state.accounts[analyst].charges[request]
+            for (analyst, question), request in self.state.questions.items()
+        }
+        payload = dump(self.state, self.first)
+        self.append(Snapshot(digest_of(payload)))
+        self.database.keep(self.seq, payload, asked)
+        self._kept(payload)
+
+    def _kept(self, payload: str) -> None:
+        self.state.forget()
+        self.kept, self._due = self.seq, max(SNAPSHOT_EVENTS, len(payload) // SNAPSHOT_BYTES)
+
+    def _restore(self) -> None:
+        """Begins with the state of the last snapshot, if the chain has its digest."""
+        with self.database.transaction(write=False):
+            snapshot = self.database.snapshot()
+            if snapshot is None:
+                return
+            seq, payload = snapshot
+            before, row = self.database.numbered([seq - 1, seq])
+        if self._verified(row, seq, before.hash).record != Snapshot(digest_of(str(payload))):
+            return  # a replay is right, whatever is in its place
+        loaded = load(payload)
+        if loaded is not None:
+            self.state, self.first = loaded
+            self.seq, self.last = seq, row.hash
+            self._kept(payload)
 
     def close(self) -> None:
         """Closes heads and connections, after the running transaction."""
@@ -258,9 +301,12 @@ class Log:
         """Returns the texts of an analyst's answers, by request id; each text is the one that was logged."""
 
         def numbered(log: Log) -> dict[str, int]:
+            if requests is not None:
+                found = {id: log._once("answer", analyst, id) for id in requests}
+                return {id: seq for id, seq in found.items() if seq}
             account = log.state.accounts.get(analyst)
             numbers = {} if account is None else account.answers
-            return dict(numbers) if requests is None else {id: numbers[id] for id in requests if id in numbers}
+            return (log.database.answered(analyst, log.kept) if log.kept else {}) | numbers
 
         by_number = {seq: id for id, seq in self.run(numbered).items()}
         with self._reading():
@@ -274,13 +320,13 @@ class Log:
         line's event number and the total after it, so the time depends only on the lines that are
         read, not on the lines before them.
         """
-        account, numbers, totals = self._numbered(analyst, start, most)
+        numbers, totals = self._numbered(analyst, start, most)
         with self._reading():
             rows = self.database.numbered(numbers)
         events = [self.event(row) for row in rows]
         # A request that is charged may have been refused before: its answer belongs to the charge.
-        charged = [account.charges.get(event.request) == event.seq for event in events]
-        answers = [account.answers.get(event.request, 0) * own for event, own in zip(events, charged, strict=True)]
+        asked = [event.request if event.kind == Charged.kind else "" for event in events]
+        answers = self.run(lambda log: [log._once("answer", analyst, request) if request else 0 for request in asked])
         with self._reading():
             sizes = self.database.sizes([number for number in answers if number])
         return [
@@ -290,24 +336,24 @@ class Log:
 
     def lengths(self, analyst: str, start: int, most: int) -> list[int]:
         """Returns the lengths of an analyst's lines in the log, in characters, without reading them."""
-        _, numbers, _ = self._numbered(analyst, start, most)
+        numbers, _ = self._numbered(analyst, start, most)
         with self._reading():
             length = self.database.lengths(numbers)
         return [length.get(number, 0) for number in numbers]
 
-    def _numbered(self, analyst: str, start: int, most: int) -> tuple[Account, list[int], list[int]]:
+    def _numbered(self, analyst: str, start: int, most: int) -> tuple[list[int], list[int]]:
         """Takes numbers of events from the state while others wait; the events never change, so they are read later.
 
         Returns:
-            The account, the numbers of some lines' events, and the totals after these lines.
+            The numbers of some lines' events, and the totals after these lines.
         """
         # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
         # the hundred events behind them are read afterwards.
         wanted = slice(start, start + most)
 
-        def numbered(log: Log) -> tuple[Account, list[int], list[int]]:
+        def numbered(log: Log) -> tuple[list[int], list[int]]:
             account = log.state.accounts.get(analyst) or Account(analyst, log.state.together)
-            return account, account.lines[wanted].tolist(), account.totals[wanted].tolist()
+            return account.lines[wanted].tolist(), account.totals[wanted].tolist()
 
         return self.run(numbered)
 
@@ -320,19 +366,40 @@ class Log:
 
         With a question, its last charge is found too, unless the request's own id was charged.
         """
-        request, seq = self.state.charged_as(analyst, request, question)
+        request, seq = self._charged_as(analyst, request, question)
         record = self._record_at(seq, Charged) if seq else None
         charge = None if record is None else Earlier(request, record.question, record.version)
         return charge, self.text_of_answer(analyst, request)
 
     def text_of_answer(self, analyst: str, request: str) -> str | None:
         """Returns the answer of a request; None where there is none."""
-        account = self.state.accounts.get(analyst)
-        if account is None or request not in account.answers:
+        seq = self._once("answer", analyst, request)
+        if not seq:
             return None
-        seq = account.answers[request]
         answered, texts = self._record_at(seq, Answered), [row[-1] for row in self.database.answers([seq])]
         return self._intact(seq, answered.payload, texts[0] if texts else None)
+
+    def _once(self, kind: str, analyst: str, request: str) -> int:
+        """The number of the charge or answer of a request; 0 for none."""
+        account = self.state.accounts.get(analyst)
+        if account is None:
+            return 0
+        since = (account.charges if kind == Charged.kind else account.answers).get(request, 0)
+        return since or (self.database.once(kind, analyst, request, self.kept) if self.kept else 0)
+
+    def _charged_as(self, analyst: str, request: str, question: Wanted | None) -> tuple[str, int]:
+        """The same as ``LedgerState.charged_as``, also for charges before the last snapshot."""
+        own = self._once(Charged.kind, analyst, request)
+        found = (request, own) if own else self.state.charged_as(analyst, request, question)
+        if found[1] or question is None or not self.kept:
+            return found
+        seq = self.database.asked(question_key(analyst, question))
+        if not 0 < seq < self.kept:
+            return found
+        (row,) = self.database.numbered([seq])
+        record = self._record_at(seq, Charged)  # verified, whatever the table of queries says
+        same = (row.analyst, record.version, record.question.question) == (analyst, *question)
+        return (row.request, seq) if same else found
 
     def add_answer(self, analyst: str, request: str, payload: str) -> str:
         """Adds the answer of a request that has none; returns the answer that the log has then."""
@@ -421,7 +488,7 @@ class Log:
 
     # The chain
 
-    def _catch_up(self, rows: Iterator[EventRow]) -> None:
+    def _catch_up(self, rows: Iterator[EventRow], snapshot: Row | None = None) -> None:
         """Applies events that this process has not seen, verifying the chain.
 
         Example: this process knows events 1 to 7, and another one appended 8 and 9. It reads rows 7, 8
@@ -433,7 +500,18 @@ class Log:
             if last is None or (last.seq, last.hash) != (self.seq, self.last):
                 raise LedgerError(self._cut(self.seq))
         for row in rows:
-            self._apply(self._verified(row, self.seq + 1, self.last))
+            event = self._verified(row, self.seq + 1, self.last)
+            if snapshot is not None and row.seq == snapshot[0]:
+                self._compare(event, snapshot[1])
+            self._apply(event)
+
+    def _compare(self, event: Event, payload: str) -> None:
+        """Raises ``LedgerError`` unless an event has the digest of its snapshot, and the snapshot is the state."""
+        logged = event.record == Snapshot(digest_of(str(payload)))
+        if logged and load(payload) is None:
+            return  # of another version: no process of this version opens the ledger by it
+        if not logged or dump(self.state, self.first) != payload:
+            raise self.database.damaged(f"the snapshot of event {event.seq} is not the state that its events give")
 
     def _apply(self, event: Event) -> None:
         self.state.apply(event)
@@ -583,6 +661,8 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
         with origin.transaction(write=False, after=1) as rows, made.transaction(write=True):
             made.run("DELETE FROM answers")
             made.run("DELETE FROM events")
+            made.run("DELETE FROM snapshot")  # the next writer keeps one
+            made.run("DELETE FROM questions")
             while some := list(islice(rows, ROWS_AT_A_TIME)):
                 answers = {seq: payload for seq, _, payload in origin.answers([row.seq for row in some])}
                 for row in some:

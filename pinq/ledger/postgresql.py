@@ -49,6 +49,8 @@ class PostgreSQL(Database):
         LedgerError: Another URL, or psycopg is not installed.
     """
 
+    mark = "%s"
+
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__(re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url), url, read_only)
         if not url.startswith("postgresql+psycopg://"):
@@ -113,9 +115,9 @@ class PostgreSQL(Database):
         if not self._driver.closed and self._driver.info.transaction_status:
             self._run("ROLLBACK")
 
-    def run(self, statement: str) -> list[Row]:
+    def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         self._hand_over()
-        return self._run(statement)
+        return self._run(statement, values)
 
     def append(self, row: EventRow, answer: str | None) -> None:
         self._events.append(row)

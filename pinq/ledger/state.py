@@ -34,6 +34,7 @@ from pinq.ledger.events import (
     Refused,
     Revoked,
     SessionLogged,
+    Snapshot,
     Terms,
     TermsSet,
     TokenSet,
@@ -62,8 +63,8 @@ class Account:
         recent: Times of the last charge and of the charges up to a minute before it. Older times are
             not needed: the pace counts one minute back from now, which is after the last charge.
         costs: The costs of all queries, under all grants of this name.
-        charges, answers: The number of the event that charged or answered each request, by its id.
-            These numbers make an id count once, and the chain protects them.
+        charges, answers: The number of the event that charged or answered each request since the last
+            snapshot, by its id. These numbers make an id count once, and the chain protects them.
         answered: The number of charges with an answer.
         waiting: Ids of charges without an answer: still at work, or lost in a crash or a failure of
             the engine.
@@ -188,7 +189,7 @@ class Account:
                 self._settle(event.request)
             case SessionLogged():
                 self._settle(event.request)
-            case Created() | Declared() | Begun():
+            case Created() | Declared() | Begun() | Snapshot():
                 pass  # these concern all
             case _:
                 assert_never(record)
@@ -247,7 +248,7 @@ class LedgerState:
         since: The number of the event that declared each column as it is now, by column.
         together: The spending of all analysts, and the cap over them.
         accounts: The accounts of all analysts in the log, by name.
-        questions: The id of an analyst's last charge for a query of a version of the rows.
+        questions: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
         rows: The last version of the rows, as it is known now; None where none was logged.
         begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
         holders: The analyst of each token, also of a revoked grant, by the token's digest.
@@ -412,6 +413,13 @@ class LedgerState:
             case Begun():
                 self.rows = record
                 self.begun.setdefault(record.number, event.at)
+
+    def forget(self) -> None:
+        """Forgets the numbers of events by request, which are in the tables too."""
+        self.questions.clear()
+        for account in self.accounts.values():
+            account.charges.clear()
+            account.answers.clear()
 
     def account(self, analyst: str) -> Account:
         """The analyst's account: a new, empty account for an unknown name."""

@@ -114,14 +114,14 @@ def appended(file: Path, kind: str, body: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "body", "text"),
     [
-        ("refund", '{"epsilon":5}', "event 34 is of the kind 'refund', which this version does not know"),
+        ("refund", '{"epsilon":5}', "event 35 is of the kind 'refund', which this version does not know"),
         (
             "charge",
             '{"epsilon":5,"demand":[[],[],[[0,-1]]],"delta":1}',
-            "event 34 of the kind 'charge' has other fields .*'delta'.*, which this version does not know",
+            "event 35 of the kind 'charge' has other fields .*'delta'.*, which this version does not know",
         ),
-        ("revoke", '{"until":"2030"}', "event 34 of the kind 'revoke' has other fields"),
-        ("grant", '{"expires":null}', r"event 34 of the kind 'grant' has other fields \('limit'\)"),
+        ("revoke", '{"until":"2030"}', "event 35 of the kind 'revoke' has other fields"),
+        ("grant", '{"expires":null}', r"event 35 of the kind 'grant' has other fields \('limit'\)"),
     ],
 )
 def test_what_a_later_release_wrote_stops_the_ledger(old: Path, kind: str, body: str, text: str) -> None:

@@ -37,6 +37,7 @@ from pinq.ledger.events import (
     Refused,
     Revoked,
     SessionLogged,
+    Snapshot,
     TermsSet,
     TokenSet,
 )
@@ -213,6 +214,8 @@ def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dic
             return {"about": f"{change}, which counts {COUNTED}{earlier}, schema {record.digest[:8]}{keys}{reviewed}"}
         case Begun():
             return {"about": f"version {record.number} of the rows: {record.why}"}
+        case Snapshot():
+            return {"about": f"snapshot of the state, {record.digest[:8]}"}
         case SessionLogged():
             return {"about": record.question.about, "outcome": "" if line.analyst else "exact, no epsilon"}
         case Charged():

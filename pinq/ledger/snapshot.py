@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot: the state after some event as text, so that a ledger opens without a replay of its log.
+
+The digest of a snapshot is an event of the log, so another snapshot needs another chain. A snapshot has
+all that a price, a refusal or a report needs. It does not have the numbers of charges and answers by
+request: these are looked up in the tables when a request is asked again, and each event that is
+found is verified. A whole replay makes the same text.
+
+Privacy:
+    A state from a snapshot is the state of a replay: ``dump`` writes each field that a price reads,
+    and ``load`` reads it back unchanged. Then no cost is smaller than the one that the replay gives.
+    A lookup that finds too little makes a request cost again, never less.
+    Held by: tests/property/test_snapshots.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from base64 import b64decode, b64encode
+from collections import Counter, deque
+from datetime import datetime
+from typing import Any
+
+from pinq.ledger.composition import Costs
+from pinq.ledger.events import Begun, Declared, Terms, digest_of
+from pinq.ledger.state import Account, LedgerState, Wanted
+from pinq.public.epsilon import Epsilon
+
+FORMAT = 1
+
+
+def dump(state: LedgerState, first: str) -> str:
+    """Writes a state as text.
+
+    Args:
+        state: The state after some event.
+        first: The hash of the log's first event.
+    """
+    # Orders are those of the events, as in a replay.
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "first": first,
+            "dataset": state.dataset,
+            "salt": state.salt.hex(),
+            "policy": None if state.policy is None else state.policy.to_body(),
+            "since": state.since,
+            "spent": state.together.spent.nano,
+            "rows": None if state.rows is None else state.rows.to_body(),
+            "begun": [*state.begun.items()],
+            "accounts": [[name, _dumped(account)] for name, account in state.accounts.items()],
+        },
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def load(text: str) -> tuple[LedgerState, str] | None:
+    """Reads a state, and the hash of the log's first event; None for another version's text."""
+    read = json.loads(text)
+    if read["format"] != FORMAT:
+        return None
+    state = LedgerState()
+    state.dataset, state.salt, state.since = read["dataset"], bytes.fromhex(read["salt"]), read["since"]
+    state.begun = dict(map(tuple, read["begun"]))
+    state.rows = None if read["rows"] is None else Begun.from_body(read["rows"])
+    state.together.spent = Epsilon(read["spent"])
+    if read["policy"] is not None:
+        state.policy = Declared.from_body(read["policy"])
+        state.together.cap = state.policy.cap
+    for name, fields in read["accounts"]:
+        account = state.accounts[name] = _loaded(Account(name, state.together), fields)
+        if account.token:
+            state.holders[account.token] = name
+    return state, read["first"]
+
+
+def question_key(analyst: str, question: Wanted) -> str:
+    """The key of an analyst's query of a version of the rows, in the table of queries."""
+    return digest_of(json.dumps([analyst, *question]))
+
+
+_PLAIN = ("granted", "token", "revoked", "stored", "answered", "first", "last")
+"""The fields of an account that are JSON as they are."""
+
+
+def _dumped(account: Account) -> dict[str, Any]:
+    return {name: getattr(account, name) for name in _PLAIN} | {
+        "limit": account.limit.nano,
+        "expires": account.expires and account.expires.isoformat(),
+        "terms": account.terms.to_body(),
+        "recent": [moment.isoformat() for moment in account.recent],
+        "total": account.costs.total,
+        "part": [(key.hex(), cost) for key, cost in account.costs.part.items()],
+        "largest": [(key.hex(), split.hex(), cost) for (key, split), cost in account.costs.largest.items()],
+        "waiting": sorted(account.waiting),
+        "refused": account.refused,
+        "lines": _packed(account.lines),
+        "totals": _packed(account.totals),
+    }
+
+
+def _loaded(account: Account, read: dict[str, Any]) -> Account:
+    for name in _PLAIN:
+        setattr(account, name, read[name])
+    account.limit, account.terms = Epsilon(read["limit"]), Terms.from_body(read["terms"])
+    account.expires = None if read["expires"] is None else datetime.fromisoformat(read["expires"])
+    account.recent = deque(map(datetime.fromisoformat, read["recent"]))
+    account.costs = Costs(
+        {bytes.fromhex(key): cost for key, cost in read["part"]},
+        {(bytes.fromhex(key), bytes.fromhex(split)): cost for key, split, cost in read["largest"]},
+        read["total"],
+    )
+    account.waiting, account.refused = set(read["waiting"]), Counter(read["refused"])
+    account.lines, account.totals = _unpacked(read["lines"]), _unpacked(read["totals"])
+    return account
+
+
+def _packed(numbers: array[int]) -> str:
+    """Writes whole numbers of 8 bytes, the lowest byte first, in base 64."""
+    return b64encode(_lowest_first(numbers[:]).tobytes()).decode()
+
+
+def _unpacked(text: str) -> array[int]:
+    return _lowest_first(array("q", b64decode(text)))
+
+
+def _lowest_first(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger that opens by a snapshot says, charges and refuses what a replay of its whole log does."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pinq.errors import BudgetExceeded, LedgerError
+from pinq.ledger import log as logs
+from pinq.ledger.composition import Demand
+from pinq.ledger.events import LoggedQuestion, digest_of
+from pinq.ledger.ledger import Ledger
+from pinq.ledger.snapshot import dump
+from pinq.ledger.state import LedgerState
+from pinq.public.epsilon import Epsilon
+
+CHECK = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "verify_log.py"))["verify"]
+CAP, SCHEMA = Epsilon(10**6), {"columns": {"sex": {"values": ["f", "m"]}}}
+
+
+@pytest.fixture(autouse=True)
+def every_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a snapshot after every third event."""
+    monkeypatch.setattr(logs, "SNAPSHOT_EVENTS", 3)
+
+
+def part(random: Random) -> Demand:
+    """A part of a partition of the table, or of a part of it."""
+    keys = [bytes([random.randrange(3)]) * 16 for _ in range(4)]
+    nodes = ((0, keys[0], keys[1]), (1, keys[2], keys[3]))[: random.randrange(3)]
+    return Demand(nodes, ((len(nodes), random.choice([None, keys[0]])),))
+
+
+def acts(ledger: Ledger, random: Random, number: int) -> None:
+    """Some acts: charges of new and old ids, answers, grants, extensions."""
+    for step in range(number):
+        name = random.choice(["ana", "bob", "é"])
+        if ledger.state.grant_of(name) is None:
+            ledger.grant(name, Epsilon(200), token=digest_of(f"{name}{step}"))
+        request, question = f"r{random.randrange(40)}", LoggedQuestion(question=f"q{random.randrange(9)}")
+        try:
+            earlier, _ = ledger.charge(
+                name, request, part(random), Epsilon(random.randrange(1, 30)), question, reuse=random.random() < 0.5
+            )
+            if random.random() < 0.7:
+                ledger.answer(name, earlier.request if earlier else request, f"[{step}]")
+        except BudgetExceeded:
+            ledger.extend(name, Epsilon(20))
+
+
+def replayed(ledger: Ledger) -> str:
+    """The state that all events give, one by one."""
+    state, first = LedgerState(), ""
+    for event in ledger.events():
+        state.apply(event)
+        first = first or event.hash
+    return dump(state, first)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_snapshot_opens_as_a_replay_would(tmp_path: Path, seed: int) -> None:
+    """Every field that a price, a refusal or a report reads is the same, also after more acts, reopened or not."""
+    random = Random(seed)
+    Ledger(tmp_path / "l", "d").declare("x", CAP, SCHEMA)
+    for number in (1, 7, 30):
+        with closing(Ledger(tmp_path / "l", "d")) as ledger:
+            acts(ledger, random, number)
+            assert dump(ledger.state, ledger.first) == replayed(ledger)
+    with closing(Ledger(tmp_path / "l", read_only=True)) as opened:
+        assert opened.kept > 3
+        assert dump(opened.state, opened.first) == replayed(opened)
+        assert opened.verify() == opened.seq
+    assert CHECK(tmp_path / "l")[0] == ""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_snapshots_change_no_answer(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same acts, with snapshots and without: each id is charged once, each earlier query is found, lines are the same."""
+    said = []
+    for events in (2, 10**9):
+        monkeypatch.setattr(logs, "SNAPSHOT_EVENTS", events)
+        with closing(Ledger(tmp_path / f"{events}", "d")) as ledger:
+            ledger.declare("x", CAP, SCHEMA)
+            acts(ledger, Random(seed), 60)
+            said.append(
+                [
+                    (account.spent, account.answered, account.unanswered, account.refused, ledger.answers(name))
+                    for name, account in ledger.accounts().items()
+                ]
+            )
+            for name in ("ana", "bob"):
+                lines = ledger.lines(name, 0, 100)
+                said[-1] += [(line.event.request, line.spent, line.answer is None) for line in lines]
+                said[-1] += [ledger.answer_of(name, f"r{number}")[1] for number in range(40)]
+            assert bool(ledger.kept) == (events == 2)
+    assert said[0] == said[1]
+
+
+def test_a_forged_snapshot_is_not_used_and_shows(tmp_path: Path) -> None:
+    """Its digest is in the chain: the log is replayed, which gives the true costs, and a whole replay refuses."""
+    with closing(Ledger(tmp_path / "l", "d")) as ledger:
+        ledger.declare("x", CAP, SCHEMA)
+        acts(ledger, Random(1), 20)
+        spent = ledger.grants()["ana"].spent
+    with closing(sqlite3.connect(tmp_path / "l")) as raw, raw:
+        ((payload,),) = raw.execute("SELECT payload FROM snapshot")
+        forged = json.loads(payload)
+        forged["accounts"][0][1]["total"] = 0
+        raw.execute("UPDATE snapshot SET payload = ?", (json.dumps(forged),))
+    with closing(Ledger(tmp_path / "l", "d")) as ledger:
+        assert ledger.kept == 0
+        assert ledger.grants()["ana"].spent == spent
+        with pytest.raises(LedgerError, match="snapshot"):
+            ledger.verify()
+    assert "another snapshot was logged" in CHECK(tmp_path / "l")[0]
+
+
+def test_a_snapshot_of_a_log_that_was_cut_opens_nothing(tmp_path: Path) -> None:
+    """The event that has its digest must be there."""
+    with closing(Ledger(tmp_path / "l", "d")) as ledger:
+        ledger.declare("x", CAP, SCHEMA)
+        acts(ledger, Random(2), 10)
+        kept = ledger.kept
+    with closing(sqlite3.connect(tmp_path / "l")) as raw, raw:
+        raw.execute(f"DELETE FROM events WHERE seq >= {kept}")
+    with pytest.raises(LedgerError, match="gone"):
+        Ledger(tmp_path / "l", "d")
+
+
+WRITER = """
+import sys
+from pinq.ledger import log as logs
+from pinq.ledger.composition import Demand
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import Epsilon
+logs.SNAPSHOT_EVENTS = 1
+ledger = Ledger(sys.argv[1], "d")
+for number in range(10**6):
+    ledger.charge("ana", f"{sys.argv[2]}-{number}", Demand((), ((0, None),)), Epsilon(1))
+    print(number, flush=True)
+"""
+
+
+def test_a_writer_killed_at_any_moment_of_a_snapshot_loses_nothing(tmp_path: Path) -> None:
+    """It is in the transaction of its events: what was charged stays, and the next opening goes on."""
+    with closing(Ledger(tmp_path / "l", "d")) as ledger:
+        ledger.declare("x", CAP, SCHEMA)
+        ledger.grant("ana", CAP)
+    told, random = 0, Random(3)
+    for kill in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "l"), str(kill)], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout is not None
+            lines = [writer.stdout.readline()]
+            time.sleep(random.random() / 20)
+            os.kill(writer.pid, signal.SIGKILL)
+            told += len([line for line in (*lines, *writer.stdout) if line.endswith("\n")])
+        with closing(Ledger(tmp_path / "l", "d")) as ledger:
+            assert told <= ledger.grants()["ana"].spent.nano <= told + kill + 1
+            assert dump(ledger.state, ledger.first) == replayed(ledger)
