@@ -243,7 +243,10 @@ def _complaints(schema: Schema, name: str, series: pd.Series, codes: np.ndarray)
         return []
     known = series[odd].notna().to_numpy()
     if numeric is None:
-        found = {f"a value of `{name}` that the schema does not declare": known}
+        found = {
+            f"a value of `{name}` that the schema does not declare": known,
+            f"no `{name}`, of which no value may be missing": ~known,
+        }
     else:
         numbers = numbers[odd]
         found = {

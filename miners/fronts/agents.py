@@ -270,12 +270,25 @@ def _plain(value: object) -> object:
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
 
 
+def _list_of(value: object) -> object:
+    """The list that a text is in JSON; any other value as it is."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+    return value
+
+
 def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
     """Checks what an agent sent. Raises ``QueryError`` if it is not what the tool takes."""
     given = {} if arguments is None else arguments
     if not isinstance(given, dict) or given.keys() - tool.takes.keys() or set(tool.needs) - given.keys():
         takes = ", ".join(f"{name}{'' if name in tool.needs else ' (or not)'}" for name in tool.takes) or "nothing"
         raise QueryError(f"`{tool.name}` takes {takes}.")
+    # Some clients send null for what is left out, and lists as JSON text.
+    given = {
+        name: _list_of(value) if tool.takes[name]["type"] == "array" else value
+        for name, value in given.items()
+        if value is not None or name in tool.needs
+    }
     for name, value in given.items():
         wanted = tool.takes[name]["type"]
         wanted = [wanted] if isinstance(wanted, str) else wanted

@@ -112,6 +112,9 @@ class Text:
     def column_of(self, node: x.Expr) -> str:
         """Returns the one declared column that an expression names, whatever its case."""
         found = {column.name: column for column in node.find_all(x.Column)}
+        quoted = next((column for column in node.find_all(x.Column) if column.this.quoted), None)
+        if quoted is not None and quoted.name.casefold() not in self._names:
+            self.refuse(quoted, f"`{self.sql(quoted)}` is no column: write a text as '{quoted.name}', in single quotes")
         if len(found) != 1 or node.find(x.Subquery, x.Select):
             names = " and ".join(map(repr, found)) or "none"
             self.refuse(node, f"`{self.sql(node)}` names {names} of the columns: write conditions on one column each")
@@ -216,8 +219,11 @@ class Condition:
                     self._between(self.column.cells, self.column.codes), self._between(0, self.column.cells)
                 )
             case x.In() if node.expressions:
-                met = [self._compared(node, x.EQ, self.text.constant(each)) for each in node.expressions]
-                return self._known(_common(met, every=False))
+                constants = [self.text.constant(each) for each in node.expressions]
+                named: list[Constant] = [value for value in constants if value is not None] or [None]
+                listed = self._known(_common([self._compared(node, x.EQ, value) for value in named], every=False))
+                # Of no value it is known that it is none of those and NULL.
+                return listed if None not in constants else CodeSets(listed.met, self._between(0, 0))
             case x.Between():
                 low, high = (self.text.constant(node.args[end]) for end in ("low", "high"))
                 return self._known(_common([self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]))
@@ -408,7 +414,7 @@ def _ranges(
     """Cuts a grid wherever the number of its cells changes, which says what a part is called.
 
     ``pieces`` has by its first cell the number of each run of cells, the first one of cell 0. Missing values
-    are called ``missing``, or None where a part of numbers is called so.
+    are called ``missing``, which must be no part of numbers.
     """
     column, starts, parts = text.schema.numeric(name), list[int](), [pieces[0]]
     for start in sorted(pieces):
@@ -419,7 +425,10 @@ def _ranges(
         text.refuse(node, f"`{text.sql(node)}` makes {len(parts):,} groups of `{name}`: cut within its bounds")
     called = list(map(label, parts))
     if column.nullable:
-        called.append(None if missing in called else missing)
+        if missing in called:
+            instead = f"write WHEN {name} IS NULL THEN 'unknown' as a case of its own"
+            text.refuse(node, f"`{text.sql(node)}`: ELSE would have the missing `{name}` too; {instead}")
+        called.append(missing)
         text.notes.append(f"missing values of `{name}` are a group of their own")
     if len(set(called)) < len(called):
         text.refuse(node, f"`{text.sql(node)}` gives one name to ranges that lie apart: give each its own")
