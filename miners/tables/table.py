@@ -203,6 +203,8 @@ class Draft:
 class TableFunction(Generic[P]):
     """A function from a handle to a table, with a plan.
 
+    The log names it with its room: ``tables.crosstab``, ``statistics.survival``.
+
     ``reuse=True`` gives the stored answers where the same table was asked before, at no cost.
     """
 
@@ -221,7 +223,8 @@ class TableFunction(Generic[P]):
 
     def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Table:
         """Asks, and returns the table."""
-        act = f"tables.{self._draft.__name__}"
+        room = self._draft.__module__.split(".")[1]  # of miners
+        act = f"{room}.{self._draft.__name__}"
         columns = first_of(columns_named(required_handle(handle).schema, (*args, *kwargs.values())), 8)
         handle = handle.named(f"{act} of {columns}" if columns else act).through(patient)
         draft = self._draft(handle, *args, **kwargs)

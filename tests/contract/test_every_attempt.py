@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pinq
-from miners import DiffPC45, Federation, tables
+from miners import DiffPC45, Federation, statistics, tables
 from miners.fronts.agents import Agent
 from miners.tables.table import TableFunction
 from pinq.curator.monitor import ATTEMPT
@@ -37,6 +37,13 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "summary": (),
     "top_k": ("job", 2),
     "variance": ("age",),
+}
+STATISTICS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "independence": (("sex", "income"), {}),
+    "odds_ratio": (("income", "sex"), {"observed": ">50K", "exposed": "M"}),
+    "rate_ratio": (("income", "sex"), {"observed": ">50K", "exposed": "M", "time": "age"}),
+    "risk_difference": (("income", "sex", "job"), {"observed": ">50K", "exposed": "M"}),
+    "survival": (("age", "income", "sex"), {"observed": ">50K"}),
 }
 
 
@@ -83,6 +90,20 @@ def test_a_table_leaves_one_refusal(name: str) -> None:
     with pytest.raises(BudgetExceeded):
         function(h, *TABLES[name], epsilon=1)
     require_one(h, f"tables.{name}")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in statistics.__all__ if isinstance(getattr(statistics, name), TableFunction)]
+)
+def test_a_statistic_leaves_one_refusal(name: str) -> None:
+    """Its plan leaves none."""
+    h, function = poor(), getattr(statistics, name)
+    columns, words = STATISTICS[name]
+    plan = function.plan(h, *columns, **words, epsilon=1)
+    assert (plan.total, refusals(h)) == (1, [])
+    with pytest.raises(BudgetExceeded):
+        function(h, *columns, **words, epsilon=1)
+    require_one(h, f"statistics.{name}")
 
 
 def test_a_statement_leaves_one_refusal() -> None:

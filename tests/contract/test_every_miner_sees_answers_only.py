@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from miners import tables
+from miners import statistics, tables
 from miners.fronts.agents import Agent
 from miners.fronts.sql import sql
 from pinq.provider.testing import first_difference
@@ -32,6 +32,15 @@ FRONTS: dict[str, Callable[[Any], Any]] = {
     "summary": lambda h: str(tables.summary(h, epsilon=0.5)),
     "top_k": lambda h: str(tables.top_k(h, "job", 2, epsilon=0.5)),
     "variance": lambda h: str(tables.variance(h, "wage", epsilon=0.5)),
+    "independence": lambda h: str(statistics.independence(h, "job", "income", epsilon=0.5)),
+    "odds_ratio": lambda h: str(statistics.odds_ratio(h, "income", "sex", observed=">50K", exposed="M", epsilon=0.5)),
+    "rate_ratio": lambda h: str(
+        statistics.rate_ratio(h, "income", "sex", time="age", observed=">50K", exposed="M", epsilon=0.5)
+    ),
+    "risk_difference": lambda h: str(
+        statistics.risk_difference(h, "income", "sex", "job", observed=">50K", exposed="M", epsilon=0.5)
+    ),
+    "survival": lambda h: str(statistics.survival(h, "age", "income", "sex", observed=">50K", epsilon=0.5)),
     "where": lambda h: float(tables.where(h, job="state").noisy_count(epsilon=0.5)),
     "sql": lambda h: str(
         sql(h, "SELECT job, AVG(wage) FROM t WHERE age < 40 GROUP BY job HAVING COUNT(*) > 9", epsilon=0.5)
@@ -84,7 +93,7 @@ def test_a_front_asks_the_same_until_answers_differ(front: str) -> None:
 
 def test_every_kind_of_table_is_here() -> None:
     """One that is new needs a line above."""
-    assert {*tables.__all__} - {"Table"} <= {*FRONTS}
+    assert {*tables.__all__, *statistics.__all__} - {"Table", "Result"} <= {*FRONTS}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import yaml
 
 import miners
 import miners.fronts.sql
+import miners.statistics
 import miners.tables
 import pinq
 from tests.support.house.checkout import ROOT
@@ -80,7 +81,7 @@ def test_every_public_name_is_in_the_reference_with_an_example() -> None:
     """The reference shows each name's docstring, and a block that runs uses it."""
     page = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "docs" / "reference").glob("*.md"))
     examples = "".join(re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE))
-    for module in (pinq, miners, miners.tables):
+    for module in (pinq, miners, miners.tables, miners.statistics):
         for name in {*module.__all__, "open"} if module is pinq else module.__all__:
             # What one package has of the other is found in its own module by readers of source, as the site is.
             home = module.__name__ if (module, name) != (pinq, "sql") else miners.fronts.sql.__name__
@@ -88,7 +89,7 @@ def test_every_public_name_is_in_the_reference_with_an_example() -> None:
             assert re.search(rf"\b{name}\b", examples), name
 
 
-@pytest.mark.parametrize("package", [pinq, miners, miners.tables])
+@pytest.mark.parametrize("package", [pinq, miners, miners.tables, miners.statistics])
 def test_no_public_name_is_also_a_modules(package: ModuleType) -> None:
     """Whoever reads `package.name`, the reference too, would have to guess which of the two is meant."""
     assert not {module.name for module in pkgutil.iter_modules(package.__path__)} & set(package.__all__)

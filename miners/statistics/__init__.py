@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics that hospitals and offices publish, each from one noisy table of counts.
+
+Survival curves, tests of independence and effects with strata, with intervals and p-values that
+contain the noise. Read ``cells.py`` first: a statistic is a function of counts, and its errors
+follow from its gradient.
+"""
+
+from miners.statistics.association import independence
+from miners.statistics.cells import Result
+from miners.statistics.life_tables import survival
+from miners.statistics.ratios import odds_ratio, rate_ratio, risk_difference
+
+__all__ = ["Result", "independence", "odds_ratio", "rate_ratio", "risk_difference", "survival"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

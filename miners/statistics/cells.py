@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Cells`` is the one noisy table that a statistic is computed from, and ``Result`` what comes of it.
+
+A statistic is a function of counts. Its variance has two parts, by the delta method: the rows
+differ from sample to sample (a multinomial law), and each count has noise. With the gradient g of
+the statistic, counts t of n rows and noise of variance v, they are g'(diag(t) - tt'/n)g and v g'g.
+The gradient is that of the code itself, by complex steps, so no formula is written twice. Without
+noise the results are Greenwood's, Woolf's, Wald's, Pearson's.
+
+Privacy:
+    Claim: a statistic costs what its table of counts costs. Why: all of it is computed from noisy
+    counts and public facts.
+    Held by: tests/contract/test_every_miner_sees_answers_only.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ParamSpec, cast
+
+import numpy as np
+import pandas as pd
+
+from miners.budget.plan import count_variance
+from miners.statistics.laws import normal_quantile
+from miners.tables.columns import Column, even_cuts, require_level, specs_of
+from miners.tables.counts import CountQuestion, nearest_nonnegative
+from miners.tables.table import Draft, Table, TableFunction
+from pinq.analyst.queryable import Parts, PrivateQueryable
+from pinq.errors import QueryError
+from pinq.language.specs import Cuts, Spec, Values
+from pinq.public.checks import is_listing
+from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.schema import Schema, Value
+
+P = ParamSpec("P")
+STEP = 1e-30  # of a complex derivative, which loses no digits however small it is
+YES = {"1", "true", "yes", "y"}
+NO = {"0", "false", "no", "n"}
+SEVERAL = 10.0  # times its noise a count is on average from which on the delta method is used for tests
+DRAWS, SEED = 1000, 0  # of the law of a statistic; its variance is then known to 5 %
+FAINT = 2.0  # standard deviations of the noise in a count that rows of a cell have at least, on average
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Table):
+    """A statistic: a table of its numbers with intervals, and the test that belongs to them.
+
+    Intervals and p-values contain both errors, that of drawing rows and that of the noise. They are
+    about the population that the rows were drawn from, unlike the intervals of a plain ``Table``.
+
+    Attributes:
+        statistic: The statistic of the test; not a number where there is none.
+        pvalue: The probability of a statistic as extreme as this one if there is no effect.
+        df: The degrees of freedom of the test.
+        n: The noisy number of rows in the table.
+        test: The name of the test.
+        more: Further tables, by name.
+    """
+
+    statistic: float = math.nan
+    pvalue: float = math.nan
+    df: float = math.nan
+    n: float = math.nan
+    test: str = ""
+    more: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval of the first number."""
+        return float(self.frame["low"].iloc[0]), float(self.frame["high"].iloc[0])
+
+    @property
+    def _head(self) -> str:
+        tested = f"; {self.test}: statistic {self.statistic:.6g}, p-value {self.pvalue:.4g}" if self.test else ""
+        return f"{super()._head}; about {self.n:,.0f} rows{tested}"
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        """Reads one of the further tables, such as ``median`` of survival curves."""
+        more = self.__dict__.get("more", {})
+        if name not in more:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        return more[name].copy()
+
+
+class StatisticFunction(TableFunction[P]):
+    """A function from a handle to a statistic, with a plan; see ``TableFunction``."""
+
+    def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Asks, and returns the statistic."""
+        return cast(Result, super().__call__(handle, *args, **kwargs))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One column of the table of counts.
+
+    Attributes:
+        spec: Its parts.
+        labels: The label of each part that is no missing value. Rows with missing values are left out.
+        edges: For a numeric column the first grid cell of each part, and the number of cells.
+        schema: The public columns.
+    """
+
+    spec: Spec
+    labels: tuple[Any, ...]
+    edges: np.ndarray
+    schema: Schema
+
+    @classmethod
+    def of(cls, handle: PrivateQueryable, column: Column, bins: object = None) -> Axis:
+        """Reads a column, or a spec of one, as an axis.
+
+        Args:
+            handle: The handle.
+            column: A categorical column, a numeric one, or a spec.
+            bins: For a numeric column the number of its parts, or its cuts; else its declared cuts.
+        """
+        schema = handle.schema
+        if isinstance(column, str) and schema.column(column).type != "categorical" and bins is not None:
+            column = (
+                Cuts(column, tuple(cast(Sequence[float], bins)))
+                if is_listing(bins)
+                else _whole_cells(schema, column, bins)
+            )
+        (spec,) = specs_of(schema, column)
+        parts = handle.partition(spec)
+        if len(parts.shape) != 1:
+            raise QueryError(f"{spec} is of several columns; a statistic takes one at a time.")
+        shown = parts.frame(np.zeros(len(parts))).iloc[:, 0]
+        labels: tuple[Any, ...] = tuple(None if pd.isna(label) else label for label in shown)
+        edges = np.zeros(0, dtype=np.int64)
+        if isinstance(spec, Cuts):
+            numeric = schema.numeric(spec.column)
+            edges = np.array([0, *(numeric.threshold(cut, spec.column) for cut in spec.points), numeric.cells])
+        elif not isinstance(spec, Values) or schema.column(spec.column).type != "categorical":
+            labels = tuple(str(label) for label in labels)
+        return cls(spec, tuple(label for label in labels if label is not None), edges, schema)
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return ", ".join(sorted(self.spec.columns()))
+
+    @property
+    def middles(self) -> np.ndarray:
+        """The number in the middle of each part of a numeric column."""
+        numeric = self.schema.numeric(self.name)
+        return np.array([numeric.number((first + end - 1) / 2) for first, end in pairwise(self.edges.tolist())])
+
+    def position(self, value: Value | None, parameter: str) -> int:
+        """Returns the part of a value; of None the one of two parts that means yes."""
+        texts = [str(label).lower() for label in self.labels]
+        if value is None and len(texts) == 2:
+            value = {(True, False): self.labels[0], (False, True): self.labels[1]}.get(
+                (texts[0] in YES and texts[1] in NO, texts[1] in YES and texts[0] in NO)
+            )
+        if value is None or str(value).lower() not in texts:
+            allowed = f"one of {', '.join(map(str, self.labels))}, the parts of `{self.name}`"
+            raise QueryError(f"is {value!r}", parameter=parameter, allowed=allowed)
+        return texts.index(str(value).lower())
+
+    def two(self, first: Value | None, parameter: str) -> tuple[int, int]:
+        """Returns the two parts of an axis, that of a value (or the one that means yes) first."""
+        if len(self.labels) != 2:
+            raise QueryError(f"`{self.name}` has {len(self.labels)} parts; this needs two.", parameter=parameter)
+        position = self.position(first, parameter)
+        return position, 1 - position
+
+
+def _whole_cells(schema: Schema, column: str, bins: object) -> Cuts:
+    """Cuts a numeric column into parts, at most as many as it has cells."""
+    cells = schema.numeric(column).cells
+    return even_cuts(schema, column, min(bins, cells) if isinstance(bins, int) and cells > 1 else bins)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A noisy table of counts, and the law of its errors.
+
+    Attributes:
+        counts: The counts, moved to the nearest table without negative numbers.
+        noise: The variance of the noise in a count.
+        epsilon: The cost.
+        level: The level of the intervals.
+        title: The title of the result.
+    """
+
+    counts: np.ndarray
+    noise: float
+    epsilon: Epsilon
+    level: float
+    title: str
+
+    @property
+    def n(self) -> float:
+        """The number of rows."""
+        return float(self.counts.sum())
+
+    @property
+    def z(self) -> float:
+        """Standard deviations from the middle of an interval to its end."""
+        return normal_quantile(self.level)
+
+    def jacobian(self, statistic: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Returns the derivative of each number of a statistic by each count, shape (numbers, counts)."""
+        columns = []
+        for cell in np.ndindex(self.counts.shape):
+            moved = self.counts.astype(np.complex128)
+            moved[cell] += 1j * STEP
+            columns.append(np.ravel(statistic(moved)).imag / STEP)
+        return np.stack(columns, axis=1)
+
+    def covariance(self, jacobian: np.ndarray) -> np.ndarray:
+        """Returns the covariance of statistics: of drawing rows, and of the noise."""
+        counts = self.counts.reshape(-1)
+        mean = jacobian @ counts
+        rows = (jacobian * counts) @ jacobian.T - np.outer(mean, mean) / max(self.n, 1.0)
+        return np.asarray(rows + self.noise * jacobian @ jacobian.T)
+
+    def estimate(self, statistic: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of a statistic and their standard deviations."""
+        with np.errstate(all="ignore"):
+            values = np.ravel(statistic(self.counts)).astype(np.float64)
+            variances = np.diag(self.covariance(self.jacobian(statistic)))
+        return values, np.sqrt(np.maximum(variances, 0))
+
+    def redrawn(self, null: np.ndarray) -> Iterator[np.ndarray]:
+        """Draws rows and noise anew, and moves the counts as the table's own were.
+
+        The seed is public, so the same table gives the same p-value.
+
+        Args:
+            null: The counts that there would be without an effect.
+        """
+        rng = np.random.default_rng(SEED)
+        shares = np.maximum(null, 0).reshape(-1) / null.sum()
+        rows = rng.multinomial(round(self.n), shares, DRAWS)
+        # The difference of two geometric variables has the variance v = 2 (1 - q) / q^2, solved for q.
+        quiet = 2 / (1 + math.sqrt(1 + 2 * self.noise))
+        noise = rng.geometric(quiet, rows.shape) - rng.geometric(quiet, rows.shape)
+        return (nearest_nonnegative(each).reshape(null.shape) for each in rows + noise)
+
+    def tested(
+        self, score: Callable[[np.ndarray], np.ndarray], variance: np.ndarray, null: Callable[[], np.ndarray]
+    ) -> tuple[float, int]:
+        """Returns the statistic of a score that is 0 without an effect, and its degrees of freedom.
+
+        Where counts are not several times their noise, the law of the score is drawn: redrawn rows
+        and noise give its mean and its covariance.
+
+        Args:
+            score: The score, a function of counts.
+            variance: Its covariance by the delta method.
+            null: Returns the counts that there would be without an effect.
+        """
+        values = score(self.counts)
+        if self.n / self.counts.size < SEVERAL * math.sqrt(self.noise) and self.n >= 1:
+            draws = np.stack([score(table) for table in self.redrawn(null())])
+            values, variance = values - draws.mean(axis=0), np.atleast_2d(np.cov(draws.T))
+        return float(values @ np.linalg.pinv(variance, hermitian=True) @ values), len(values)
+
+    def faint(self, rows: float) -> bool:
+        """Whether so many rows in a cell cannot be told from its noise."""
+        return rows < FAINT * math.sqrt(self.noise)
+
+    def result(
+        self, made: type[Result], frame: pd.DataFrame, *, faint: bool, notes: Sequence[str] = (), **test: Any
+    ) -> Result:
+        """Makes the result; where the noise hides the effect, a sentence stands for all numbers."""
+        notes = [*notes]
+        if faint:
+            frame = frame.assign(value=np.nan, low=np.nan, high=np.nan)
+            test |= {"statistic": math.nan, "pvalue": math.nan, "more": {}}
+            notes.append(
+                f"there is no power: noise of standard deviation {math.sqrt(self.noise):.3g} in each count is as "
+                "large as the counts; take a larger epsilon, or fewer and larger parts"
+            )
+        scale = pd.Series(np.full(len(frame), np.nan), name="scale")
+        return made(self.title, frame, scale, self.epsilon.exact, self.level, tuple(notes), n=self.n, **test)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountDraft(Draft):
+    """A draft of one table of counts.
+
+    Attributes:
+        parts: The parts that are counted.
+        computed: The function from noisy counts and the scale of their noise to the result.
+    """
+
+    parts: Parts
+    computed: Callable[[np.ndarray, float], Result]
+
+
+@dataclass(frozen=True)
+class Question:
+    """The arguments that all statistics share.
+
+    Attributes:
+        handle: The handle.
+        epsilon: The cost.
+        level: The level of the intervals.
+        reuse: Whether a stored answer will do.
+    """
+
+    handle: PrivateQueryable
+    epsilon: EpsilonLike
+    level: float
+    reuse: bool
+
+    def draft(self, title: str, axes: Sequence[Axis], finish: Callable[[Cells], Result]) -> CountDraft:
+        """Drafts one table of counts over the axes, of which ``finish`` makes the result."""
+        names = [axis.name for axis in axes]
+        if len(set(names)) < len(names):
+            raise QueryError(f"a column is named twice: {', '.join(names)}.")
+        parts = self.handle.partition(*(axis.spec for axis in axes))
+        counts = CountQuestion(parts, Epsilon.of(self.epsilon), require_level(self.level), bool(self.reuse))
+        known = tuple(slice(len(axis.labels)) for axis in axes)  # the part of missing values is the last
+
+        def computed(noisy: np.ndarray, scale: float) -> Result:
+            values = nearest_nonnegative(np.asarray(noisy, dtype=np.float64)[known])
+            return finish(Cells(values, count_variance(scale), counts.epsilon, counts.level, title))
+
+        def answer() -> Table:
+            cells = counts.ask()
+            return computed(cells.values, cells.scale)
+
+        lines = (counts.line(self.handle.schema, f"rows by {' and '.join(names)}"),)
+        return CountDraft(title, lines, answer, parts=parts, computed=computed)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests keep their level and intervals their coverage, with noise; seeded, so nothing here is chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pinq
+from miners.statistics import independence, odds_ratio, survival
+from miners.statistics.cells import CountDraft
+
+YES_NO = pinq.Categorical(values=("no", "yes"))
+COLUMNS: Any = {"week": pinq.Numeric(lower=1, upper=48, integer=True), "event": YES_NO, "arm": YES_NO}
+ROUNDS = 200
+
+
+@pytest.fixture(scope="module")
+def handle() -> Any:
+    return pinq.simulate(pinq.Schema(columns=COLUMNS, max_rows=1000), rows=10, epsilon=1)
+
+
+def results(draft: CountDraft, shares: np.ndarray, rows: int, epsilon: float) -> list[Any]:
+    """The results of a draft from rows drawn by shares, with noise as ``noisy_count`` draws it."""
+    rng, stay = np.random.default_rng(5), 1 - np.exp(-epsilon)
+    made = []
+    for _ in range(ROUNDS):
+        counts = rng.multinomial(rows, shares.ravel() / shares.sum()).reshape(shares.shape)
+        noise = rng.geometric(stay, shares.shape) - rng.geometric(stay, shares.shape)
+        made.append(draft.computed(counts + noise, 1 / epsilon))
+    return made
+
+
+def level(made: list[Any]) -> float:
+    return float(np.mean([result.pvalue < 0.05 for result in made]))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_independence_and_odds_ratio(handle: Any, epsilon: float) -> None:
+    """Within three standard deviations of a share of 200; and where there is an effect it is found."""
+    none, some = np.array([[0.42, 0.28], [0.18, 0.12]]), np.array([[0.46, 0.24], [0.14, 0.16]])
+    draft: Any = independence._draft(handle, "event", "arm", epsilon=epsilon)
+    assert 0.005 <= level(results(draft, none, 400, epsilon)) <= 0.1
+    assert level(results(draft, some, 400, epsilon)) > 0.8
+    ratio: Any = odds_ratio._draft(handle, "event", "arm", epsilon=epsilon)
+    made = results(ratio, some, 400, epsilon)
+    exact = some[0, 0] * some[1, 1] / (some[0, 1] * some[1, 0])
+    held = [result.interval[0] <= exact <= result.interval[1] for result in made]
+    assert 0.9 <= np.mean(held) <= 0.995
+
+
+def test_survival(handle: Any) -> None:
+    """Half of the rows end by chance, at 1 / 6 of those at risk in each of 6 intervals."""
+    epsilon, left = 1.0, np.cumprod([1, *[5 / 6] * 6])
+    ends = np.stack([left[:-1] / 12 + np.eye(6)[5] * left[6], left[:-1] / 12], axis=1)
+    shares = ends[:, :, None] * np.array([0.5, 0.5])
+    draft: Any = survival._draft(handle, "week", "event", "arm", intervals=6, epsilon=epsilon)
+    assert 0.005 <= level(results(draft, shares, 500, epsilon)) <= 0.1
+
+
+def test_no_number_where_noise_hides_all(handle: Any) -> None:
+    for function, columns in (
+        (independence, ("event", "arm")),
+        (odds_ratio, ("event", "arm")),
+        (survival, ("week", "event")),
+    ):
+        draft: Any = function._draft(handle, *columns, epsilon=0.01)
+        result = draft.computed(np.full(draft.parts.shape, 9), 100.0)
+        assert result.frame["value"].isna().all()
+        assert np.isnan(result.pvalue)
+        assert any("no power" in note for note in result.notes)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where epsilon is so large that noise is 0, the statistics are those of scipy, to 1e-6."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import pinq
+from miners.statistics import Result, independence, odds_ratio, rate_ratio, risk_difference, survival
+
+SCHEMA = pinq.Schema(
+    columns={
+        "week": pinq.Numeric(lower=1, upper=30, integer=True),
+        "ended": pinq.Categorical(values=("censored", "event", "other"), nullable=True),
+        "event": pinq.Categorical(values=("no", "yes")),
+        "arm": pinq.Categorical(values=("a", "b"), nullable=True),
+        "grade": pinq.Categorical(values=("I", "II", "III")),
+    },
+    max_rows=1000,
+)
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    arm, n = rng.integers(0, 2, 400), 400
+    week = np.clip(rng.exponential(12 + 8 * arm).astype(int) + 1, 1, 30)
+    event = (rng.random(n) < 0.7) & (week < 30)
+    ended = np.where(event, np.where(rng.random(n) < 0.3, "other", "event"), "censored")
+    grade = np.array(["I", "II", "III"])[np.minimum(rng.integers(0, 3, n) + (arm & event), 2)]
+    made = {"week": week, "ended": ended, "event": np.where(event, "yes", "no"), "arm": np.array(["a", "b"])[arm]}
+    return pd.DataFrame({**made, "grade": grade})
+
+
+@pytest.fixture(scope="module")
+def handle(rows: pd.DataFrame) -> Any:
+    missing = rows.head(3).assign(arm=None)  # are left out
+    return pinq.simulate(SCHEMA, data=pd.concat([rows, missing], ignore_index=True), epsilon=10**6)
+
+
+def close(numbers: Any, others: Any) -> None:
+    np.testing.assert_allclose(np.asarray(numbers, dtype=float), np.asarray(others, dtype=float), rtol=0, atol=1e-6)
+
+
+def ends_of(rows: pd.DataFrame) -> Any:
+    seen = rows["event"] == "yes"
+    return stats.CensoredData(uncensored=rows["week"][seen], right=rows["week"][~seen])
+
+
+def test_survival(handle: Any, rows: pd.DataFrame) -> None:
+    result = survival(handle, "week", "event", "arm", intervals=30, epsilon=10_000, reuse=True)
+    one, two = (ends_of(rows[rows["arm"] == arm]) for arm in "ab")
+    tested = stats.logrank(one, two)
+    close([result.statistic, result.pvalue, result.df], [tested.statistic**2, tested.pvalue, 1])
+    for arm, ends in (("a", one), ("b", two)):
+        exact = stats.ecdf(ends).sf
+        band = exact.confidence_interval(method="log-log")
+        own = result.frame[result.frame["arm"] == arm].drop_duplicates("week", keep="last").set_index("week")
+        own = own.loc[exact.quantiles[exact.probabilities > 0]].iloc[:-1]
+        for name, numbers in (("value", exact), ("low", band.low), ("high", band.high)):
+            close(own[name], numbers.probabilities[: len(own)])
+        median = exact.quantiles[exact.probabilities <= 0.5][0]
+        assert result.median.set_index("arm")["value"][arm] == median
+    close(result.n, 400)
+
+
+def test_cumulative_incidence_and_survival_add_up() -> None:
+    """Of two kinds of event, each incidence, and the share without any, are one."""
+    h = pinq.simulate(SCHEMA, rows=300, epsilon=10**6)
+    one, other = (
+        survival(h, "week", "ended", observed=kind, competing=[rest], intervals=6, epsilon=1000, reuse=True)
+        for kind, rest in (("event", "other"), ("other", "event"))
+    )
+    none = survival(h, "week", "ended", observed="event", competing=["other"], intervals=6, epsilon=1000, reuse=True)
+    assert np.isnan(none.pvalue)
+    assert ((one["value"] + other["value"]).between(0, 1 + 1e-9)).all()
+    assert (np.diff(one["value"]) >= -1e-9).all()
+
+
+def test_independence(handle: Any) -> None:
+    result = independence(handle, "arm", "grade", epsilon=10_000, reuse=True)
+    table = result.observed.to_numpy()
+    exact = stats.chi2_contingency(table, correction=False)
+    close([result.statistic, result.pvalue, result.df], [exact.statistic, exact.pvalue, exact.dof])
+    close(result.expected_freq, exact.expected_freq)
+    close(result["value"], stats.contingency.association(np.rint(table).astype(int)))
+
+
+def test_g_and_trend(handle: Any) -> None:
+    h = handle
+    likelihood = independence(h, "arm", "grade", test="log-likelihood", epsilon=10_000, reuse=True)
+    table = likelihood.observed.to_numpy()
+    exact = stats.chi2_contingency(table, correction=False, lambda_="log-likelihood")
+    close([likelihood.statistic, likelihood.pvalue], [exact.statistic, exact.pvalue])
+    trend = independence(h, "arm", "grade", test="trend", epsilon=10_000, reuse=True)
+    arms, grades = np.repeat([0, 0, 0, 1, 1, 1], np.rint(table.ravel()).astype(int)), np.tile(np.arange(3), 2)
+    grades = np.repeat(grades, np.rint(table.ravel()).astype(int))
+    correlation = np.corrcoef(arms, grades)[0, 1]
+    close([trend["value"][0], trend.statistic], [correlation, len(arms) * correlation**2])
+
+
+def test_effects(handle: Any, rows: pd.DataFrame) -> None:
+    words: dict[str, Any] = {"exposed": "b", "epsilon": 10_000, "reuse": True}
+    table = pd.crosstab(rows["arm"], rows["event"]).loc[["b", "a"], ["yes", "no"]].to_numpy()
+    (a, b), (c, d) = table.tolist()
+    odds = stats.contingency.odds_ratio(table, kind="sample")
+    own: Result = odds_ratio(handle, "event", "arm", **words)
+    close([own["value"][0], *own.interval], [odds.statistic, *odds.confidence_interval(0.95)])
+    risks = stats.contingency.relative_risk(a, a + b, c, c + d)
+    own = rate_ratio(handle, "event", "arm", **words)
+    close([own["value"][0], *own.interval], [risks.relative_risk, *risks.confidence_interval(0.95)])
+    own = risk_difference(handle, "event", "arm", **words)
+    one, two = a / (a + b), c / (c + d)
+    half = stats.norm.ppf(0.975) * np.sqrt(one * (1 - one) / (a + b) + two * (1 - two) / (c + d))
+    close([own["value"][0], *own.interval], [one - two, one - two - half, one - two + half])
+
+
+def test_strata_and_person_time(handle: Any, rows: pd.DataFrame) -> None:
+    words: dict[str, Any] = {"exposed": "b", "epsilon": 10_000, "reuse": True}
+    top = bottom = 0.0
+    for _, stratum in rows.groupby("grade"):
+        (a, b), (c, d) = pd.crosstab(stratum["arm"], stratum["event"]).loc[["b", "a"], ["yes", "no"]].to_numpy()
+        top, bottom = top + a * d / len(stratum), bottom + b * c / len(stratum)
+    close(odds_ratio(handle, "event", "arm", "grade", **words)["value"], [top / bottom])
+    rates = [(own["event"] == "yes").sum() / own["week"].sum() for _, own in rows.groupby("arm")]
+    close(rate_ratio(handle, "event", "arm", time="week", bins=30, **words)["value"], [rates[1] / rates[0]])
