@@ -174,7 +174,8 @@ class Axis:
 def _whole_cells(schema: Schema, column: str, bins: object) -> Cuts:
     """Cuts a numeric column into parts, at most as many as it has cells."""
     cells = schema.numeric(column).cells
-    return even_cuts(schema, column, min(bins, cells) if isinstance(bins, int) and cells > 1 else bins)  # type: ignore[arg-type]
+    wanted = min(bins, cells) if isinstance(bins, int) and cells > 1 else bins
+    return even_cuts(schema, column, cast(int, wanted))
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Curves(Result):
         ax.set_ylim(0, 1.02)
         ax.set_xlim(float(self.frame[time].min()), float(self.frame[time].max()))
         ax.set_xlabel(time)
+        ax.set_ylabel("share, with noise")
         ax.set_title(self.title, fontsize=10, loc="left")
         ax.spines[["top", "right"]].set_visible(False)
         if groups:
