@@ -87,7 +87,7 @@ def likelihood(table: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Association:
-    """What is made of the counts.
+    """The arithmetic from counts to a result.
 
     Attributes:
         axes: The two columns.

@@ -209,7 +209,7 @@ def band(cells: Cells, curve: np.ndarray, deviation: np.ndarray) -> tuple[np.nda
 
 @dataclass(frozen=True)
 class Study:
-    """What is made of the counts.
+    """The arithmetic from counts to a result.
 
     Attributes:
         life: The intervals.
