@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common code of all miners: checks, ``fit`` and ``plan``, predictions, pictures, stored text.
 
-``Miner`` plans every fit, and ``HandleMiner`` runs it on one handle.
+A ``Miner`` checks its parameters and gets a ``FitPlan``, which has the cost, texts and queries of a fit.
 """
 
 from __future__ import annotations
@@ -492,7 +492,8 @@ def _sorted(classes: Sequence[Value]) -> np.ndarray:
         return np.arange(len(classes))
 
 
-W = TypeVar("W")
+Source = TypeVar("Source", contravariant=True)
+P = TypeVar("P", bound="FitPlan[Any]")
 
 
 class Learner(HasParams, Protocol):
@@ -519,47 +520,54 @@ class ClassLearner(Learner, Protocol):
         """Predicts class probabilities, shape (rows, classes)."""
 
 
-class Miner(Learned, ABC, Generic[W]):
-    """A miner that makes all decisions before its first query, and lists its queries in a plan.
+class FitPlan(ABC, Generic[Source]):
+    """A fit before its first query, every parameter checked: its cost, its texts, and its queries.
 
-    A subclass decides who gets the queries: one private handle, or several data owners.
+    ``Source`` is the type of what it queries: a private handle, or several data owners.
     """
 
-    def _planned(self, work: W, rows: int | None) -> Plan:
-        notes, warnings = tuple(self._notes(work)), self._warnings(work, rows)
-        return Plan(self._title(work), tuple(self._lines(work)), self._total(work).exact, notes, warnings)
+    @property
+    @abstractmethod
+    def total(self) -> Epsilon:
+        """The cost of all queries."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The title of the plan, in one line."""
 
     @abstractmethod
-    def _checked(self, schema: Schema, target: str) -> W:
-        """Returns what is decided, every parameter checked before anything is spent."""
+    def lines(self) -> Sequence[PlanLine]:
+        """Returns a line for each query."""
 
     @abstractmethod
-    def _rehearse(self, work: W, handle: PrivateQueryable) -> None:
-        """Raises what the heaviest questions would be refused with, before any is paid."""
+    def notes(self) -> Iterable[str]:
+        """Returns facts that are worth knowing, one sentence each."""
 
     @abstractmethod
-    def _total(self, work: W) -> Epsilon:
-        """Returns what all questions cost."""
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns likely problems, one sentence each, for a number of rows; None for ``max_rows``."""
 
     @abstractmethod
-    def _title(self, work: W) -> str:
-        """Returns what is planned, in one line."""
+    def rehearse(self, handle: PrivateQueryable) -> None:
+        """Raises the refusals of the heaviest queries, before any is paid."""
 
     @abstractmethod
-    def _lines(self, work: W) -> Sequence[PlanLine]:
-        """Returns a line for each question."""
+    def learn(self, source: Source) -> State:
+        """Asks all queries, and returns what was learned."""
+
+    def plan(self, rows: int | None) -> Plan:
+        """Returns the plan for a number of rows; None for ``max_rows``."""
+        notes, warnings = tuple(self.notes()), self.warnings(rows)
+        return Plan(self.title, tuple(self.lines()), self.total.exact, notes, warnings)
+
+
+class Miner(Learned, ABC, Generic[P]):
+    """A miner that makes all decisions before its first query, and lists its queries in a plan."""
 
     @abstractmethod
-    def _notes(self, work: W) -> Iterable[str]:
-        """Returns what is worth knowing, one sentence each."""
-
-    @abstractmethod
-    def _warnings(self, work: W, rows: int | None) -> tuple[str, ...]:
-        """Returns what is likely to go wrong, one sentence each."""
-
-
-class HandleMiner(Miner[W], Generic[W]):
-    """A miner that learns from one private handle."""
+    def _checked(self, schema: Schema, target: str) -> P:
+        """Returns the fit, every parameter checked before anything is spent."""
 
     def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Learns from the rows behind a handle.
@@ -575,13 +583,13 @@ class HandleMiner(Miner[W], Generic[W]):
             BudgetExceeded: Less than ``epsilon`` remains.
         """
         with unspent():
-            work = self._checked(public_schema(handle), target)
-            total, warnings = self._total(work), self._warnings(work, None)
+            fit = self._checked(public_schema(handle), target)
+            warnings = fit.warnings(None)
             if reuse is False:
-                self._rehearse(work, handle)
-            asked, certificate = begin_fit(self, handle, target or None, total, warnings, reuse=reuse)
+                fit.rehearse(handle)
+            asked, certificate = begin_fit(self, handle, target or None, fit.total, warnings, reuse=reuse)
         with Bill(handle) as bill, untold(warnings):  # one word is enough
-            model = self._learned(work, asked, target)
+            model = fit.learn(asked)
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)
 
@@ -598,8 +606,4 @@ class HandleMiner(Miner[W], Generic[W]):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        return self._planned(self._checked(planned(schema), target), rows)
-
-    @abstractmethod
-    def _learned(self, work: W, handle: PrivateQueryable, target: str) -> State:
-        """Asks, and returns what was learned."""
+        return self._checked(planned(schema), target).plan(rows)

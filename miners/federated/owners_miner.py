@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, untold, warn_before_fit
-from miners.estimator import Miner, Model, planned, public_schema
+from miners.estimator import FitPlan, Miner, planned, public_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.errors import PinqError, QueryError, unspent
@@ -21,7 +21,7 @@ from pinq.public.checks import Shown, many, require_bool, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
-W = TypeVar("W")
+P = TypeVar("P", bound="OwnersFit")
 DISJOINT = "the holders' people are disjoint: the fit costs the total at each holder, in its own policy's terms."
 
 StrategyName = Literal["turns", "noisy_counts", "secure"]
@@ -157,11 +157,23 @@ def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
     return resume or reuse
 
 
-class OwnersMiner(Miner[W], Generic[W]):
+class OwnersFit(FitPlan[CountSource]):
+    """A fit on several holders, each of which pays its total."""
+
+    @abstractmethod
+    def among(self, holders: int, *, resume: bool = False) -> Self:
+        """Returns the fit for a number of holders.
+
+        Args:
+            holders: The number of holders.
+            resume: Whether stored answers are used.
+        """
+
+
+class OwnersMiner(Miner[P], Generic[P]):
     """A miner that learns from several holders, each behind its own layer and ledger.
 
-    It decides and plans as any other; subclasses say how its questions reach the holders, and in
-    which attribute it is noted who took part.
+    Its fit is an ``OwnersFit``; a subclass names the attribute that has the participants.
     """
 
     epsilon: EpsilonLike
@@ -188,20 +200,20 @@ class OwnersMiner(Miner[W], Generic[W]):
         with unspent():
             resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
             source = self._source(handle, reuse)
-            work = self._among(self._checked(source.schema, target), len(source.holders))
-            total = self._total(work)
+            fit = self._checked(source.schema, target).among(len(source.holders), resume=resume)
+            total = fit.total
             needed = NEEDS.get(self.strategy, "choices")
             if needed is not None and needed not in source.abilities:
                 raise QueryError(UNABLE[needed].format(strategy=self.strategy))
             if not resume:  # of a fit that was broken off a part has been paid for
-                source.each_handle(partial(self._rehearse, work))
+                source.each_handle(fit.rehearse)
                 name = f"{type(self).__name__}.fit"
                 act = f"miners.{name} of {target}"
                 source.each(lambda budget: require_budget(budget, total, name=name, act=act))
-                warn_before_fit(self, handle, total, self._warnings(work, None))
-        told = untold(self._warnings(work, None))  # one word is enough
+                warn_before_fit(self, handle, total, fit.warnings(None))
+        told = untold(fit.warnings(None))  # one word is enough
         with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, told:
-            model = self._learned_from(source, work, resume)
+            model = fit.learn(source)
         card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)
         remember_fit(self, handle)
@@ -239,15 +251,7 @@ class OwnersMiner(Miner[W], Generic[W]):
             rows: The number of rows of all owners, if it is known; it serves the warning only.
         """
         count = whole_number("holders", holders, 1, 10**6)
-        return self._planned(self._among(self._checked(planned(schema), target), count), rows)
-
-    @abstractmethod
-    def _among(self, work: W, holders: int) -> W:
-        """Returns what is decided, for so many holders."""
-
-    @abstractmethod
-    def _learned_from(self, source: CountSource, work: W, resume: bool) -> Model:
-        """Asks the holders, and returns what was learned."""
+        return self._checked(planned(schema), target).among(count).plan(rows)
 
     @property
     def _took_part(self) -> Participants:

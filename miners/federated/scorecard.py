@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self, cast
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from miners.federated.federation import CountSource, FederatedParts, OwnerTally,
 from miners.federated.owners_miner import (
     DISJOINT,
     STRATEGIES,
+    OwnersFit,
     OwnersMiner,
     Participants as Holders,
     StrategyName,
@@ -196,7 +198,58 @@ class OwnerParameters:
     resume: bool = False
 
 
-class OwnersCardMiner(OwnerParameters, OwnersMiner[CardFit], ScorecardMiner):
+@dataclass(frozen=True)
+class OwnersCardFit(CardFit, OwnersFit):
+    """The fit of a scorecard on several data owners.
+
+    Attributes:
+        holders: The number of data owners that get queries.
+        resume: Whether stored answers are used.
+    """
+
+    miner: OwnersCardMiner
+    holders: int = 1
+    resume: bool = False
+
+    def among(self, holders: int, *, resume: bool = False) -> Self:
+        """Returns the fit for a number of holders."""
+        return replace(self, holders=holders, resume=resume)
+
+    def learn(self, source: CountSource) -> Card:
+        """Asks the holders all questions; returns the card."""
+        kind = CardInTurns if self.miner.strategy == "turns" else InOrder
+        return self.learned(kind(source, self.shares, reuse=self.resume))
+
+    @property
+    def cell_noise(self) -> float:
+        """The deviation of the noise in a cell's rows, where it is widest."""
+        # Four holders, each with a noise of its own, make twice the deviation of one.
+        return super().cell_noise * (1 if self.miner.strategy == "secure" else self.holders) ** 0.5
+
+    @property
+    def title(self) -> str:
+        """The title: target, holders, strategy and steps."""
+        steps = many(len(self.shares.steps), "step")
+        asked = f"{many(self.holders, 'holder')}, strategy {self.miner.strategy!r}, {steps}"
+        return f"{type(self.miner).__name__} for `{self.objective.target}`: {asked}"
+
+    def notes(self) -> Iterator[str]:
+        """Yields the facts about costs, steps, holders and noise."""
+        yield from super().notes()
+        yield DISJOINT
+        if self.miner.strategy == "turns" and self.holders > 1:
+            yield (
+                "one holder chooses the attribute of each step, in turns by noisy sizes; the plan shows the cost for a "
+                "single holder, which chooses every time; several holders pay more for each of their fewer choices."
+            )
+        if self.miner.strategy == "secure":
+            yield (
+                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
+                "m / (m - c) times as large. Rounding to whole units adds 1/32."
+            )
+
+
+class OwnersCardMiner(OwnerParameters, OwnersMiner[OwnersCardFit], ScorecardMiner):
     """A scorecard's fit over several data owners, for the target of the subclass.
 
     Attributes:
@@ -206,19 +259,7 @@ class OwnersCardMiner(OwnerParameters, OwnersMiner[CardFit], ScorecardMiner):
     holders_: Holders
     _noted_as = "holders"
     _made = "Scorecard"
-
-    def _learned_from(self, source: CountSource, work: CardFit, resume: bool) -> Card:
-        kind = CardInTurns if self.strategy == "turns" else InOrder
-        return work.learned(kind(source, work.shares, reuse=resume))
-
-    def _among(self, work: CardFit, holders: int) -> CardFit:
-        """Returns the fit for so many holders, each with noise of its own or all with one."""
-        return replace(work, holders=holders, noises=1 if self.strategy == "secure" else holders)
-
-    def _title(self, work: CardFit) -> str:
-        steps = many(len(work.shares.steps), "step")
-        asked = f"{many(work.holders, 'holder')}, strategy {self.strategy!r}, {steps}"
-        return f"{type(self).__name__} for `{work.objective.target}`: {asked}"
+    _plan_kind = OwnersCardFit
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
         """Returns the sums that a fit needs from parties that add up. Free.
@@ -237,10 +278,10 @@ class OwnersCardMiner(OwnerParameters, OwnersMiner[CardFit], ScorecardMiner):
         steps = [step.sums for step in shares.steps]
         return SumsNeeded(card_fit.specs, min([*shares.bases, *shares.tables]), min(steps, default=None), width)
 
-    def _checked(self, schema: Schema, target: str) -> CardFit:
+    def _checked(self, schema: Schema, target: str) -> OwnersCardFit:
         require_word("strategy", self.strategy, STRATEGIES)
         resumes(self.resume, False, keeps=self.strategy != "secure")
-        card_fit = super()._checked(schema, target)
+        card_fit = cast(OwnersCardFit, super()._checked(schema, target))
         if self.pairs and self.strategy != "turns":
             raise QueryError("`pairs` goes with strategy 'turns'; the others take attributes in order and choose none.")
         return card_fit
@@ -265,20 +306,6 @@ class OwnersCardMiner(OwnerParameters, OwnersMiner[CardFit], ScorecardMiner):
         return FitCosts.of(
             epsilon, tables=tables, steps=steps, choice=0.0, base=base, weight=weight, starts=starts, looks=looks
         )
-
-    def _notes(self, work: CardFit) -> Iterator[str]:
-        yield from super()._notes(work)
-        yield DISJOINT
-        if self.strategy == "turns" and work.holders > 1:
-            yield (
-                "one holder chooses the attribute of each step, in turns by noisy sizes; the plan shows the cost for a "
-                "single holder, which chooses every time; several holders pay more for each of their fewer choices."
-            )
-        if self.strategy == "secure":
-            yield (
-                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
-                "m / (m - c) times as large. Rounding to whole units adds 1/32."
-            )
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

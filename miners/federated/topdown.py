@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
@@ -75,6 +75,7 @@ from miners.federated.owners_miner import (
     DISJOINT,
     NEEDS,
     STRATEGIES,
+    OwnersFit,
     OwnersMiner,
     Participants,
     StrategyName,
@@ -470,7 +471,104 @@ MOVED = dict.fromkeys(("single", "local_rnm", "decay"), _PAPER)
 INSTEAD = {"strategy": "'turns', 'noisy_counts' or 'secure'", "budget": "'uniform' or None"}
 
 
-class OwnersTreeMiner(OwnersMiner[FederatedStrategy], Classifier, TreeFaces):
+@dataclass(frozen=True)
+class OwnersTreeFit(OwnersFit):
+    """The fit of a tree on several data owners.
+
+    Attributes:
+        miner: The miner, with its parameters.
+        strategy: The growth of the tree.
+        resume: Whether stored answers are used.
+    """
+
+    miner: FederatedTopDown
+    strategy: FederatedStrategy
+    resume: bool = False
+
+    def among(self, holders: int, *, resume: bool = False) -> Self:
+        """Returns the fit for a number of holders."""
+        return replace(self, strategy=replace(self.strategy, holders=holders), resume=resume)
+
+    def rehearse(self, handle: PrivateQueryable) -> None:
+        """Rehearses the growth of one level."""
+        with rehearsing(handle) as rehearsal:
+            root = replace(self.strategy, holders=1, depth=min(1, self.strategy.depth))
+            root.grow(GrowthTask(Federation([rehearsal]), root.problem))
+
+    def learn(self, source: CountSource) -> Tree:
+        """Grows the tree."""
+        problem = self.strategy.problem
+        nodes = self.strategy.grow(GrowthTask(source, problem, self.resume))
+        for node in nodes:  # by the holders that are there to the end, so that all counts are of the same people
+            node.pool(source)
+        estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
+        tree = Tree(problem.schema, str(problem.target), estimated)
+        tell(faint_of([tree]))
+        return tree
+
+    @property
+    def total(self) -> Epsilon:
+        """The cost of all queries at each holder."""
+        return self.strategy.problem.epsilon
+
+    @property
+    def title(self) -> str:
+        """The title: target, holders, strategy, levels and criterion."""
+        levels = many(self.lines()[-1].level, "level")
+        asked = f"{many(self.strategy.holders, 'holder')}, strategy {self.miner.strategy!r}, {levels} of splits"
+        name, target = type(self.miner).__name__, self.strategy.problem.target
+        return f"{name} for `{target}`: {asked}, criterion {self.miner.criterion}"
+
+    def lines(self) -> Sequence[PlanLine]:
+        """Returns a line for each step."""
+        return self.strategy.lines()
+
+    def notes(self) -> Iterator[str]:
+        """Yields the facts about holders, noise and depth."""
+        yield DISJOINT
+        if self.miner.strategy == "turns" and self.strategy.holders > 1:
+            yield (
+                "one holder chooses the splits of each level and pays for it; a holder that paid for fewer "
+                "levels has more left for the leaves."
+            )
+            yield (
+                "the levels are distributed in proportion to noisy sizes; the plan shows the queries to "
+                "holders of equal size."
+            )
+        if self.miner.strategy == "secure":
+            yield (
+                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
+                "m / (m - c) times as large."
+            )
+        if self.miner.strategy != "turns":
+            yield (
+                f"at most {self.miner.max_nodes:,} nodes are split, the most promising first; a leaf gets all that "
+                "its path has left."
+            )
+        depth = self.lines()[-1].level
+        if self.miner.max_depth is not None and depth < self.miner.max_depth:
+            yield (
+                f"no more than {many(depth, 'level')} of splits are planned: a deeper full tree splits "
+                "more than max_nodes, or has too little epsilon for a node."
+            )
+        if self.miner.max_depth is None:
+            yield default_depth_note(depth)
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns whether noise hides all splits, or the votes of leaves."""
+        problem, leaves = self.strategy.problem, self.strategy.steps()[-1]
+        if not leaves.level and self.miner.max_depth is None:
+            facts = f"at epsilon {problem.epsilon} and at most {problem.schema.max_rows:,} rows"
+            lost = "noise hides every level of splits, so all rows get one prediction"
+            return (f"{facts} {lost}; a larger `epsilon` is needed for any split.",)
+        if self.miner.strategy != "turns":  # best-first growth stops by itself
+            return ()
+        noise, _ = leaves.noise
+        expected = problem.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        return lost_votes(expected, 2**leaves.level, noise * self.strategy.holders**0.5, known=rows is not None)
+
+
+class OwnersTreeMiner(OwnersMiner[OwnersTreeFit], Classifier, TreeFaces):
     """A fitted tree of several data owners.
 
     Attributes:
@@ -480,12 +578,8 @@ class OwnersTreeMiner(OwnersMiner[FederatedStrategy], Classifier, TreeFaces):
     card_: Participants
     _noted_as = "card"
     _made = "Tree"
+    _plan_kind = OwnersTreeFit
     _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
-
-    def _rehearse(self, work: FederatedStrategy, handle: PrivateQueryable) -> None:
-        with rehearsing(handle) as rehearsal:
-            root = replace(work, holders=1, depth=min(1, work.depth))
-            root.grow(GrowthTask(Federation([rehearsal]), work.problem))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -608,80 +702,11 @@ class FederatedTopDown(OwnersTreeMiner):
         least = min([strategy.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
         return SumsNeeded(tuple(function.base for function in strategy.functions), least)
 
-    def _learned_from(self, source: CountSource, work: FederatedStrategy, resume: bool) -> Tree:
-        problem, nodes = work.problem, work.grow(GrowthTask(source, work.problem, resume))
-        for node in nodes:  # by the holders that are there to the end, so that all counts are of the same people
-            node.pool(source)
-        estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
-        tree = Tree(problem.schema, str(problem.target), estimated)
-        tell(faint_of([tree]))
-        return tree
-
-    def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:
-        return replace(work, holders=holders)
-
-    # What a plan says
-
-    def _total(self, work: FederatedStrategy) -> Epsilon:
-        return work.problem.epsilon
-
-    def _title(self, work: FederatedStrategy) -> str:
-        levels = many(self._lines(work)[-1].level, "level")
-        asked = f"{many(work.holders, 'holder')}, strategy {self.strategy!r}, {levels} of splits"
-        return f"{type(self).__name__} for `{work.problem.target}`: {asked}, criterion {self.criterion}"
-
-    def _lines(self, work: FederatedStrategy) -> Sequence[PlanLine]:
-        return work.lines()
-
-    def _notes(self, work: FederatedStrategy) -> Iterator[str]:
-        yield DISJOINT
-        if self.strategy == "turns" and work.holders > 1:
-            yield (
-                "one holder chooses the splits of each level and pays for it; a holder that paid for fewer "
-                "levels has more left for the leaves."
-            )
-            yield (
-                "the levels are distributed in proportion to noisy sizes; the plan shows the queries to "
-                "holders of equal size."
-            )
-        if self.strategy == "secure":
-            yield (
-                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
-                "m / (m - c) times as large."
-            )
-        if self.strategy != "turns":
-            yield (
-                f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf gets all that "
-                "its path has left."
-            )
-        depth = self._lines(work)[-1].level
-        if self.max_depth is not None and depth < self.max_depth:
-            yield (
-                f"no more than {many(depth, 'level')} of splits are planned: a deeper full tree splits "
-                "more than max_nodes, or has too little epsilon for a node."
-            )
-        if self.max_depth is None:
-            yield default_depth_note(depth)
-
-    def _warnings(self, work: FederatedStrategy, rows: int | None) -> tuple[str, ...]:
-        """Whether anything is split, and whether the leaves' votes stand out of the noise."""
-        problem, leaves = work.problem, work.steps()[-1]
-        if not leaves.level and self.max_depth is None:
-            facts = f"at epsilon {problem.epsilon} and at most {problem.schema.max_rows:,} rows"
-            lost = "noise hides every level of splits, so all rows get one prediction"
-            return (f"{facts} {lost}; a larger `epsilon` is needed for any split.",)
-        if self.strategy != "turns":  # best-first growth stops by itself
-            return ()
-        noise, _ = leaves.noise
-        expected = problem.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        return lost_votes(expected, 2**leaves.level, noise * work.holders**0.5, known=rows is not None)
-
     # Checks
 
-    def _checked(self, schema: Schema, target: str) -> FederatedStrategy:
-        """Returns how the tree is going to grow, everything checked before anything is spent."""
+    def _checked(self, schema: Schema, target: str) -> OwnersTreeFit:
         problem = self._problem(schema, target)
-        return self._turns(problem) if self.strategy == "turns" else self._best_first(problem)
+        return self._plan_kind(self, self._turns(problem) if self.strategy == "turns" else self._best_first(problem))
 
     def _problem(self, schema: Schema, target: str) -> Problem:
         """Returns what is to be learned, the parameters checked."""

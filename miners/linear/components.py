@@ -12,7 +12,7 @@ import numpy as np
 
 from miners.budget.plan import Plan, tell
 from miners.fitted.theme import BLUE, INK, axes_of, panels
-from miners.linear.linear_miner import LinearMiner, LinearState, Work, draw_map
+from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, Work, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
 from pinq.public.checks import many, require_bool, whole_number
 from pinq.public.schema import Schema
@@ -128,6 +128,26 @@ def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
     return (vectors * (plain if plain.any() else np.maximum(values, 0))) @ vectors.T
 
 
+class ComponentsFit(LinearFit["PCA"]):
+    """The fit of components."""
+
+    def learn(self, handle: PrivateQueryable) -> Components:
+        """Asks for products; returns the components."""
+        work, n_components = self.work, self.miner.n_components
+        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
+        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[1])
+        tell((*self.warnings(moments.rows), *coordinates.doubts))
+        count = len(coordinates.entries) if n_components is None else n_components
+        return Components.of(coordinates, moments, self.miner.scaled, count)
+
+    def doubt(self, edge: float, rows: int) -> str:
+        """Returns the warning for this noise."""
+        return (
+            f"noise alone makes components of variance {edge:,.1f} at {many(rows, 'row')}, where a column has 1: take "
+            "fewer `attributes`, or a larger `epsilon`."
+        )
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
 class PCA(LinearMiner):
     """Principal components of numeric columns, from noisy sums of products.
@@ -217,7 +237,7 @@ class PCA(LinearMiner):
         heat.set_title("loadings", fontsize=9, color=INK)
         return found.plot(heat, most)
 
-    def _checked(self, schema: Schema, target: str) -> Work:
+    def _checked(self, schema: Schema, target: str) -> ComponentsFit:
         require_bool("scaled", self.scaled)
         if target:
             schema.column(target)
@@ -228,20 +248,7 @@ class PCA(LinearMiner):
             whole_number("n_components", self.n_components, 1, len(Coordinates.unasked(schema, columns).entries))
         work = Work.of(schema, columns, "", "components", self.epsilon)
         work.heaviest.check(schema)
-        return work
-
-    def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> Components:
-        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
-        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[1])
-        tell((*self._warnings(work, moments.rows), *coordinates.doubts))
-        count = len(coordinates.entries) if self.n_components is None else self.n_components
-        return Components.of(coordinates, moments, self.scaled, count)
-
-    def _doubt(self, edge: float, rows: int) -> str:
-        return (
-            f"noise alone makes components of variance {edge:,.1f} at {many(rows, 'row')}, where a column has 1: take "
-            "fewer `attributes`, or a larger `epsilon`."
-        )
+        return ComponentsFit(self, work)
 
     @property
     def _model(self) -> Components:

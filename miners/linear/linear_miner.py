@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 
 from miners.budget.plan import PlanLine, count_scale, spread
-from miners.estimator import HandleMiner
+from miners.estimator import FitPlan, Miner
 from miners.fitted.theme import INK, shorten
 from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
 from pinq.errors import QueryError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
+M = TypeVar("M", bound="LinearMiner")
 Shape = Literal["regression", "components", "pooled", "each", "own"]
 """What is learned; of classes a covariance of all rows, the mean of those of each class, or one for each."""
 
@@ -166,8 +167,60 @@ class LinearState(ABC):
         """Draws it on axes, or on a figure of its own."""
 
 
+@dataclass(frozen=True)
+class LinearFit(FitPlan["PrivateQueryable"], Generic[M]):
+    """The fit of a linear model.
+
+    Attributes:
+        miner: The miner, with its parameters.
+        work: The decisions before the first query.
+    """
+
+    miner: M
+    work: Work
+
+    def rehearse(self, handle: PrivateQueryable) -> None:
+        """Rehearses the query for products."""
+        work = self.work
+        asked = handle.partition(Values(work.target)) if work.by_class or work.shape == "pooled" else handle
+        asked.preview("noisy_sum", work.heaviest, epsilon=work.shares[-1])
+
+    @property
+    def total(self) -> Epsilon:
+        """The cost of all queries."""
+        return sum(self.work.shares, ZERO)
+
+    @property
+    def title(self) -> str:
+        """The title: target and columns."""
+        by = "on" if self.work.shape == "regression" else "by"
+        target = f"`{self.work.target}` {by} " if self.work.shape != "components" else ""
+        return f"{type(self.miner).__name__} of {target}{many(len(self.work.columns), 'column')}"
+
+    def lines(self) -> Sequence[PlanLine]:
+        """Returns a line for each query."""
+        work = self.work
+        parts = work.schema.columns[work.target].codes if work.by_class else 1
+        products = product_line(work.schema, work.norm, "all", "products of columns", work.shares[-1], 1, parts)
+        return *([scale_line(work.schema, work.columns, work.shares[0])] if work.norm.numeric else ()), products
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the unit of noise."""
+        return ("the noise of products is in units of a column's variance.",)
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns whether noise hides too much."""
+        expected = self.work.schema.max_rows if rows is None else rows
+        edge = self.work.edge(expected)
+        return () if edge < REGIMES[self.work.shape][1] else (self.doubt(edge, expected),)
+
+    @abstractmethod
+    def doubt(self, edge: float, rows: int) -> str:
+        """Returns the warning for noise of this largest eigenvalue in the covariance of a number of rows."""
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearMiner(HandleMiner[Work]):
+class LinearMiner(Miner[LinearFit[Any]]):
     """A linear model."""
 
     epsilon: EpsilonLike = 1.0
@@ -191,35 +244,6 @@ class LinearMiner(HandleMiner[Work]):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws coefficients with 95 % intervals, or a map of class means. It needs matplotlib."""
         return self._linear.plot(ax)
-
-    def _rehearse(self, work: Work, handle: PrivateQueryable) -> None:
-        asked = handle.partition(Values(work.target)) if work.by_class or work.shape == "pooled" else handle
-        asked.preview("noisy_sum", work.heaviest, epsilon=work.shares[-1])
-
-    def _total(self, work: Work) -> Epsilon:
-        return Epsilon.of(self.epsilon)
-
-    def _title(self, work: Work) -> str:
-        by = "on" if work.shape == "regression" else "by"
-        target = f"`{work.target}` {by} " if work.shape != "components" else ""
-        return f"{type(self).__name__} of {target}{many(len(work.columns), 'column')}"
-
-    def _lines(self, work: Work) -> Sequence[PlanLine]:
-        parts = work.schema.columns[work.target].codes if work.by_class else 1
-        products = product_line(work.schema, work.norm, "all", "products of columns", work.shares[-1], 1, parts)
-        return *([scale_line(work.schema, work.columns, work.shares[0])] if work.norm.numeric else ()), products
-
-    def _notes(self, work: Work) -> tuple[str, ...]:
-        return ("the noise of products is in units of a column's variance.",)
-
-    def _warnings(self, work: Work, rows: int | None) -> tuple[str, ...]:
-        expected = work.schema.max_rows if rows is None else rows
-        edge = work.edge(expected)
-        return () if edge < REGIMES[work.shape][1] else (self._doubt(edge, expected),)
-
-    @abstractmethod
-    def _doubt(self, edge: float, rows: int) -> str:
-        """The warning for noise of this largest eigenvalue in the covariance of so many rows."""
 
 
 def draw_map(ax: Axes, numbers: np.ndarray, most: float, across: Sequence[str], down: Sequence[str]) -> None:

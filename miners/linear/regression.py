@@ -30,7 +30,7 @@ from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, axes_of, shorten
 from miners.growth.frontier import ask_ends
 from miners.growth.target_range import TargetRange
-from miners.linear.linear_miner import LinearMiner, LinearState, Work
+from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, Work
 from miners.linear.moments import (
     GROWTH,
     NORMAL_REACH,
@@ -344,6 +344,68 @@ def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
     return units
 
 
+class RegressionFit(LinearFit["LinearRegression"]):
+    """The fit of a regression."""
+
+    def learn(self, handle: PrivateQueryable) -> RegressionLine:
+        """Asks for the target's range and mean, and for products; returns the regression."""
+        work, target = self.work, self.work.target
+        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
+        where = TargetRange(work.schema, target)
+        for number in (1, 2):
+            counts = handle.partition(where.parts).noisy_count(epsilon=work.shares[number])
+            numbers, noise = np.asarray(counts, dtype=np.float64), float(cast(float, counts.scale))
+            where = where.nearer(numbers, noise) if number == 1 else where
+        _, deviation, kept = where.moments(numbers, noise)
+        column = work.schema.numeric(target)
+        unit = float(column.width) * max(deviation, 0.5)
+        # Over the bounds, where their width costs little: far values count in a mean.
+        error = ROOT * count_scale(work.schema, work.shares[3]) * float(column.high - column.low) / 2
+        within = None if error < MEAN_ERROR * unit * work.schema.max_rows else where.ends
+        below, above = np.maximum(ask_ends(handle.parts(), work.schema, target, work.shares[3], within)[0], 1e-9)
+        low, high = map(column.number, column.cells_within(within, target))
+        scale = float(low + (high - low) * above / (below + above)), unit
+        reach = self._target_reach(coordinates.reach, where, scale)
+        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[4], (target, *scale, reach))
+        rows = max(1.0, float(numbers[: len(kept)].sum()))
+        tell((*where.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
+        return RegressionLine.of(coordinates, target, scale, moments, rows, reach / work.norm.target_size)
+
+    def _target_reach(self, most: float, where: TargetRange, scale: tuple[float, float]) -> float:
+        """The deviations at which the target is clamped: past where rows plainly are, and with rows' own length."""
+        work = self.work
+        column = work.schema.numeric(work.target)
+        widest, plain = (
+            max(abs(column.number(cell) - scale[0]) / scale[1] for cell in column.cells_within(ends, work.target))
+            for ends in (None, where.ends)
+        )
+        plain = plain if where.within else 0.0
+        return min(most, widest, max(plain, NORMAL_REACH * max(1.0, work.norm.slack ** (GROWTH / 4))))
+
+    def lines(self) -> Sequence[PlanLine]:
+        """Returns a line for each query."""
+        work, schema = self.work, self.work.schema
+        parts = bind(TargetRange(schema, work.target).parts, schema).size
+        where = [
+            count_line(schema, asked, parts, share)
+            for asked, share in zip(
+                ("range of the target", "range of the target, finer"), work.shares[1:], strict=False
+            )
+        ]
+        products = product_line(schema, work.norm, "all", "products of columns and target", work.shares[-1])
+        noise = ROOT * count_scale(schema, work.shares[3])
+        mean = PlanLine(0, "mean of the target", "noisy_avg", 1, work.shares[3].exact, noise)
+        scales = [scale_line(schema, work.columns, work.shares[0])] if work.norm.numeric else []
+        return (*scales, *where, mean, products)
+
+    def doubt(self, edge: float, rows: int) -> str:
+        """Returns the warning for this noise."""
+        return (
+            f"noise in the products equals {edge * rows:,.0f} rows, of a table of {many(rows, 'row')}: it hides most "
+            "coefficients, and predictions are about the mean; take fewer `attributes`, or a larger `epsilon`."
+        )
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
 class LinearRegression(Regressor, LinearMiner):
     """Linear regression of a numeric column, with standard errors, by noisy sums of products.
@@ -410,64 +472,11 @@ class LinearRegression(Regressor, LinearMiner):
         """The mean if all columns are 0 or have their first value."""
         return float(self._model.natural[0]) if self._model.estimated[0] else math.nan
 
-    def _checked(self, schema: Schema, target: str) -> Work:
+    def _checked(self, schema: Schema, target: str) -> RegressionFit:
         schema.column(target)
         if target not in schema.numeric_columns:
             raise QueryError(f"the target `{target}` is categorical; take LinearDiscriminant, which predicts values.")
         require_varied(schema, target)
         work = Work.of(schema, asked_columns(schema, target, self.attributes), target, "regression", self.epsilon)
         work.heaviest.check(schema)
-        return work
-
-    def _learned(self, work: Work, handle: PrivateQueryable, target: str) -> RegressionLine:
-        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
-        where = TargetRange(work.schema, target)
-        for number in (1, 2):
-            counts = handle.partition(where.parts).noisy_count(epsilon=work.shares[number])
-            numbers, noise = np.asarray(counts, dtype=np.float64), float(cast(float, counts.scale))
-            where = where.nearer(numbers, noise) if number == 1 else where
-        _, deviation, kept = where.moments(numbers, noise)
-        column = work.schema.numeric(target)
-        unit = float(column.width) * max(deviation, 0.5)
-        # Over the bounds, where their width costs little: far values count in a mean.
-        error = ROOT * count_scale(work.schema, work.shares[3]) * float(column.high - column.low) / 2
-        within = None if error < MEAN_ERROR * unit * work.schema.max_rows else where.ends
-        below, above = np.maximum(ask_ends(handle.parts(), work.schema, target, work.shares[3], within)[0], 1e-9)
-        low, high = map(column.number, column.cells_within(within, target))
-        scale = float(low + (high - low) * above / (below + above)), unit
-        reach = self._target_reach(work, coordinates.reach, where, scale)
-        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[4], (target, *scale, reach))
-        rows = max(1.0, float(numbers[: len(kept)].sum()))
-        tell((*where.doubts(deviation), *self._warnings(work, round(rows)), *coordinates.doubts))
-        return RegressionLine.of(coordinates, target, scale, moments, rows, reach / work.norm.target_size)
-
-    def _target_reach(self, work: Work, most: float, where: TargetRange, scale: tuple[float, float]) -> float:
-        """The deviations at which the target is clamped: past where rows plainly are, and with rows' own length."""
-        column = work.schema.numeric(work.target)
-        widest, plain = (
-            max(abs(column.number(cell) - scale[0]) / scale[1] for cell in column.cells_within(ends, work.target))
-            for ends in (None, where.ends)
-        )
-        plain = plain if where.within else 0.0
-        return min(most, widest, max(plain, NORMAL_REACH * max(1.0, work.norm.slack ** (GROWTH / 4))))
-
-    def _lines(self, work: Work) -> Sequence[PlanLine]:
-        schema = work.schema
-        parts = bind(TargetRange(schema, work.target).parts, schema).size
-        where = [
-            count_line(schema, asked, parts, share)
-            for asked, share in zip(
-                ("range of the target", "range of the target, finer"), work.shares[1:], strict=False
-            )
-        ]
-        products = product_line(schema, work.norm, "all", "products of columns and target", work.shares[-1])
-        noise = ROOT * count_scale(schema, work.shares[3])
-        mean = PlanLine(0, "mean of the target", "noisy_avg", 1, work.shares[3].exact, noise)
-        scales = [scale_line(schema, work.columns, work.shares[0])] if work.norm.numeric else []
-        return (*scales, *where, mean, products)
-
-    def _doubt(self, edge: float, rows: int) -> str:
-        return (
-            f"noise in the products equals {edge * rows:,.0f} rows, of a table of {many(rows, 'row')}: it hides most "
-            "coefficients, and predictions are about the mean; take fewer `attributes`, or a larger `epsilon`."
-        )
+        return RegressionFit(self, work)

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from miners.budget.plan import PlanLine, count_line, count_scale, rows_text, tell
-from miners.estimator import Classifier, Fitted, HandleMiner, Regressor, require_varied
+from miners.estimator import Classifier, FitPlan, Fitted, Miner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
 from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.costs import MAX_STEPS, TABLES, CardStep, FitCosts
 from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, choice_score, objective_of
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import Cross, Spec, bind
 from pinq.public.checks import many, require_bool, whole_number
@@ -37,27 +38,23 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from pinq.analyst.queryable import PrivateQueryable
-
 
 @dataclass(frozen=True)
-class CardFit:
+class CardFit(FitPlan[Any]):
     """All decisions before the first query.
 
     Attributes:
+        miner: The miner, with its parameters.
         objective: The objective: classes or a mean.
         specs: The cells of each attribute.
         shares: The costs of each query.
-        holders: The number of data owners that get queries.
-        noises: The number of their noises in each number.
         pairs: The cells of each pair of attributes that steps may choose too.
     """
 
+    miner: ScorecardMiner
     objective: Objective
     specs: tuple[Cells, ...]
     shares: FitCosts
-    holders: int = 1
-    noises: int = 1
     pairs: tuple[Cross, ...] = ()
 
     @property
@@ -94,6 +91,10 @@ class CardFit:
     def _size(self, spec: Spec) -> int:
         return bind(spec, self.objective.schema).size
 
+    def learn(self, source: Any) -> Card:
+        """Asks one handle all questions; returns the card."""
+        return self.learned(HandleAsking(source.parts(), source.schema, self.shares))
+
     def learned(self, asking: Asking[Any]) -> Card:
         """Asks all questions; returns the card."""
         objective = self.objective
@@ -125,10 +126,50 @@ class CardFit:
     def cell_noise(self) -> float:
         """The deviation of the noise in a cell's rows, where it is widest."""
         least = min([*self.shares.tables, *(step.sums for step in self.shares.steps)])
-        # Four holders, each with a noise of its own, make twice the deviation of one.
-        return standard_deviation(count_scale(self.objective.schema, least)) * self.noises**0.5
+        return standard_deviation(count_scale(self.objective.schema, least))
 
     # In words
+
+    @property
+    def total(self) -> Epsilon:
+        """The cost of all queries."""
+        return self.shares.total
+
+    @property
+    def title(self) -> str:
+        """The title: target, steps and attributes."""
+        steps, attributes = many(len(self.shares.steps), "step"), many(len(self.specs), "attribute")
+        return f"{type(self.miner).__name__} for `{self.objective.target}`: {steps} over {attributes}"
+
+    def notes(self) -> Iterator[str]:
+        """Yields the facts about costs, steps and pairs."""
+        yield "all queries concern the same rows, so their costs add up."
+        if self.miner.steps is None:
+            yield (
+                f"steps is not given; {len(self.shares.steps)} follows from epsilon, max_rows, the attributes "
+                "and the classes."
+            )
+        if self.pairs and not self.shares.steps:
+            yield "there are no steps, so no pair is chosen; give `steps`."
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns whether noise hides all points, or the rows of each cell."""
+        schema, objective = self.objective.schema, self.objective
+        epsilon, shares = self.shares.total, self.shares
+        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        if not shares.steps and not shares.tables:
+            return (
+                f"at epsilon {epsilon} and at most {schema.max_rows:,} rows noise hides all points, so every "
+                f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
+            )
+        noise = self.cell_noise
+        if expected >= noise:
+            return ()
+        bound = "at most" if rows is None else "about"
+        return (
+            f"at epsilon {epsilon} and {bound} {expected:,} rows the noise in each cell is about {rows_text(noise)} "
+            "rows, as many as all rows; take fewer `steps`, fewer `attributes`, or a larger `epsilon`.",
+        )
 
     def lines(self) -> list[PlanLine]:
         """Returns the lines of a plan."""
@@ -172,7 +213,7 @@ class CardParameters:
     pairs: bool = False
 
 
-class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
+class ScorecardMiner(CardParameters, Miner[CardFit], Fitted):
     """A miner whose fitted state is a ``Card``.
 
     Attributes:
@@ -182,6 +223,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
     card_: Card
     _model: Card
     _state = Card
+    _plan_kind: ClassVar[type[CardFit]] = CardFit
     _other: ClassVar[str]  # the miner of the other kind of target
     _limits = (
         "Points add up: effects of attributes that act only together are not learned, except by `pairs`.",
@@ -259,7 +301,7 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
         choice = objective.choice([*cells, *(bind(pair, schema).size for pair in pairs)])
         shares = self._shares(epsilon, objective, cells, steps, choice)
-        return CardFit(objective, specs, shares, pairs=pairs)
+        return self._plan_kind(self, objective, specs, shares, pairs=pairs)
 
     def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
         """Returns the number of useful steps, by public facts."""
@@ -277,54 +319,6 @@ class ScorecardMiner(CardParameters, HandleMiner[CardFit], Fitted):
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes are queried; without steps there is nothing else."""
         return objective.table_weight(epsilon, attributes) > 0 or (objective.tabulates and self.steps == 0)
-
-    def _rehearse(self, card_fit: CardFit, handle: PrivateQueryable) -> None:
-        card_fit.rehearse(handle)
-
-    def _learned(self, card_fit: CardFit, handle: PrivateQueryable, target: str) -> Card:
-        return card_fit.learned(HandleAsking(handle.parts(), handle.schema, card_fit.shares))
-
-    def _total(self, card_fit: CardFit) -> Epsilon:
-        return card_fit.shares.total
-
-    def _title(self, card_fit: CardFit) -> str:
-        attributes, steps = len(card_fit.specs), len(card_fit.shares.steps)
-        return (
-            f"{type(self).__name__} for `{card_fit.objective.target}`: {many(steps, 'step')} over "
-            f"{many(attributes, 'attribute')}"
-        )
-
-    def _lines(self, card_fit: CardFit) -> Sequence[PlanLine]:
-        return tuple(card_fit.lines())
-
-    def _notes(self, card_fit: CardFit) -> Iterator[str]:
-        yield "all queries concern the same rows, so their costs add up."
-        if self.steps is None:
-            yield (
-                f"steps is not given; {len(card_fit.shares.steps)} follows from epsilon, max_rows, the attributes "
-                "and the classes."
-            )
-        if card_fit.pairs and not card_fit.shares.steps:
-            yield "there are no steps, so no pair is chosen; give `steps`."
-
-    def _warnings(self, card_fit: CardFit, rows: int | None) -> tuple[str, ...]:
-        """Whether anything can be learned, and whether cells stand out of the noise."""
-        schema, objective = card_fit.objective.schema, card_fit.objective
-        epsilon, shares = card_fit.shares.total, card_fit.shares
-        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        if not shares.steps and not shares.tables:
-            return (
-                f"at epsilon {epsilon} and at most {schema.max_rows:,} rows noise hides all points, so every "
-                f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
-            )
-        noise = card_fit.cell_noise
-        if expected >= noise:
-            return ()
-        bound = "at most" if rows is None else "about"
-        return (
-            f"at epsilon {epsilon} and {bound} {expected:,} rows the noise in each cell is about {rows_text(noise)} "
-            "rows, as many as all rows; take fewer `steps`, fewer `attributes`, or a larger `epsilon`.",
-        )
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

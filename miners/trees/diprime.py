@@ -24,7 +24,7 @@ from miners.growth.candidates import (
 )
 from miners.growth.fitted_nodes import OpenNode, released_nodes
 from miners.growth.frontier import Level, Problem
-from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
+from miners.trees.forest_miner import MAX_TREES, ForestFit, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
 from pinq.language.scores import Balance
 from pinq.public.checks import many, whole_number
@@ -114,6 +114,22 @@ class DiPriMePaper(DiPriMeBest):
 VARIANTS: Mapping[str, type[DiPriMeBest]] = {"best": DiPriMeBest, "paper": DiPriMePaper}
 
 
+class DiPriMeFit(ForestFit):
+    """The fit of trees whose nodes split at medians."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the facts about costs, and about a default depth."""
+        follows = isinstance(self.first, DiPriMeBest) and self.first.defaults.depth_follows_epsilon
+        own = (default_depth_note(self.first.recipe.depth),) if self.miner.max_depth is None and follows else ()
+        return (*super().notes(), *own)
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns likely problems, slow searches for groups included."""
+        splits = families(self.first.schema, self.first.names)
+        slow = grouping_warnings(self.first.schema, splits, self.first.recipe.depth, self.trees)
+        return (*super().warnings(rows), *slow)
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMe(ForestMiner):
     """The common code of the four estimators: checks, and defaults from public facts."""
@@ -127,6 +143,7 @@ class DiPriMe(ForestMiner):
     stopping: float | None = None
     attributes: Sequence[str] | None = None
     random_state: int | None = None
+    _plan_kind = DiPriMeFit
 
     @property
     def _finds_range(self) -> bool:
@@ -166,18 +183,6 @@ class DiPriMe(ForestMiner):
         if problem.numeric:  # docs/defaults.md
             return levels_carried(problem.schema, names, rows, epsilon, fewer=3.5)
         return default_levels(problem.schema, names, rows, epsilon)
-
-    def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
-        notes = super()._notes(strategies)
-        if self.max_depth is not None or not VARIANTS[self.variant].defaults.depth_follows_epsilon:
-            return notes
-        return (*notes, default_depth_note(strategies[0].recipe.depth))
-
-    def _warnings(self, strategies: Sequence[ForestStrategy], rows: int | None) -> tuple[str, ...]:
-        strategy = strategies[0]
-        splits, trees = families(strategy.schema, strategy.names), len(strategies) * strategy.trees
-        slow = grouping_warnings(strategy.schema, splits, strategy.recipe.depth, trees)
-        return (*super()._warnings(strategies, rows), *slow)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

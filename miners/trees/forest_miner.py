@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from miners.fitted.node import Split
 from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, families, multiway_splits, random_split
 from miners.growth.fitted_nodes import OpenNode
 from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
-from miners.trees.tree_miner import MAX_DEPTH, TreeMiner
+from miners.trees.tree_miner import MAX_DEPTH, TreeFit, TreeMiner
 from pinq.errors import QueryError
 from pinq.language.scores import PATH_LOSS
 from pinq.language.specs import Cuts, Values
@@ -107,7 +107,53 @@ class ForestStrategy(TreeStrategy):
         return [[own[place] for place in sorted(self.random.permutation(len(own))[: self.features])] for own in names]
 
 
-class ForestMiner(TreeMiner[ForestStrategy]):
+class ForestFit(TreeFit["ForestMiner", ForestStrategy]):
+    """The fit of trees with random candidates."""
+
+    @property
+    def title(self) -> str:
+        """The title: target, trees, levels and attributes."""
+        strategy, count = self.first, self.trees
+        trees = "" if count == 1 else f"{many(count, 'tree')} of "
+        features = "" if strategy.features == len(strategy.names) else f"{strategy.features} of "
+        attributes = f"{features}{many(len(strategy.names), 'attribute')}"
+        levels = many(strategy.recipe.depth, "level")
+        return f"{type(self.miner).__name__} for `{strategy.target}`: {trees}{levels} of splits by {attributes}"
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the facts about the costs of trees, levels and paths."""
+        if self.first.trees > 1:
+            return (
+                f"each row is in one of {self.first.trees} random shards, one for each tree; shards and the nodes "
+                "of a level are disjoint, so a level of the forest costs as much as one node.",
+            )
+        if len(self.strategies) > 1:
+            return (
+                f"all {len(self.strategies)} trees use all rows, so each costs its part of the total; a line of the "
+                "plan shows all of them.",
+            )
+        return (
+            "the nodes of a level are disjoint, so a level costs as much as one node; each path from the root to a "
+            "leaf costs the total.",
+        )
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns whether noise hides the votes of leaves."""
+        strategy = self.first
+        expected = strategy.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        if self.miner.stopping is not None:
+            return ()
+        if strategy.recipe.depth == 0 and self.miner.max_depth is None:
+            return (
+                f"at epsilon {self.total} and at most {strategy.schema.max_rows:,} rows the budget "
+                "supports no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
+            )
+        leaves = 2**strategy.recipe.depth * strategy.trees
+        noise = noise_of(strategy.schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
+        return lost_votes(expected, leaves, noise, known=rows is not None, trees=self.trees)
+
+
+class ForestMiner(TreeMiner):
     """A miner that grows trees from random beginnings on a private handle."""
 
     max_depth: int | None
@@ -115,6 +161,7 @@ class ForestMiner(TreeMiner[ForestStrategy]):
     n_estimators: int | None = 1
     rows: Rows = "shards"
     stopping: float | None = None
+    _plan_kind: ClassVar[type[ForestFit]] = ForestFit
 
     @abstractmethod
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> ForestStrategy:
@@ -133,50 +180,6 @@ class ForestMiner(TreeMiner[ForestStrategy]):
 
     def _stop_share(self) -> Fraction | None:
         return None if self.stopping is None else share("stopping", self.stopping)
-
-    def _title(self, strategies: Sequence[ForestStrategy]) -> str:
-        strategy, count = strategies[0], _trees(strategies)
-        trees = "" if count == 1 else f"{many(count, 'tree')} of "
-        features = "" if strategy.features == len(strategy.names) else f"{strategy.features} of "
-        attributes = f"{features}{many(len(strategy.names), 'attribute')}"
-        levels = many(strategy.recipe.depth, "level")
-        return f"{type(self).__name__} for `{strategy.target}`: {trees}{levels} of splits by {attributes}"
-
-    def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
-        if strategies[0].trees > 1:
-            return (
-                f"each row is in one of {strategies[0].trees} random shards, one for each tree; shards and the nodes "
-                "of a level are disjoint, so a level of the forest costs as much as one node.",
-            )
-        if len(strategies) > 1:
-            return (
-                f"all {len(strategies)} trees use all rows, so each costs its part of the total; a line of the plan "
-                "shows all of them.",
-            )
-        return (
-            "the nodes of a level are disjoint, so a level costs as much as one node; each path from the root to a "
-            "leaf costs the total.",
-        )
-
-    def _warnings(self, strategies: Sequence[ForestStrategy], rows: int | None) -> tuple[str, ...]:
-        """Whether the votes of leaves stand out of their noise."""
-        strategy = strategies[0]
-        expected = strategy.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        if self.stopping is not None:
-            return ()
-        if strategy.recipe.depth == 0 and self.max_depth is None:
-            return (
-                f"at epsilon {self._total(strategies)} and at most {strategy.schema.max_rows:,} rows the budget "
-                "supports no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
-            )
-        leaves = 2**strategy.recipe.depth * strategy.trees
-        noise = noise_of(strategy.schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
-        return lost_votes(expected, leaves, noise, known=rows is not None, trees=_trees(strategies))
-
-
-def _trees(strategies: Sequence[ForestStrategy]) -> int:
-    """The number of trees."""
-    return sum(strategy.trees for strategy in strategies)
 
 
 def share(name: str, value: object) -> Fraction:
@@ -327,6 +330,20 @@ class RandomSplits(ForestStrategy):
         return [random_split(self.schema, self.names, part, self.random) for part in level.parts.part_set]
 
 
+class RandomFit(ForestFit):
+    """The fit of trees with random splits."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the facts about costs, and for classes the limit of random splits."""
+        if self.first.problem.numeric:
+            return super().notes()
+        return (
+            *super().notes(),
+            "splits are random: if one class is much more frequent, expect this class for all rows; "
+            "DiffPC45 selects its splits.",
+        )
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
 class RandomForest(ForestMiner):
     """The common code of classifier and regressor."""
@@ -338,6 +355,7 @@ class RandomForest(ForestMiner):
     stopping: float | None = None
     attributes: Sequence[str] | None = None
     random_state: int | None = None
+    _plan_kind = RandomFit
 
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomSplits:
         return RandomSplits(
@@ -350,15 +368,6 @@ class RandomForest(ForestMiner):
             features=len(names),
             stopping=self._stop_share(),
             random=np.random.default_rng(self.random_state),
-        )
-
-    def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
-        if self._numeric_target:
-            return super()._notes(strategies)
-        return (
-            *super()._notes(strategies),
-            "splits are random: if one class is much more frequent, expect this class for all rows; "
-            "DiffPC45 selects its splits.",
         )
 
 

@@ -24,7 +24,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.estimator import Classifier, HandleMiner, TreeFaces, planned, require_varied, require_word
+from miners.estimator import Classifier, FitPlan, Miner, TreeFaces, planned, require_varied, require_word
 from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
@@ -69,14 +69,77 @@ LOOKS = 2  # of some 60 bins each: bounds a thousand times too wide become about
 WHOLE = 1000
 # Of epsilon, for each look: more than a twentieth would be missed by splits and leaves, less than a fiftieth would not.
 LEAST_LOOK, MOST_LOOK = 0.02, 0.05
+M = TypeVar("M", bound="TreeMiner")
 S = TypeVar("S", bound=TreeStrategy)
 
 
-class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
+@dataclass(frozen=True)
+class TreeFit(FitPlan[PrivateQueryable], Generic[M, S]):
+    """A fit that grows trees.
+
+    Attributes:
+        miner: The miner, with its parameters.
+        strategies: One strategy for each frontier.
+    """
+
+    miner: M
+    strategies: Sequence[S]
+
+    @property
+    def first(self) -> S:
+        """The first strategy; the others differ by their epsilon alone."""
+        return self.strategies[0]
+
+    @property
+    def trees(self) -> int:
+        """The number of trees."""
+        return sum(strategy.trees for strategy in self.strategies)
+
+    @property
+    def total(self) -> Epsilon:
+        """The cost of all queries."""
+        return sum((*self.first.problem.looks, *(strategy.recipe.total for strategy in self.strategies)), ZERO)
+
+    def rehearse(self, handle: PrivateQueryable) -> None:
+        """Rehearses the growth of one level."""
+        strategy = self.miner._strategies(self.first.problem)[0]  # another one: a strategy draws as it grows
+        with rehearsing(handle) as rehearsal:
+            grow(_roots(strategy, rehearsal)[[0]], replace(strategy, depth=min(1, strategy.depth)))
+
+    def learn(self, handle: PrivateQueryable) -> Tree | Forest:
+        """Grows the tree or the trees."""
+        problem = self.first.problem
+        shares = "counted" if self.trees > 1 and not problem.numeric else None
+        trees = [tree for strategy in _located(self.strategies, handle) for tree in _grown(strategy, handle, shares)]
+        tell(faint_of(trees, len(self.strategies)))
+        return trees[0] if self.miner._state is Tree else Forest(trees)
+
+    def lines(self) -> Sequence[PlanLine]:
+        """Returns a line for each step, of all trees that grow one after the other together."""
+        recipe, nodes, problem = self.first.recipe, self.first.trees, self.first.problem
+        lines: list[PlanLine] = []
+        for look, loss in enumerate(problem.looks):
+            bins = bind(TargetRange(problem.schema, str(problem.target)).parts, problem.schema).size
+            where = ", in finer cells" if look else ""
+            lines.append(count_line(problem.schema, f"rows by `{problem.target}`{where}", bins, loss))
+        for level in range(recipe.depth):
+            together = list(zip(*(strategy.recipe.levels[level] for strategy in self.strategies), strict=True))
+            described = [steps for steps in together if steps[0].name in DESCRIBING]
+            lines += [_line(steps, nodes) for steps in described]
+            # A node that turns out too small to be split is asked as a leaf.
+            if described:
+                lines.append(_line([recipe.early_leaf(level, [steps[0] for steps in described])], nodes))
+            lines += [_line(steps, nodes) for steps in together if steps not in described]
+            nodes = min(nodes * self.first.fan_out(level), MAX_PARTS)
+        leaves = zip(*(strategy.recipe.leaf for strategy in self.strategies), strict=True)
+        return lines + [_line(steps, nodes) for steps in leaves]
+
+
+class TreeMiner(Miner[TreeFit[Any, Any]]):
     """A miner that grows trees on a private handle.
 
-    Subclasses say how: ``_strategies`` (what is asked, at which loss, how splits are chosen), and
-    how that reads in a plan.
+    Subclasses say how: ``_strategies`` (the queries, their losses, the choice of splits), and
+    ``_plan_kind``, the texts of the plan.
     """
 
     epsilon: EpsilonLike
@@ -84,22 +147,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
     certainty: float | None = None  # where a miner has no such parameter
     cuts: CutsByColumn | None = None
     _numeric_target = False
-
-    def _learned(self, strategies: Sequence[S], handle: PrivateQueryable, target: str) -> Tree | Forest:
-        """Grows the tree or the trees."""
-        strategies = _located(strategies, handle)
-        is_forest = sum(strategy.trees for strategy in strategies) > 1
-        shares = "counted" if is_forest and not self._numeric_target else None
-        trees = [tree for strategy in strategies for tree in _grown(strategy, handle, target, shares)]
-        tell(faint_of(trees, len(strategies)))
-        return trees[0] if self._state is Tree else Forest(trees)
-
-    def _rehearse(self, strategies: Sequence[S], handle: PrivateQueryable) -> None:
-        strategy = self._strategies(strategies[0].problem)[0]  # another one: a strategy draws as it grows
-        with rehearsing(handle) as rehearsal:
-            grow(_roots(strategy, rehearsal)[[0]], replace(strategy, depth=min(1, strategy.depth)))
-
-    # What subclasses say
+    _plan_kind: ClassVar[type[TreeFit[Any, Any]]]
 
     @property
     def _finds_range(self) -> bool:
@@ -107,37 +155,11 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
         return True
 
     @abstractmethod
-    def _strategies(self, problem: Problem) -> Sequence[S]:
+    def _strategies(self, problem: Problem) -> Sequence[TreeStrategy]:
         """Returns one strategy for each frontier, every parameter checked."""
 
-    def _total(self, strategies: Sequence[S]) -> Epsilon:
-        return sum((*strategies[0].problem.looks, *(strategy.recipe.total for strategy in strategies)), ZERO)
-
-    def _lines(self, strategies: Sequence[S]) -> Sequence[PlanLine]:
-        """Returns a line for each step, of all trees that grow one after the other together."""
-        recipe, nodes, problem = strategies[0].recipe, strategies[0].trees, strategies[0].problem
-        lines: list[PlanLine] = []
-        for look, loss in enumerate(problem.looks):
-            bins = bind(TargetRange(problem.schema, str(problem.target)).parts, problem.schema).size
-            where = ", in finer cells" if look else ""
-            lines.append(count_line(problem.schema, f"rows by `{problem.target}`{where}", bins, loss))
-        for level in range(recipe.depth):
-            together = list(zip(*(strategy.recipe.levels[level] for strategy in strategies), strict=True))
-            described = [steps for steps in together if steps[0].name in DESCRIBING]
-            lines += [_line(steps, nodes) for steps in described]
-            # A node that turns out too small to be split is asked as a leaf.
-            if described:
-                lines.append(_line([recipe.early_leaf(level, [steps[0] for steps in described])], nodes))
-            lines += [_line(steps, nodes) for steps in together if steps not in described]
-            nodes = min(nodes * strategies[0].fan_out(level), MAX_PARTS)
-        leaves = zip(*(strategy.recipe.leaf for strategy in strategies), strict=True)
-        return lines + [_line(steps, nodes) for steps in leaves]
-
-    # Checks
-
-    def _checked(self, schema: Schema, target: str) -> Sequence[S]:
-        """Returns the strategies."""
-        return self._strategies(self._problem(schema, target, Epsilon.of(self.epsilon)))
+    def _checked(self, schema: Schema, target: str) -> TreeFit[Any, Any]:
+        return self._plan_kind(self, self._strategies(self._problem(schema, target, Epsilon.of(self.epsilon))))
 
     def _problem(self, schema: Schema, target: str | None, epsilon: Epsilon) -> Problem:
         column, name = schema.column(target), type(self).__name__
@@ -190,11 +212,11 @@ def _roots(strategy: TreeStrategy, handle: PrivateQueryable) -> Parts:
     return handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
 
 
-def _grown(strategy: TreeStrategy, handle: PrivateQueryable, target: str, shares: str | None) -> list[Tree]:
+def _grown(strategy: TreeStrategy, handle: PrivateQueryable, shares: str | None) -> list[Tree]:
     """Grows the trees of one frontier; nothing is left of their open nodes."""
     estimates = strategy.estimates(grow(_roots(strategy, handle), strategy))
     within = strategy.problem.within
-    return [Tree(strategy.schema, target, nodes, shares=shares, within=within) for nodes in estimates]
+    return [Tree(strategy.schema, strategy.target, nodes, shares=shares, within=within) for nodes in estimates]
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
@@ -326,8 +348,59 @@ class MultiwayStrategy(GreedyStrategy):
         return True
 
 
+class GreedyFit(TreeFit["GreedyTree", GreedyStrategy]):
+    """The fit of a tree whose nodes get the best split each."""
+
+    @property
+    def title(self) -> str:
+        """The title: target, levels, attributes and criterion."""
+        strategy = self.first
+        goal = "" if strategy.problem.target is None else f" for `{strategy.target}`"
+        levels, attributes = many(strategy.recipe.depth, "level"), many(strategy.attributes, "attribute")
+        return (
+            f"{type(self.miner).__name__}{goal}: {levels} of splits by {attributes}, criterion {self.miner.criterion}"
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the facts about paths and depth."""
+        strategy = self.first
+        depth = strategy.recipe.depth
+        note = f"the nodes of a level are disjoint, so a level costs as much as one node; {strategy.disjoint_note}"
+        if self.miner.max_depth is None:
+            return (note, default_depth_note(depth))
+        if depth < self.miner.max_depth:
+            attributes, levels = many(depth, "attribute"), many(depth, "level")
+            return (note, f"a path can use up {attributes}, so no more than {levels} of splits are planned.")
+        return (note,)
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns whether the budget supports the depth and the votes of leaves."""
+        strategy = self.first
+        schema, depth = strategy.schema, strategy.recipe.depth
+        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        carried = strategy.levels_carried(expected)
+        if depth == 0 and self.miner.max_depth is None:
+            return (
+                f"at epsilon {strategy.epsilon} and at most {schema.max_rows:,} rows the budget supports no "
+                "split, so every row is predicted the most frequent class; a larger `epsilon` is needed for any split.",
+            )
+        if carried >= depth:
+            noise = noise_of(schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
+            return lost_votes(expected, strategy.typical_parts**depth, noise, known=rows is not None)
+        average = rows_text(expected / strategy.typical_parts ** (depth - 1))
+        noise, unit = strategy.recipe.levels[-1][-1].noise
+        bound = "at most" if rows is None else "about"
+        supported = f"depth {carried} is the largest that the budget supports"
+        advice = supported if carried else "a larger `epsilon` is needed for any split"
+        return (
+            f"at epsilon {strategy.epsilon} and {bound} {expected:,} rows a depth-{depth} tree over "
+            f"{many(strategy.attributes, 'attribute')} expects {average} rows in a node of the last splits, "
+            f"against noise of about {rows_text(noise)} {unit}; {advice}.",
+        )
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
-class GreedyTree(Classifier, TreeFaces, TreeMiner[GreedyStrategy]):
+class GreedyTree(Classifier, TreeFaces, TreeMiner):
     """A tree grown level by level on a private handle, each node split where it seems best."""
 
     epsilon: EpsilonLike = 1.0
@@ -337,6 +410,7 @@ class GreedyTree(Classifier, TreeFaces, TreeMiner[GreedyStrategy]):
     attributes: Sequence[str] | None = None
     criteria: ClassVar[tuple[str, ...]] = tuple(CRITERIA)
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]]
+    _plan_kind: ClassVar[type[GreedyFit]] = GreedyFit
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
@@ -350,7 +424,8 @@ class GreedyTree(Classifier, TreeFaces, TreeMiner[GreedyStrategy]):
         if target is not None:
             return super().plan(schema, target, rows=rows)
         widest = max((column.codes for column in planned(schema).categorical_columns.values()), default=2)
-        return self._planned(self._strategies(Problem(schema, None, widest, 2, Epsilon.of(self.epsilon))), rows)
+        problem = Problem(schema, None, widest, 2, Epsilon.of(self.epsilon))
+        return self._plan_kind(self, self._strategies(problem)).plan(rows)
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         """Returns what each node may be split by, one for each attribute."""
@@ -375,45 +450,3 @@ class GreedyTree(Classifier, TreeFaces, TreeMiner[GreedyStrategy]):
         )
         depth = strategy.default_depth() if self.max_depth is None else self.max_depth
         return [replace(strategy, depth=depth)]
-
-    def _title(self, strategies: Sequence[GreedyStrategy]) -> str:
-        strategy = strategies[0]
-        goal = "" if strategy.problem.target is None else f" for `{strategy.target}`"
-        levels, attributes = many(strategy.recipe.depth, "level"), many(strategy.attributes, "attribute")
-        return f"{type(self).__name__}{goal}: {levels} of splits by {attributes}, criterion {self.criterion}"
-
-    def _notes(self, strategies: Sequence[GreedyStrategy]) -> tuple[str, ...]:
-        strategy = strategies[0]
-        depth = strategy.recipe.depth
-        note = f"the nodes of a level are disjoint, so a level costs as much as one node; {strategy.disjoint_note}"
-        if self.max_depth is None:
-            return (note, default_depth_note(depth))
-        if depth < self.max_depth:
-            attributes, levels = many(depth, "attribute"), many(depth, "level")
-            return (note, f"a path can use up {attributes}, so no more than {levels} of splits are planned.")
-        return (note,)
-
-    def _warnings(self, strategies: Sequence[GreedyStrategy], rows: int | None) -> tuple[str, ...]:
-        """Whether the budget carries the depth, and the votes of its leaves."""
-        strategy = strategies[0]
-        schema, depth = strategy.schema, strategy.recipe.depth
-        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        carried = strategy.levels_carried(expected)
-        if depth == 0 and self.max_depth is None:
-            return (
-                f"at epsilon {strategy.epsilon} and at most {schema.max_rows:,} rows the budget supports no "
-                "split, so every row is predicted the most frequent class; a larger `epsilon` is needed for any split.",
-            )
-        if carried >= depth:
-            noise = noise_of(schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
-            return lost_votes(expected, strategy.typical_parts**depth, noise, known=rows is not None)
-        average = rows_text(expected / strategy.typical_parts ** (depth - 1))
-        noise, unit = strategy.recipe.levels[-1][-1].noise
-        bound = "at most" if rows is None else "about"
-        supported = f"depth {carried} is the largest that the budget supports"
-        advice = supported if carried else "a larger `epsilon` is needed for any split"
-        return (
-            f"at epsilon {strategy.epsilon} and {bound} {expected:,} rows a depth-{depth} tree over "
-            f"{many(strategy.attributes, 'attribute')} expects {average} rows in a node of the last splits, "
-            f"against noise of about {rows_text(noise)} {unit}; {advice}.",
-        )

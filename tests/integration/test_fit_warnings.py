@@ -194,15 +194,15 @@ def test_far_fewer_rows_than_declared_are_told_once_they_are_found(miner: Any) -
 
 def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both keep their second word to themselves; the filters are all threads', and the second to end put back the first one's."""
-    learned, begun, ended = DiffPC45._learned, [threading.Event(), threading.Event()], threading.Event()
+    learned, begun, ended = DiffPC45._plan_kind.learn, [threading.Event(), threading.Event()], threading.Event()
 
-    def waits(self: DiffPC45, *given: Any) -> Any:
-        begun[number := int(self.max_depth or 0) - 1].set()
+    def waits(self: Any, *given: Any) -> Any:
+        begun[number := int(self.miner.max_depth or 0) - 1].set()
         assert begun[1].wait(60)
         assert not number or ended.wait(60)
         return learned(self, *given)
 
-    monkeypatch.setattr(DiffPC45, "_learned", waits)
+    monkeypatch.setattr(DiffPC45._plan_kind, "learn", waits)
     with warnings.catch_warnings(record=True), ThreadPoolExecutor(2) as pool:
         warnings.simplefilter("always", FitWarning)
         filters = list(warnings.filters)

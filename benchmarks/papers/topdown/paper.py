@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from miners import FederatedTopDown
 from miners.budget.plan import SMALLEST, Step, StepName, StepQuery, spread
 from miners.federated.federation import FederatedParts, OwnerTally
-from miners.federated.growing import Answer, FederatedStrategy, GrowthTask
-from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, FoundSplit, InTurns
+from miners.federated.growing import Answer, GrowthTask
+from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, FoundSplit, InTurns, OwnersTreeFit
 from miners.fitted.node import Split
 from miners.growth.candidates import score_of
 from miners.growth.frontier import Problem
@@ -26,6 +26,16 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
 __all__ = ["PaperTopDown"]
+
+
+class PaperFit(OwnersTreeFit):
+    """The fit of a tree; strategy 'single' has one holder."""
+
+    def among(self, holders: int, *, resume: bool = False) -> Self:
+        """Returns the fit for a number of holders."""
+        if str(self.miner.strategy) == "single" and holders > 1:
+            raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}.")
+        return super().among(holders, resume=resume)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -40,6 +50,7 @@ class PaperTopDown(FederatedTopDown):
     strategy: Any = "turns"
     budget: Any = None
     _kept: ClassVar[tuple[str, ...]] = tuple(MOVED)
+    _plan_kind = PaperFit
 
     def _best_first(self, problem: Problem) -> BestFirst:
         growth = super()._best_first(problem)
@@ -52,11 +63,6 @@ class PaperTopDown(FederatedTopDown):
         if self.budget != "decay":
             return growth
         return DecayingTurns(**_values_of(growth))
-
-    def _among(self, work: FederatedStrategy, holders: int) -> FederatedStrategy:
-        if self.strategy == "single" and holders > 1:
-            raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}.")
-        return super()._among(work, holders)
 
 
 def _values_of(growth: BestFirst | InTurns) -> dict[str, Any]:

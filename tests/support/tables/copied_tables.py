@@ -32,7 +32,7 @@ def trees_of_copies(miner: Any, schema: Schema, rows: pd.DataFrame, target: str)
     copies = len(schema.categorical("copy").values)
     table = pd.concat([rows] * copies, ignore_index=True)
     table.insert(0, "copy", np.repeat(np.arange(copies), len(rows)))
-    (strategy,) = miner._checked(schema, target)
+    (strategy,) = miner._checked(schema, target).strategies
     with simulated(schema, data=table, epsilon=miner.epsilon) as handle:
         grown = grow(handle.partition(Values("copy")), strategy)
         assert handle.budget.spent <= miner.epsilon

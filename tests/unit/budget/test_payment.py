@@ -31,11 +31,11 @@ def test_an_interrupt_says_what_was_paid(monkeypatch: pytest.MonkeyPatch) -> Non
     """And that the same call with reuse goes on."""
     with simulated(SCHEMA, rows=20, epsilon=10) as handle:
 
-        def interrupted(miner: DiffPC45, *_: Any) -> Any:
+        def interrupted(*_: Any) -> Any:
             handle.noisy_count(epsilon=0.25)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(DiffPC45, "_learned", interrupted)
+        monkeypatch.setattr(DiffPC45._plan_kind, "learn", interrupted)
         with pytest.raises(KeyboardInterrupt) as raised:
             DiffPC45(epsilon=1, max_depth=1).fit(handle, "y")
     (note,) = raised.value.__notes__

@@ -50,7 +50,7 @@ def test_without_noise_it_is_algorithm_1(criterion: Any) -> None:
         miner = FederatedTopDown(
             epsilon=10**6, strategy="noisy_counts", criterion=criterion, max_nodes=9, max_depth=5, at_once=1
         )
-        work = miner._among(miner._checked(SCHEMA, "y"), 2)
+        work = miner._checked(SCHEMA, "y").among(2).strategy
         grown = work.grow(GrowthTask(holders, work.problem))
         for node in grown:
             node.pool(holders)
