@@ -294,8 +294,10 @@ class Provider:
             "Now: each row by itself." if unit is None else f"All rows of one {unit.column}, at most {unit.max_rows}."
         )
         for item in seen.of("privacy_unit"):
-            named = (one for one in seen.raw if f"column: {json.dumps(one, ensure_ascii=False)}" in item.remark)
-            draft.setdefault("person", next(named, None))
+            if unit is not None:  # proposed, because it stands out; nothing else is chosen before the provider chose
+                draft.setdefault("person", unit.column)
+                draft.setdefault("most rows", str(unit.max_rows))
+            ui.label(item.remark.partition(" (")[0]).classes("quiet")
             label = "Column that names the person; none where each row is another one"
             choice(label, seen.raw, draft, "person", changed=lambda: counted.refresh(), clearable=True)
 

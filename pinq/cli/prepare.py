@@ -153,6 +153,14 @@ UriEnv = Annotated[
     option("--uri-env", metavar="NAME", help="DATA is a table of the database whose URI this variable holds."),
 ]
 Force = Annotated[bool, flag("--force", help="Overwrite FILE.")]
+Fewest = Annotated[
+    int,
+    option(
+        "--fewest",
+        metavar="PERSONS",
+        help="List a value from so many persons on; others count as `other`. By default 20.",
+    ),
+]
 
 
 @commands.command(rich_help_panel="Prepare")
@@ -165,6 +173,7 @@ def init(
     output: Output = None,
     force: Force = False,
     uri_env: UriEnv = None,
+    fewest: Fewest = 20,
     delimiter: Delimiter = None,
     quote: Quote = None,
     decimal: Decimal = None,
@@ -213,7 +222,7 @@ def init(
     )
     folder = None if output is None else output.parent
     if like is None:
-        text = propose(data, target=target, dataset=dataset, folder=folder, csv=csv, uri_env=uri_env)
+        text = propose(data, target=target, dataset=dataset, folder=folder, csv=csv, uri_env=uri_env, fewest=fewest)
     else:
         text = propose_like(data, like, dataset=dataset, folder=folder, csv=csv)
     if folder is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pinq init`` proposes a policy for a table; values that come from the rows await review.
 
-Order: which columns look as if they name persons, and so may be the privacy unit (the provider
-decides); the proposal as YAML, with comments that say where each value is from; the guess itself.
+Order: the proposal as YAML, with comments that say where each value is from; the guess itself. Persons come
+first (``persons.py``): values are counted over persons, and what tells persons apart is left out.
 """
 
 from __future__ import annotations
@@ -20,66 +20,37 @@ from pathlib import Path
 import duckdb
 from pydantic import TypeAdapter, ValidationError
 
-from pinq.engine import ColumnProfile, Lines, count_rows, date_range, group_sizes, profile, read_columns
+from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
 from pinq.engine.numbers import date_forms
 from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.policy.policy import Dialect, Policy, is_text
+from pinq.provider.persons import (
+    FEW,
+    FEWEST,
+    PERSONS,
+    Unit,
+    counted_over,
+    is_quantity,
+    may_name_persons,
+    person_rank,
+    persons_of_values,
+    plain,
+    rank_units,
+    standing_out,
+    telling_look,
+    telling_name,
+)
 from pinq.provider.policy_file import load_policy
+from pinq.provider.stray_rows import without_strays
 from pinq.public.checks import closest, text_of
 from pinq.public.columns import REAL_CELLS, number_of_text, problems, round_up
 from pinq.public.dates import DAY, write_moment
 from pinq.public.schema import Categorical, Column
 
-FEW = 20  # so many different values are categories, whatever the column is called
 MOSTLY = 0.8  # so large a share of numbers or dates makes a column; other texts, such as "n/a", are missing values
-_IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|(nummer|kennung|[\W_]nr)$"
-_PERSON = (
-    r"(person|patient|user|customer|client|member|household|family)[\W_]?id$|"
-    r"^(person|patient|customer|client|member|household)([\W_]?(no|nr|number))?$|"
-    r"^(person|patient|versichert|kund|mitglied|haushalt)(en|s)?[\W_]?(nr|nummer|kennung)$"
-)
-_QUANTITY = (
-    r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|"
-    r"gain|loss|score|weight|height|size|total|sum|qty|quantity|alter|anzahl|jahre?|tage?|stunden|dauer|kosten|"
-    r"betrag|preis|gehalt|einkommen|gewicht|summe)([\W_]|$)"
-)
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A column that may name the units whose presence is to be hidden.
-
-    Exact numbers: for the provider's eyes only.
-    """
-
-    column: str
-    values: int
-    rows: int
-    largest: int
-
-    def __str__(self) -> str:
-        return f"{self.column}: {self.values:,} values in {self.rows:,} rows; the commonest stands in {self.largest:,}"
-
-
-def is_quantity(name: str) -> bool:
-    """Whether a column's name says that it counts or measures."""
-    return re.search(_QUANTITY, name.casefold()) is not None
-
-
-def may_be_unit(name: str, seen: ColumnProfile) -> bool:
-    """Whether a column may name those who have several rows: by its name, or as many texts."""
-    texts = seen.numbers < seen.filled or seen.zero_led > 0
-    many = seen.distinct > FEW and seen.distinct >= seen.filled / 10
-    return _is_named(name, seen) or (texts and many and not is_quantity(name))
-
-
-def _is_named(name: str, seen: ColumnProfile) -> bool:
-    """Whether its name is an identifier's, and its values are neither few nor measured."""
-    named = re.search(_IDENTITY, name) or re.search(f"{_IDENTITY}|{_PERSON}", name.casefold())
-    return named is not None and seen.distinct > FEW and (seen.whole or seen.numbers < seen.filled)
 
 
 @dataclass
@@ -88,18 +59,24 @@ class Proposed:
 
     Attributes:
         lost_lines: Lines of a text file that cannot be read; not among the rows.
+        strays: The numbers of rows that are about nobody, by what they look like; not among the rows.
         columns: Each column's declaration.
         notes: The basis of each guess, for a column's keys.
         left_out: Columns without a declaration, and why.
-        units: Columns that may name the privacy units.
+        units: Columns that may name the privacy units, the likeliest first.
+        unit: The one of them that stands out.
+        fewest: The number of persons from which on a value is listed.
     """
 
     rows: int
+    fewest: int = FEWEST
     lost_lines: int = 0
+    strays: dict[str, int] = field(default_factory=dict)
     columns: dict[str, dict[str, object]] = field(default_factory=dict)
     notes: dict[str, dict[str, str]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     units: list[Unit] = field(default_factory=list)
+    unit: Unit | None = None
 
 
 _HEAD = """\
@@ -134,6 +111,7 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
         proposed: The columns and what was seen of them.
         target: The column that models will predict.
     """
+    rows = proposed.rows + sum(proposed.strays.values()) + proposed.lost_lines
     keys: dict[str, object] = bare.model_dump(by_alias=True, include={"source"}, exclude_defaults=True)
     if bare.csv is not None and (stated := bare.csv.model_dump(mode="json", exclude_unset=True)):
         keys["csv"] = stated
@@ -143,12 +121,14 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
         "cap: 1.0  # epsilon over all analysts together, for they may collude",
         "adjacency: add-remove  # hides whether a row is in the table; `substitute` hides what is in it, and "
         "costs twice the noise",
-        "privacy_unit: row  # whose presence is hidden: a row's, or where a person can have several rows, "
-        "{column: person_id, max_rows: 3}",
-        *_units(proposed.units),
-        f"max_rows: {round_up(Decimal(proposed.rows + proposed.lost_lines + 1)):f}  # no table under this policy "
-        f"will ever have more rows",
+        *_units(proposed),
+        f"max_rows: {round_up(Decimal(rows + 1)):f}  # no table under this policy will ever have more rows",
         "unreviewed: [privacy_unit, max_rows]",
+        *(
+            f"# {count} of the rows look like {kind}; nothing below was read off them. They are left out where they\n"
+            "# lack a value that every other row has (`pinq check` counts what is left out); delete them from the file."
+            for kind, count in proposed.strays.items()
+        ),
         "",
         "columns:",
     ]
@@ -168,19 +148,30 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _units(units: list[Unit]) -> list[str]:
-    """Writes comments that name the columns which may name persons."""
-    if not units:
-        return []
-    lines = [
-        "# These columns look as if they name persons or the like, who have several rows. If one does, "
-        "declare it, so that",
-        "# all their rows are hidden:",
-    ]
-    for unit in units:
+def _units(proposed: Proposed) -> list[str]:
+    """Writes whose presence is hidden: of the persons that stand out, or of rows; and what else may name persons."""
+    unit, repeating = proposed.unit, [one for one in proposed.units if one.largest > 1]
+    line = "privacy_unit: row  # whose presence is hidden: a row's, or where a person can have several rows, "
+    lines = [f"{line}{{column: person_id, max_rows: 3}}"]
+    if sole := [one.column for one in proposed.units if one.rank == PERSONS and one.largest == 1]:
+        lines = [printable(f"privacy_unit: row  # one row is one person: {sole[0]} is another one in each row")]
+    if unit is not None:
+        most = plain_number(round_up(Decimal(unit.largest)))
+        shown = json.dumps(unit.column, ensure_ascii=False)
+        lines = [printable(f"privacy_unit: {{column: {shown}, max_rows: {most}}}  # {asked_about(unit)}")]
+    elif not repeating:
+        return lines
+    others = [one for one in repeating if one != unit]
+    if others:
         lines += [
-            f"#   {unit_key(unit.column)}",
-            f"#     {printable(str(unit))} (read off the rows: for your review alone)",
+            f"# These columns {'too ' if unit else ''}look as if they name persons or the like, who have several "
+            "rows. If one does, declare it, so that",
+            "# all their rows are hidden:",
+        ]
+    for one in others:
+        lines += [
+            f"#   {unit_key(one.column)}",
+            f"#     {printable(str(one))} (read off the rows: for your review alone)",
         ]
     return [
         *lines,
@@ -188,6 +179,14 @@ def _units(units: list[Unit]) -> list[str]:
         "are left out,",
         "# and noise grows with it.",
     ]
+
+
+def asked_about(unit: Unit) -> str:
+    """Says in words whose presence must not show."""
+    return (
+        f"whose presence must not show? {unit.column} names the person: {unit.values:,} persons, at most "
+        f"{unit.largest:,} rows each (read off the rows: for your review alone)"
+    )
 
 
 def unit_key(column: str) -> str:
@@ -205,12 +204,14 @@ _REAL = r"(FLOAT|DOUBLE|DECIMAL.*)"
 _MOMENT = r"(DATE|TIME.*)"
 _DATED = r"(DATE|TIMESTAMP.*)"
 _TEXT = r"(VARCHAR|UUID|BOOLEAN|ENUM.*)"
-_CODE = r"(^|[\W_])(zip|zipcode|postcode|postalcode|postal|plz|code|codes|phone|telephone|fax)([\W_]|$)"
+_CODE = r"\b(zip|zip ?code|post ?code|postal ?code|postal|plz|code|codes|phone|telephone|fax)\b"
 
 CLOCKS = ("", " %H:%M", " %H:%M:%S")  # what may stand behind a date
 
 _COLUMN: TypeAdapter[Column] = TypeAdapter(Column)
 MAX_CATEGORIES = 1000
+OTHER = "other"
+READ_ONLY = ("names of persons", "employers", "free text")  # texts: numbers under such a name are no such
 MAX_TEXT = 200
 
 
@@ -222,6 +223,7 @@ def propose(
     folder: str | os.PathLike[str] | None = None,
     csv: Dialect | None = None,
     uri_env: str | None = None,
+    fewest: int = FEWEST,
 ) -> str:
     """Proposes a policy for a table, as YAML with comments.
 
@@ -239,6 +241,8 @@ def propose(
         csv: The dialect of a text file or a sheet, if it is unusual; it becomes part of the policy.
         uri_env: The environment variable that holds the URI of a database server; ``data`` is a table
             there, as SQL names it. The driver is the one of the URI's scheme.
+        fewest: The number of persons from which on a value is listed. Those of fewer count as ``other``, and a
+            column that tells persons apart is left out.
 
     Raises:
         PolicyError: The source cannot be read, seems to have another dialect, or has no usable
@@ -252,7 +256,7 @@ def propose(
     """
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)
-    proposed, lines = _read(bare, target, data if path is None else None)
+    proposed, lines = _read(bare, target, data if path is None else None, fewest)
     if target in proposed.left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
     if not proposed.columns:
@@ -348,17 +352,29 @@ def _bare(
         ) from None
 
 
-def _read(bare: Policy, target: str | None, data: object) -> tuple[Proposed, Lines]:
+def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[Proposed, Lines]:
     """Looks at every column of a source. Raises ``PolicyError`` if the target is none of them."""
     with closing(read_columns(bare, data)) as raw:
-        connection, table, types = raw.connection, raw.name, raw.types
+        types = raw.types
         require_columns([] if target is None else [target], types)
+        table, strays = without_strays(raw.connection, raw.name, types)
+        proposed = Proposed(count_rows(raw.connection, table), fewest, raw.lines.lost, strays)
         base = None if bare.database is None else source_path(bare)
         typed = source_dialect(bare) is None and not (base and is_sqlite(base))
-        proposed = Proposed(count_rows(connection, table), raw.lines.lost)
+        looked = dict[str, _Looked]()
         for name, kind in types.items():
             try:
-                _look(connection, table, name, kind, proposed, target=name == target, typed=typed)
+                looked[name] = _look(raw.connection, table, name, kind, proposed.rows, typed=typed, before=looked)
+            except _LeftOut as reason:
+                proposed.left_out[name] = str(reason)
+        seen = {name: one.seen for name, one in looked.items()}
+        keys = [name for name, one in looked.items() if one.dates is None and not one.moment]
+        keys = [name for name in keys if may_name_persons(name, seen[name])]
+        proposed.units = rank_units(raw.connection, table, keys, seen)
+        proposed.unit = standing_out(proposed.units)
+        for name, one in looked.items():
+            try:
+                _declare(raw.connection, table, name, one, proposed, target=name == target)
             except _LeftOut as reason:
                 proposed.left_out[name] = str(reason)
         return proposed, raw.lines
@@ -368,41 +384,93 @@ class _LeftOut(Exception):
     """A column cannot be declared; the text says why."""
 
 
+@dataclass(frozen=True)
+class _Looked:
+    """A column, looked at.
+
+    Attributes:
+        kind: Its type.
+        seen: The facts about it.
+        dates: Its declaration where it holds dates, and what that was guessed from.
+        says_text: Whether the source can tell its texts from numbers.
+    """
+
+    kind: str
+    seen: ColumnProfile
+    dates: tuple[dict[str, object], dict[str, str]] | None
+    says_text: bool
+
+    @property
+    def moment(self) -> bool:
+        """Whether it is a date or a time."""
+        return bool(re.fullmatch(_MOMENT, self.kind))
+
+
 def _look(
     connection: duckdb.DuckDBPyConnection,
     table: str,
     name: str,
     kind: str,
-    proposed: Proposed,
+    rows: int,
     *,
-    target: bool,
     typed: bool,
-) -> None:
-    """Proposes a column, and notes whether it may name the privacy units. Raises ``_LeftOut``."""
-    if not name or "\x00" in name or any(name.casefold() == other.casefold() for other in proposed.columns):
+    before: Mapping[str, object],
+) -> _Looked:
+    """Reads the facts about a column. Raises ``_LeftOut``."""
+    if not name or "\x00" in name or any(name.casefold() == other.casefold() for other in before):
         raise _LeftOut("its name is empty, contains a NUL character, or differs from another only in case")
     if not re.fullmatch(f"{_WHOLE}|{_REAL}|{_MOMENT}|{_TEXT}", kind):
         raise _LeftOut(f"values of type {kind[:40]} are neither categories nor numbers")
     real, moment = bool(re.fullmatch(_REAL, kind)), bool(re.fullmatch(_MOMENT, kind))
     seen = profile(connection, table, name, real=real, moment=moment, most=MAX_CATEGORIES)
-    dates = _propose_dates(connection, table, name, kind, seen, proposed.rows, typed=typed)
-    if not moment and dates is None and may_be_unit(name, seen):
-        values, [(largest, _)] = group_sizes(connection, table, name)
-        proposed.units += [Unit(name, values, seen.filled, largest)] if largest > 1 else []
-    if dates is None and kind == "VARCHAR" and seen.distinct > FEW and seen.numbers < MOSTLY * seen.filled:
-        texts = seen.texts[:SHOWN] if seen.texts else some_texts(connection, table, quoted(name))
-        if said := looks_like(texts):
-            raise _LeftOut(f"its values are {said}")
     # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
     # number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
-    column, notes = dates or _propose_column(name, kind, seen, proposed.rows, target=target, says_text=says_text)
+    return _Looked(kind, seen, _propose_dates(connection, table, name, kind, seen, rows, typed=typed), says_text)
+
+
+def _declare(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
+) -> None:
+    """Proposes a column. Raises ``_LeftOut``."""
+    seen = looked.seen
+    if looked.dates is None:
+        _require_no_person(name, looked, proposed)
+    if (
+        looked.dates is None
+        and looked.kind == "VARCHAR"
+        and seen.distinct > FEW
+        and seen.numbers < MOSTLY * seen.filled
+    ):
+        texts = seen.texts[:SHOWN] if seen.texts else some_texts(connection, table, quoted(name))
+        if said := looks_like(texts):
+            raise _LeftOut(f"its values are {said}")
+    column, notes = looked.dates or _propose_column(connection, table, name, looked, proposed, target=target)
     try:
         _COLUMN.validate_python(column)
     except ValidationError as error:
         raise _LeftOut(f"as a number it cannot be declared: {problems(error)}") from None
     notes.setdefault("nullable", _lack(proposed.rows - seen.filled, proposed.rows, "value"))
     proposed.columns[name], proposed.notes[name] = column, notes
+
+
+def _require_no_person(name: str, looked: _Looked, proposed: Proposed) -> None:
+    """Raises ``_LeftOut`` for a column that names rows or persons, by its name or as the privacy unit."""
+    seen, rank = looked.seen, person_rank(name)
+    named = rank and seen.distinct > FEW and (seen.whole or seen.numbers < seen.filled)
+    if proposed.unit is not None and proposed.unit.column == name:
+        raise _LeftOut("it names the persons, whose presence must not show")
+    if named and (rank > 1 or seen.distinct >= seen.filled / 100):
+        raise _LeftOut(
+            f"it seems to name rows or persons; where a person can have several rows, declare {unit_key(name)}"
+        )
+    kind, numbers = telling_name(name), seen.numbers > seen.filled / 2 and not seen.zero_led
+    if kind and seen.distinct > FEW and not is_quantity(name) and not (numbers and kind in READ_ONLY):
+        raise _LeftOut(f"it seems to hold {kind}, which tell persons apart")
+    cells = seen.high - seen.low + 1 if seen.whole and seen.low is not None and seen.high is not None else 0
+    numbering = FEW < cells == seen.numbers == proposed.rows and seen.distinct > proposed.rows * 0.9
+    if numbering and not is_quantity(name):
+        raise _LeftOut("it numbers the rows")
 
 
 def _lack(missing: int, rows: int, noun: str) -> str:
@@ -455,49 +523,59 @@ def _propose_dates(
 
 
 def _propose_column(
-    name: str, kind: str, seen: ColumnProfile, rows: int, *, target: bool, says_text: bool
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Returns a column's declaration and what it was guessed from. Raises ``_LeftOut``."""
+    kind, seen, rows = looked.kind, looked.seen, proposed.rows
     low, high, whole, texts = seen.low, seen.high, seen.whole, seen.texts
-    moment = bool(re.fullmatch(_MOMENT, kind))
     if not seen.filled:
         raise _LeftOut("it holds no values")
     few = texts is not None and len(texts) <= FEW
     enough = seen.numbers >= (1 if few else MOSTLY) * seen.filled
-    numbers = enough and not seen.zero_led and low is not None and not moment
+    numbers = enough and not seen.zero_led and low is not None and not looked.moment
     # A text stays a text where the source can tell it from a number, and so does a code that its
     # name gives away.
-    numeric = numbers and not says_text and not (whole and re.search(_CODE, name.casefold()))
-    if moment and not few:
+    numeric = numbers and not looked.says_text and not (whole and re.search(_CODE, plain(name)))
+    if looked.moment and not few:
         advice = "derive a number or a date by a formula"
         raise _LeftOut(f"times of day are neither categories nor numbers here; {advice}")
-    person = re.search(_PERSON, name.casefold()) is not None
-    if _is_named(name, seen) and (person or seen.distinct >= seen.filled / 100):
-        raise _LeftOut(
-            f"it seems to name rows or persons; where a person can have several rows, declare {unit_key(name)}"
-        )
+    counts = (
+        []
+        if texts is None
+        else persons_of_values(connection, table, name, counted_over(proposed.units), proposed.fewest)
+    )
     if numeric and low is not None and high is not None:
-        # A few whole numbers are categories where there are two of them, or dense ones of no quantity.
+        # A few whole numbers are categories where there are two of them, or dense ones of no quantity, each of many.
         dense = high - low + 1 <= 2 * len(texts or ()) and not is_quantity(name)
-        coded = few and whole and (target or dense or len(texts or ()) <= 2)
+        common = all(persons >= proposed.fewest for _, persons in counts)
+        coded = few and whole and (target or (common and (dense or len(texts or ()) <= 2)))
         if not coded:
             guess = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
-            lack = _lack(rows - seen.numbers, rows, "number")
-            column = _propose_numeric(low, high, whole, kind, seen.numbers < rows)
-            return column, {"type": guess, "nullable": lack, "upper": _codes_note(texts)}
-    values = _categories(_repeating(seen, rows, numbers=numbers, numeric=bool(numeric)), kind, says_text)
-    if seen.longest > MAX_TEXT or any("\x00" in str(value) for value in values):
+            notes = {"type": guess, "nullable": _lack(rows - seen.numbers, rows, "number")}
+            nullable = seen.numbers < rows
+            bounds, lone = _without_lone(connection, table, name, low, high)
+            return _propose_numeric(*bounds, whole, kind, nullable), {"upper": _codes_note(texts)} | notes | lone
+    if seen.longest > MAX_TEXT or any("\x00" in text for text, _ in counts):
         raise _LeftOut(
             f"it holds texts of more than {MAX_TEXT} characters, or with NUL characters, which are no categories"
         )
+    listed, rare = _of_many(connection, table, name, counts, proposed.fewest, numbers=numbers)
+    if kind == "BOOLEAN":
+        listed, rare = [text for text, _ in counts], 0  # the two truth values, known from the type
+    values = _categories(listed, kind, looked.says_text or rare > 0)
     nouns = "whole numbers" if numbers and whole else "values"
-    guess = f"the source says {kind}" if says_text else f"guessed from {len(values):,} different {nouns}"
-    waiting = ["values", "nullable"] if says_text else ["type", "values", "nullable"]
-    nullable = seen.filled < rows
+    guess = f"the source says {kind}" if looked.says_text else f"guessed from {len(counts):,} different {nouns}"
+    waiting = ["values", "nullable"] if looked.says_text else ["type", "values", "nullable"]
+    column: dict[str, object] = {"type": "categorical", "values": values, "nullable": seen.filled < rows}
     words = ", ".join(missing_words(values))
-    note = f"values that look missing: where they are, write `missing: [{words}]`" if words else ""
-    notes = {"type": guess, "values": printable(note)}
-    return {"type": "categorical", "values": values, "nullable": nullable, "unreviewed": waiting}, notes
+    notes = {"type": guess}
+    if words:
+        notes["values"] = printable(f"values that look missing: where they are, write `missing: [{words}]`")
+    if rare:
+        column |= {"values": list(dict.fromkeys([*values, OTHER])), "other": OTHER}
+        said = f"values of fewer than {proposed.fewest:,} persons are not listed and count as this one"
+        return column | {"unreviewed": waiting}, notes | {"other": said}
+    return column | {"unreviewed": waiting}, notes
 
 
 def _codes_note(texts: list[str] | None) -> str:
@@ -507,16 +585,53 @@ def _codes_note(texts: list[str] | None) -> str:
     return f"far from all others: where they stand for missing values, write `missing: [{codes}]`" if codes else ""
 
 
-def _repeating(seen: ColumnProfile, rows: int, *, numbers: bool, numeric: bool) -> list[str]:
-    """Returns a column's texts. ``_LeftOut`` where they are too many to be categories."""
-    texts = seen.texts
-    if texts is None or len(texts) > MAX_CATEGORIES:
+def _of_many(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    name: str,
+    counts: list[tuple[str, int]],
+    fewest: int,
+    *,
+    numbers: bool,
+) -> tuple[list[str], int]:
+    """Returns the texts of many persons, and the number of others. ``_LeftOut`` where they tell persons apart."""
+    if not counts or len(counts) > MAX_CATEGORIES:
         amounts = "; where they are amounts and not codes, make them numbers in the source" if numbers else ""
         advice = "group them in the source, or declare those that are publicly known"
         raise _LeftOut(f"it has more than {MAX_CATEGORIES:,} different values{amounts}; {advice}")
-    if len(texts) > FEW and len(texts) > rows / 2 and not numeric:
-        raise _LeftOut("its values hardly repeat, so they may name persons")
-    return texts
+    listed = [text for text, persons in counts if persons >= fewest]
+    rare = len(counts) - len(listed)
+    look = telling_look(connection, table, name) if rare * 4 >= len(counts) or len(counts) > FEW else ""
+    if rare and telling_name(name):
+        raise _LeftOut(f"it seems to hold {telling_name(name)}, which tell persons apart")
+    if look and (rare or "mail" in look):
+        raise _LeftOut(f"its values look like {look}, which tell persons apart")
+    covered = sum(persons for _, persons in counts if persons >= fewest)
+    if not listed or 2 * covered < sum(persons for _, persons in counts) or rare > max(FEW, 10 * len(listed)):
+        raise _LeftOut(
+            f"most of its values are of fewer than {fewest:,} persons, so they tell persons apart; declare those that "
+            "are publicly known"
+        )
+    return listed, rare
+
+
+def _without_lone(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, low: float, high: float
+) -> tuple[tuple[float, float], dict[str, str]]:
+    """The range of a column's numbers, without a number of one row that alone is as far off as all others reach."""
+    number = f"number_of({quoted(name)})"
+    numbers = f"SELECT {number} AS n FROM {table} WHERE isfinite({number})"
+    least, most = connection.execute(f"SELECT min(n, 2), max(n, 2) FROM ({numbers})").fetchall()[0]
+    if len(least or ()) < 2:
+        return (low, high), {}
+    bottom, top = float(least[1]), float(most[1])
+    said = "one row alone is far {} this bound and counts as the bound: a total, or a slip of the pen?"
+    notes = dict[str, str]()
+    if low < bottom < top and bottom - low > top - bottom:
+        low, notes["lower"] = bottom, said.format("below")
+    if bottom < top < high and high - top > top - bottom:
+        high, notes["upper"] = top, said.format("above")
+    return (low, high), notes
 
 
 def _categories(texts: list[str], kind: str, says_text: bool) -> list[str | int | bool]:

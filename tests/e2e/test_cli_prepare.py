@@ -82,7 +82,7 @@ class TestInit:
             (["--max-unreadable", "2"], "--max-unreadable: "),
         ):
             failed(run("init", table, *words), text, 2)
-        table.write_text("Ada\t3\nBo\t4\n")
+        table.write_text("Ada\t3\nBo\t4\n" * 20)
         assert set(
             yaml.safe_load(run("init", table, "--delimiter", "tab", "--header", "name, age").stdout)["columns"]
         ) == {"name", "age"}

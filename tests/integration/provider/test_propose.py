@@ -54,7 +54,7 @@ class TestPropose:
         columns = Policy(**yaml.safe_load(text)).columns
         assert set(columns) == {"Alter"}
         assert isinstance(columns["Alter"], Numeric)  # six whole numbers in a row, and no codes
-        assert "Versichertennummer: 100 values in 300 rows; the commonest stands in 3" in text
+        assert "Versichertennummer names the person: 100 persons, at most 3 rows each" in text
 
     def test_real_grid_is_exact_and_round(self, people: Path) -> None:
         height = Policy(**yaml.safe_load(propose(people))).columns["height"]
@@ -83,7 +83,7 @@ class TestPropose:
     def test_left_out_with_reasons_and_without_values(self, people: Path) -> None:
         text = propose(people)
         for line in (
-            "#   name: its values hardly repeat, so they may name persons",
+            "#   name: it seems to hold names of persons, which tell persons apart",
             "#   person_id: it seems to name rows or persons; where a person can have several rows, declare "
             'privacy_unit: {column: "person_id", max_rows: ...}',
             "#   empty: it holds no values",
@@ -113,7 +113,7 @@ class TestPropose:
             {
                 "crp": ["k.A." if i % 10 == 0 else f"{i % 90}.5" for i in rows],
                 "born": ["unknown" if i % 10 == 0 else day for i, day in enumerate(days)],
-                "note": [f"{i % 40}.5" if i % 2 else f"see {i % 40}" for i in rows],
+                "reading": [f"{i % 4}.5" if i % 2 else f"see {i % 4}" for i in rows],
                 "grade": ["none" if i % 10 == 0 else str(i % 5) for i in rows],
             }
         )
@@ -123,7 +123,7 @@ class TestPropose:
         assert {name: column["type"] for name, column in columns.items()} == {
             "crp": "numeric",
             "born": "date",
-            "note": "categorical",
+            "reading": "categorical",
             "grade": "categorical",
         }
         assert columns["crp"]["nullable"]
@@ -149,19 +149,19 @@ class TestPropose:
         )
         text = propose(tmp_path / "t.parquet")
         policy = Policy(**yaml.safe_load(text))
-        assert policy.privacy_unit == "row"
+        assert policy.bounded_unit is not None
+        assert (policy.bounded_unit.column, policy.bounded_unit.max_rows) == ("person_id", 50)
         assert "privacy_unit" in policy.unreviewed
-        assert set(policy.columns) == {"sex", "paid", "Versicherte", "region_id"}
+        assert set(policy.columns) == {"sex", "paid", "region_id"}
         for line in (
-            '#   privacy_unit: {column: "person_id", max_rows: ...}',
-            "#     person_id: 500 values in 1,040 rows; the commonest stands in 42 (read off the rows: for your review alone)",
+            "person_id names the person: 500 persons, at most 42 rows each (read off the rows: for your review alone)",
+            '#   privacy_unit: {column: "Versicherte", max_rows: ...}',
             "#     Versicherte: 347 values in 1,040 rows; the commonest stands in 3",
         ):
             assert line in text
-        assert text.count('privacy_unit: {column: "') == 3  # two candidates, and why person_id is left out
 
     def test_few_persons_with_many_rows_each(self, tmp_path: Path) -> None:
-        """The fewer persons, the more each has to lose; an identifier of something else stays a column, and a candidate."""
+        """The fewer persons, the more each has to lose; a column whose values have few of them is none."""
         rows = range(6000)
         pq.write_table(
             pa.table(
@@ -174,8 +174,8 @@ class TestPropose:
             tmp_path / "t.parquet",
         )
         text = propose(tmp_path / "t.parquet")
-        assert set(Policy(**yaml.safe_load(text)).columns) == {"clinic_id", "y"}
-        assert "patient_id: 30 values in 6,000 rows; the commonest stands in 200" in text
+        assert set(Policy(**yaml.safe_load(text)).columns) == {"y"}  # each clinic has six patients
+        assert "patient_id names the person: 30 persons, at most 200 rows each" in text
         assert "clinic_id: 25 values in 6,000 rows; the commonest stands in 240" in text
 
     def test_no_candidate_no_word(self, tmp_path: Path) -> None:
@@ -188,27 +188,27 @@ class TestPropose:
 
     def test_texts_stay_texts(self, tmp_path: Path) -> None:
         """Where the source tells a text from a number, digits are codes; elsewhere the column's name may say so."""
-        codes = [str(1000 + i % 300) for i in range(2000)]
+        codes = [str(1000 + i % 30) for i in range(2000)]
         many = [str(i) for i in range(2000)]
         pq.write_table(
             pa.table(
                 {
                     "area": codes,
-                    "plz": [int(code) for code in codes],
+                    "code": [int(code) for code in codes],
                     "amount": many,
                     "n": [i % 300 for i in range(2000)],
                 }
             ),
             tmp_path / "t.parquet",
         )
-        (tmp_path / "t.csv").write_text("\n".join(["area,plz", *(f"{code},{code}" for code in codes)]) + "\n")
+        (tmp_path / "t.csv").write_text("\n".join(["area,code", *(f"{code},{code}" for code in codes)]) + "\n")
         text = propose(tmp_path / "t.parquet")
         columns = Policy(**yaml.safe_load(text)).columns
-        assert set(columns) == {"area", "plz", "n"}
+        assert set(columns) == {"area", "code", "n"}
         assert isinstance(columns["area"], Categorical)
         assert columns["area"].values[0] == "1000"
-        assert isinstance(columns["plz"], Categorical)
-        assert columns["plz"].values[0] == 1000
+        assert isinstance(columns["code"], Categorical)
+        assert columns["code"].values[0] == 1000
         assert isinstance(columns["n"], Numeric)
         assert (
             "amount: it has more than 1,000 different values; where they are amounts and not codes, make them numbers in the source;"
@@ -217,16 +217,16 @@ class TestPropose:
         kinds = {
             name: column.type for name, column in Policy(**yaml.safe_load(propose(tmp_path / "t.csv"))).columns.items()
         }
-        assert kinds == {"area": "numeric", "plz": "categorical"}
+        assert kinds == {"area": "numeric", "code": "categorical"}
 
     def test_codes_are_quoted_alike(self, tmp_path: Path) -> None:
         """Every text of digits has quotes, not only the ones that YAML would read as octal, and is read back as it stands in the source."""
         codes = ["01067", "01069", "01070", "no", "1e3", "12:30", "-7"]
-        pq.write_table(pa.table({"code": [codes[i % 7] for i in range(70)]}), tmp_path / "t.parquet")
+        pq.write_table(pa.table({"code": [codes[i % 7] for i in range(700)]}), tmp_path / "t.parquet")
         text = propose(tmp_path / "t.parquet", folder=tmp_path)
         assert "values: ['-7', '01067', '01069', '01070', '12:30', '1e3', 'no']" in text
         (tmp_path / "p.yaml").write_text(reviewed(text))
-        assert check(tmp_path / "p.yaml").encoded_rows == 70
+        assert check(tmp_path / "p.yaml").encoded_rows == 700
 
     def test_numbers_and_texts_in_one_column_are_texts(self, tmp_path: Path) -> None:
         """A proposal never mixes types in a list."""
@@ -389,7 +389,7 @@ class TestPropose:
         ]
         rows = [values[i % len(values)] for i in range(300)]
         pq.write_table(pa.table({name: rows for name in HOSTILE} | {"v" * 300: rows}), tmp_path / "t.parquet")
-        text = propose(tmp_path / "t.parquet", target=HOSTILE[0], folder=tmp_path)
+        text = propose(tmp_path / "t.parquet", target=HOSTILE[0], folder=tmp_path, fewest=1)
         (tmp_path / "p.yaml").write_text(reviewed(text), encoding="utf-8")
         loaded = load_policy(tmp_path / "p.yaml")
         assert list(loaded.columns) == [*HOSTILE, "v" * 300]
@@ -402,7 +402,7 @@ class TestPropose:
         ("target", "text"),
         [
             ("sx", r"no column 'sx' \(did you mean 'sex'\?\); it has age"),
-            ("name", "The target 'name' cannot be a column: its values hardly"),
+            ("name", "The target 'name' cannot be a column: it seems to hold names"),
         ],
     )
     def test_bad_target(self, people: Path, target: str, text: str) -> None:

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that name persons, or tell them apart: for the provider who proposes a policy, and for its check.
+
+Order: the meaning of a column's name, in English, German, French, Spanish and Italian; the look of its texts;
+the columns that may be the privacy unit, ranked; the persons of each value.
+Names and looks only warn and leave out. Persons are counted.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from pinq.engine import ColumnProfile, group_sizes
+from pinq.engine.sources import quoted
+
+FEW = 20  # so many different values are categories, whatever the column is called
+FEWEST = 20  # a value of fewer persons than these is not proposed
+GLANCE = 200_000  # rows in which the columns are compared that may name persons
+PERSONS = 3  # the rank of a name that says that a column names persons
+SHARED = 2  # columns that stay the same for each of a column's values, from which on it may be persons
+
+_ID = (
+    r"(ids?|nr|no|num|nbr|number|nummer|numero|n|kennung|kennz\w*|key|code|schluessel|identifier|identifiant|"
+    r"identificador|identifikator|identificativo|uid|uuid|guid|ref|reference|referenz|pseudonym|pseudo|hash)"
+)
+_SOMEBODY = (
+    r"(pers|person\w{0,3}|personen|persona|personne|individu\w*|pat|patient\w{0,3}|paciente|paziente|subject|subj|"
+    r"sujet|sujeto|participant|participante|teilnehmer|proband\w*|user|usuario|utilisateur|utente|nutzer|benutzer|"
+    r"customer|client|cliente|kunde\w?|kund|member|membre|miembro|mitglied\w{0,2}|student\w{0,2}|schueler|eleve|"
+    r"etudiant|alumno|estudiante|pupil|employee|employe|salarie|empleado|dipendente|mitarbeiter|worker|insured|"
+    r"versicherte?\w{0,2}|assure|asegurado|beneficiar\w*|resident|citizen|buerger|respondent|befragte\w?|tenant|"
+    r"mieter|donor|spender|voter|taxpayer|abonne\w?|subscriber)"
+)
+_OF_SOMEBODY = r"(kind|child|personal|staff|agent|versicherungs?|account|konto|steuer|sozialversicherungs?|secu)"
+_HOUSEHOLD = r"(household|hh|haushalts?|hogar|menage|foyer|family|familie\w?|famille|familia|famiglia)"
+_NATIONAL = (
+    r"\b(ssn|nss|nir|dni|nie|nif|curp|rut|cpf|svnr|ahv|nhs|mrn|nhc|pid|matricule|matricula|matrikel\w*|egk|"
+    r"codice fiscale|social security\w*|securite sociale|seguridad social|sozialversicherung\w*|passport|passnummer|"
+    r"medical record|personalausweis\w*)\b"
+)
+_PERSON = (
+    rf"^({_SOMEBODY}|{_OF_SOMEBODY}) ?{_ID}( (hash|nr|id))?$|\b{_SOMEBODY} {_ID}$|"
+    rf"^{_ID} (de |du |des |del |della |d |l |of |der )*"
+    rf"{_SOMEBODY}$|^{_SOMEBODY}$|{_NATIONAL}"
+)
+_FAMILY = rf"^{_HOUSEHOLD} ?{_ID}?$|^{_ID} (de |du |des |del |d |of )*{_HOUSEHOLD}$"
+_IDENTITY = (
+    r"\b(ids?|uuid|guid|key|index|rowid|unnamed|kennung|identifiant|identificador|dossier|aktenzeichen|fallnr)\b|"
+    r"\w(nummer|kennung|nr)$| (nr|no|number)$|^(nr|numero|num|no) |^(nr|nummer)$"
+)
+_QUANTITY = (
+    r"\b(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|"
+    r"gain|loss|score|weight|height|size|total|sum|qty|quantity|alter|anzahl|jahre?|tage?|stunden|dauer|kosten|"
+    r"betrag|preis|gehalt|einkommen|gewicht|groesse|summe|edad|nombre de|importe|precio|coste|peso|prix|montant|"
+    r"duree|poids|taille)\b"
+)
+TELLING = {
+    "names of persons": r"\b((sur|last|first|given|family|middle|full|user|patient|nach|vor|familien|zu)?name|"
+    r"\w*(vorname|nachname|familienname)|surname|nom|prenom|apellidos?|nombre|cognome|forename|initialen|initials)"
+    r"\b(?! de)",
+    "addresses": r"\b(address|addr|street|road|house ?n\w*|\w*adresse|\w*anschrift|\w*strasse|str|hausnummer|hausnr|"
+    r"rue|direccion|calle|indirizzo|via|domicil\w*|wohnort|latitude|longitude|lat|lon|lng|gps|coordinates?)\b",
+    "e-mail addresses, phone numbers or accounts": r"\b(e? ?mails?|mail|courriel|correo\w*|\w*(telefon|phone|fon)"
+    r"(nummer|nr)?|telephone|tel|mobile?|mobil|movil|handy\w*|portable|fax|iban|kontonummer|url|website|ip|login)\b",
+    "employers": r"\b(employer|employeur|empleador|arbeitgeber\w*|company|firma|firmen\w*|entreprise|empresa|"
+    r"azienda)\b",
+    "free text": r"\b(\w*notiz\w*|\w*notes?|nota|notas|bemerkung\w*|\w*kommentar\w*|comments?|remarks?|remarque\w*|"
+    r"commentaires?|observacion\w*|observation libre|anmerkung\w*|\w*freitext\w*|free ?text|\w*text|beschreibung|"
+    r"description|comentarios?|anamnese|befund\w*)\b",
+    "fine codes of places": r"\b(zip|zip ?code|post ?(al)? ?code|postal|plz|postleitzahl|code postal|codigo postal|cp|"
+    r"birth ?place|geburtsort|lieu de naissance|lugar de nacimiento|place of birth)\b",
+}
+_LOOKS = {
+    "e-mail addresses, phone numbers or accounts": r"[^@\s]+@[^@\s]+\.\w+|(\+|00?)[1-9][\d ()/.-]{6,}\d|"
+    r"\(?\d{2,5}\)?[ /-]\d{2,5}([ /-]?\d{2,5}){1,3}|https?://.*|[A-Z]{2}\d{2}[A-Z0-9 ]{11,30}",
+    "addresses": r"(\p{L}[\p{L}.' -]{2,}) \d{1,4} ?[a-zA-Z]?(,.*)?|\d{1,4}[,]? .*\b(?i:st|street|rd|road|ave|"
+    r"avenue|rue|bd|boulevard|lane|ln|drive|dr|calle)\b.*",
+    "free text": r".*\S+\s+\S+\s+\S+\s+\S+\s+\S+.*",
+}
+
+
+def plain(name: str) -> str:
+    """Returns a column's name as words without accents, in small letters: ``patient id`` of ``patientId``."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("N°", "nr ").replace("nº", "nr "))
+    umlauts = apart.casefold().replace("ä", "ae").replace("ö", "oe").replace("ü", "ue")
+    bare = "".join(sign for sign in unicodedata.normalize("NFKD", umlauts) if not unicodedata.combining(sign))
+    return " ".join(re.split(r"[\W_]+", bare)).strip()
+
+
+def person_rank(name: str) -> int:
+    """Ranks how clearly a name says persons: 3 for persons, 2 for households, 1 for any key, 0 for none."""
+    words = plain(name)
+    if re.search(r"^(n|nb|num|number|no|nombre|numero|anzahl) (of |de |d |der )*\w+s$", words):
+        return 0  # numbers of persons
+    ranks = ((PERSONS, _PERSON), (2, _FAMILY), (1, _IDENTITY))
+    return next((rank for rank, pattern in ranks if re.search(pattern, words)), 0)
+
+
+def is_quantity(name: str) -> bool:
+    """Whether a column's name says that it counts or measures."""
+    return person_rank(name) < 2 and re.search(_QUANTITY, plain(name)) is not None
+
+
+def telling_name(name: str) -> str:
+    """The kind of personal text that a column's name says; empty for none."""
+    words = plain(name)
+    return next((kind for kind, pattern in TELLING.items() if re.search(pattern, words)), "")
+
+
+def telling_look(connection: duckdb.DuckDBPyConnection, table: str, name: str) -> str:
+    """The kind of personal text that most of a column's different values look like; empty for none."""
+    texts = f"SELECT DISTINCT {quoted(name)}::VARCHAR AS t FROM {table} WHERE {quoted(name)} IS NOT NULL LIMIT 2000"
+    for kind, pattern in _LOOKS.items():
+        found = connection.execute(
+            f"SELECT avg(regexp_full_match(trim(t), $1)::INT) FROM ({texts})", [pattern]
+        ).fetchone()
+        if found is not None and (found[0] or 0) > 0.5:
+            return kind
+    return ""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A column that may name the units whose presence is to be hidden.
+
+    Exact numbers: for the provider's eyes only.
+
+    Attributes:
+        largest: The number of rows of the value that has most.
+        rank: As ``person_rank``.
+        shared: The number of other columns that stay the same within each value.
+    """
+
+    column: str
+    values: int
+    rows: int
+    largest: int
+    rank: int = 0
+    shared: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.values:,} values in {self.rows:,} rows; the commonest stands in {self.largest:,}"
+
+
+def may_name_persons(name: str, seen: ColumnProfile) -> bool:
+    """Whether a column may name those who have rows: neither few values, nor measured, nor a code."""
+    measured = not seen.whole and seen.numbers > seen.filled / 2 and not seen.zero_led
+    if seen.distinct <= FEW or measured:
+        return False
+    many_texts = seen.numbers < seen.filled / 2 or seen.zero_led > 0
+    by_look = many_texts and seen.distinct >= seen.filled / 10 and not telling_name(name)
+    return person_rank(name) > 0 or (by_look and not is_quantity(name))
+
+
+def rank_units(
+    connection: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], seen: Mapping[str, ColumnProfile]
+) -> list[Unit]:
+    """Finds the columns that may name persons, the likeliest first; those too that never repeat."""
+    units = []
+    for name in names:
+        values, [(largest, _)] = group_sizes(connection, table, name)
+        others = [other for other in seen if other != name and seen[other].distinct > 1][:64]
+        shared = _shared(connection, table, name, others) if largest > 1 and values > FEW else 0
+        units.append(Unit(name, values, seen[name].filled, largest, person_rank(name), shared))
+    return sorted(units, key=lambda unit: (-unit.rank, -unit.shared, -unit.values))
+
+
+def _shared(connection: duckdb.DuckDBPyConnection, table: str, name: str, others: Sequence[str]) -> int:
+    """The number of other columns that are the same in all rows of a value, as far as a glance shows."""
+    if not others:
+        return 0
+    same = ", ".join(
+        f"min({quoted(one)}) IS NOT DISTINCT FROM max({quoted(one)}) AS s{i}" for i, one in enumerate(others)
+    )
+    glance = f"(SELECT * FROM {table} WHERE {quoted(name)} IS NOT NULL LIMIT {GLANCE})"
+    each = f"SELECT {same} FROM {glance} GROUP BY {quoted(name)} HAVING count(*) > 1"
+    all_of = ", ".join(f"bool_and(s{i})" for i in range(len(others)))
+    return sum(bool(one) for one in connection.execute(f"SELECT {all_of} FROM ({each})").fetchall()[0])
+
+
+def standing_out(units: Sequence[Unit]) -> Unit | None:
+    """The one column that stands out as the one that names persons who have several rows; None where none does."""
+    repeating = [unit for unit in units if unit.largest > 1]
+    if not repeating or any(unit.rank == PERSONS and unit.largest == 1 for unit in units):
+        return None  # or each row is another person's
+    first, *rest = repeating
+    if first.rank == PERSONS or (
+        first.rank and first.shared >= SHARED and all(one.shared < first.shared for one in rest)
+    ):
+        return first
+    return None
+
+
+def counted_over(units: Sequence[Unit]) -> str | None:
+    """The column over which persons are counted: the likeliest, though it need not stand out; None for rows."""
+    return next((one.column for one in units if one.largest > 1 and (one.rank > 1 or one.shared >= SHARED)), None)
+
+
+def persons_of_values(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, unit: str | None, fewest: int
+) -> list[tuple[str, int]]:
+    """Each text of a column, and the number of persons who have it; of rows without a column that names persons.
+
+    A value that has ``fewest`` of them at a glance is not counted further.
+    """
+    counted = "count(*)" if unit is None else f"count(DISTINCT {quoted(unit)})"
+    value = f"{quoted(name)}::VARCHAR"
+    glance = f"SELECT {value} AS v, {counted} AS c FROM (SELECT * FROM {table} LIMIT {GLANCE}) GROUP BY ALL"
+    known = connection.execute(f"SELECT v, c FROM ({glance}) WHERE v IS NOT NULL AND c >= {fewest}").fetchall()
+    rest = f"{value} IS NOT NULL AND NOT list_contains($1, {value})"
+    found = f"SELECT {value}, {counted} FROM {table} WHERE {rest} GROUP BY ALL"
+    known += connection.execute(found, [[text for text, _ in known]]).fetchall()
+    return [(str(text), int(persons)) for text, persons in known]
