@@ -346,7 +346,7 @@ class TestInit:
 
     def propose(self, tmp_path: Path, content: str, csv: Dialect | None = None) -> str:
         (tmp_path / "t.csv").write_text(content)
-        return propose(tmp_path / "t.csv", folder=tmp_path, csv=csv)
+        return propose(tmp_path / "t.csv", folder=tmp_path, csv=csv, fewest=1)
 
     def test_names_the_delimiter_between_quoted_names(self, tmp_path: Path) -> None:
         """To the comma that is taken for granted, such a header is a quote that text follows."""

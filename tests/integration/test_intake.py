@@ -192,4 +192,4 @@ class TestReview:
         (tmp_path / "p.yaml").write_text(pinq.propose(tmp_path / "v.parquet", folder=tmp_path), encoding="utf-8")
         (unit, *_) = waiting(tmp_path / "p.yaml")
         assert unit.name == "privacy_unit"
-        assert 'privacy_unit: {column: "patient", max_rows: ...}' in unit.remark
+        assert "patient names the person: 100 persons, at most" in unit.remark
