@@ -261,7 +261,10 @@ def propose(
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
     if not proposed.columns:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in proposed.left_out.items()) or "it has no columns"
-        raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
+        raise PolicyError(
+            f"Nothing in the source can be a column. {reasons}. Values of fewer than {fewest:,} persons are not "
+            "listed: for a small table of nobody's, lower that with --fewest 1."
+        )
     text = to_yaml(bare, proposed, target)
     if lines.lost:  # their number stays out of a file that others may come to read
         reasons = "; ".join(
@@ -555,18 +558,34 @@ def _propose_column(
             nullable = seen.numbers < rows
             bounds, lone = _without_lone(connection, table, name, low, high)
             return _propose_numeric(*bounds, whole, kind, nullable), {"upper": _codes_note(texts)} | notes | lone
+    listed = _of_many(connection, table, name, counts, proposed.fewest, numbers=numbers)
+    nouns = "whole numbers" if numbers and whole else "values"
+    return _propose_values(looked, counts, listed, f"{len(counts):,} different {nouns}", proposed)
+
+
+def _propose_values(
+    looked: _Looked, counts: list[tuple[str, int]], listed: tuple[list[str], int], seen_as: str, proposed: Proposed
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Returns the declaration of categories and what it was guessed from. Raises ``_LeftOut``.
+
+    Args:
+        looked: The facts of the column.
+        counts: Its values, each with the number of its persons.
+        listed: The values that are listed, and the number of rare ones.
+        seen_as: The number of values, with a noun.
+        proposed: The facts about the table.
+    """
+    kind, seen, (texts, rare) = looked.kind, looked.seen, listed
     if seen.longest > MAX_TEXT or any("\x00" in text for text, _ in counts):
         raise _LeftOut(
             f"it holds texts of more than {MAX_TEXT} characters, or with NUL characters, which are no categories"
         )
-    listed, rare = _of_many(connection, table, name, counts, proposed.fewest, numbers=numbers)
     if kind == "BOOLEAN":
-        listed, rare = [text for text, _ in counts], 0  # the two truth values, known from the type
-    values = _categories(listed, kind, looked.says_text or rare > 0)
-    nouns = "whole numbers" if numbers and whole else "values"
-    guess = f"the source says {kind}" if looked.says_text else f"guessed from {len(counts):,} different {nouns}"
+        texts, rare = [text for text, _ in counts], 0  # the two truth values, known from the type
+    values = _categories(texts, kind, looked.says_text or rare > 0)
+    guess = f"the source says {kind}" if looked.says_text else f"guessed from {seen_as}"
     waiting = ["values", "nullable"] if looked.says_text else ["type", "values", "nullable"]
-    column: dict[str, object] = {"type": "categorical", "values": values, "nullable": seen.filled < rows}
+    column: dict[str, object] = {"type": "categorical", "values": values, "nullable": seen.filled < proposed.rows}
     words = ", ".join(missing_words(values))
     notes = {"type": guess}
     if words:

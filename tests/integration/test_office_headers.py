@@ -59,7 +59,7 @@ def test_titles_above_a_header_are_seen(titles: list[str], tmp_path: Path) -> No
 
 def test_a_header_may_be_any_text(tmp_path: Path) -> None:
     header = "district,2019,2020.5,2024-01-31,true,08:30"
-    rows = [f"{'abc'[i % 3]},{i},{i}.5,{i + 7},{i % 2},{i + 3}" for i in range(100)]
+    rows = [f"{'abc'[i % 3]},{i * 7 % 50},{i % 40}.5,{i * 3 % 30},{i % 2},{i * 11 % 60}" for i in range(200)]
     assert list(columns(written(tmp_path / "t.csv", [header, *rows]))) == header.split(",")
 
 

@@ -127,7 +127,7 @@ def test_init_looks_at_a_table_of_a_database(uri: str, tmp_path: Path, monkeypat
     proposed = load_policy(tmp_path / "p.yaml")
     assert proposed.source == adbc(table="public.visits").source
     kinds = {name: column.type for name, column in proposed.columns.items()}
-    assert kinds == {"who": "categorical", "ward": "categorical", "cost": "numeric", "day": "date"}
+    assert kinds == {"ward": "categorical", "cost": "numeric", "day": "date"}  # `who` names persons
     assert set(check(proposed).left_out.values()) == {0}
     failed(run("init", "nope", "--uri-env", "VISITS_URI"), "SQLSTATE 42P01: there is no such table")
     monkeypatch.setenv("VISITS_URI", "postgresql://me:secret@127.0.0.1:1/d")
