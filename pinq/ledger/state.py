@@ -353,22 +353,23 @@ class LedgerState:
     def require_budget(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> None:
         """Raises ``BudgetExceeded`` where a request would cost more than the grant or the cap leaves."""
         own, together = grant.costs.price(demand, epsilon, version), self.together
-        for scope, spent, limit in (("analyst", grant.spent, grant.limit), ("cap", together.spent, together.cap)):
-            # Past a limit (the cap was lowered, or counted less in earlier versions) a request that
-            # costs nothing more is refused too. Example: two analysts counted one half of the table
-            # each. The other half costs either of them nothing, but all answers together more.
-            if own > limit - spent:
-                left = max(ZERO, limit - spent)
-                under_cap = f"under the cap over all analysts, which counts {COUNTED}"
-                whose = under_cap if scope == "cap" else f"for {grant.analyst!r}"
-                raise BudgetExceeded(
-                    f"This would cost epsilon {own}; {left} of {limit} remains {whose}. "
-                    "Ask for less, or ask the data provider to extend the grant."
-                    + self.replaced(grant.analyst, version),
-                    asked=own.exact,
-                    remaining=left.exact,
-                    scope=scope,
-                )
+        limits = ("analyst", grant.spent, grant.limit), ("cap", together.spent, together.cap)
+        # Past a limit (the cap was lowered, or counted less in earlier versions) a request that costs
+        # nothing more is refused too. Example: two analysts counted one half of the table each. The
+        # other half costs either of them nothing, but all answers together more. The smaller of the two
+        # rests is the true one: to ask for what the larger leaves would be refused again.
+        scope, spent, limit = min(limits, key=lambda each: each[2] - each[1])
+        if own > limit - spent:
+            left = max(ZERO, limit - spent)
+            under_cap = f"under the cap over all analysts, which counts {COUNTED}"
+            whose = under_cap if scope == "cap" else f"for {grant.analyst!r}"
+            raise BudgetExceeded(
+                f"This would cost epsilon {own}; {left} of {limit} remains {whose}. "
+                "Ask for less, or ask the data provider to extend the grant." + self.replaced(grant.analyst, version),
+                asked=own.exact,
+                remaining=left.exact,
+                scope=scope,
+            )
 
     def due(self, policy: Declared, ledger: str, may_raise: bool) -> Declared | None:
         """The record of a policy that must be logged; None if the log has it already.

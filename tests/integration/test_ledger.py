@@ -151,6 +151,19 @@ def test_all_together_share_nothing() -> None:
     ledger.close()
 
 
+def test_a_refusal_names_the_smaller_rest() -> None:
+    """Where the cap leaves less than the grant, a request that also exceeds the grant must not be told the grant's rest."""
+    ledger = shared()
+    ledger.charge("a", "1", WHOLE, 9 * ONE // 10)
+    ledger.charge("b", "1", WHOLE, ONE // 20)
+    for cost in (ONE // 10, 2 * ONE):
+        with pytest.raises(BudgetExceeded, match=r"0\.05 of 1 remains under the cap") as refused:
+            ledger.charge("b", f"{cost}", WHOLE, cost)
+        assert refused.value.scope == "cap"
+        assert refused.value.remaining == ledger.grants()["b"].remaining.exact
+    ledger.close()
+
+
 def test_nothing_more_is_answered_past_the_cap() -> None:
     """What was spent stands, as in a ledger that counted the union. Where the sum passes the cap, nothing more is answered, not even
     what costs its analyst nothing: it could cost all together something.
