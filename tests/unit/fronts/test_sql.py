@@ -358,7 +358,7 @@ REFUSED = {
     "SELECT WIDTH_BUCKET(age, 100, 200, 5), COUNT(*) FROM t GROUP BY 1": "makes 1 groups of `age`: cut within its bounds",
     "SELECT DATE_TRUNC('day', born), COUNT(*) FROM t GROUP BY 1": "of year, quarter or month",
     "SELECT CASE WHEN age < 20 OR age > 80 THEN 'x' ELSE 'y' END, COUNT(*) FROM t GROUP BY 1": "ranges that lie apart",
-    "SELECT CASE WHEN rate < 0.5 THEN 'low' END, COUNT(*) FROM t GROUP BY 1": "gives one name",
+    "SELECT CASE WHEN rate < 0.5 THEN 'low' END, COUNT(*) FROM t GROUP BY 1": "ELSE would have the missing",
     "SELECT COUNT(*) FROM t WHERE age < CAST(30.7 AS INT)": r"`CAST\(30.7 AS INT\)`: write a constant here",
     "SELECT SUM(income) / COUNT(*) FROM t": "ask for each number, and compute with the answers",
     "SELECT ROUND(AVG(age), 2) FROM t": "round the answer's frame",
