@@ -95,6 +95,8 @@ class Log:  # the meaning of the events so far
             self.charge(datetime.fromisoformat(at) - timedelta(seconds=1), who, request, body, grant)
         elif kind == "snapshot" and seq == self.snapshot[0]:
             need(hashlib.sha256(self.snapshot[1].encode()).hexdigest() == body["digest"], "another snapshot was logged")
+            kept = {name: account["total"] for name, account in json.loads(self.snapshot[1])["accounts"]}
+            need(kept == dict.fromkeys(kept, 0) | self.spent, "the snapshot has other costs than the log gives")
         elif kind == "answer":
             need((who, request) in self.charged and (who, request) not in self.answered, "an answer to no open charge")
             need(hashlib.sha256(answer.encode()).hexdigest() == body["payload"], "another answer than was given")

@@ -21,8 +21,8 @@ _TOTAL = (
     r"overall|all|alle"
 )
 _UNIT = (
-    r"[\[(]?(%|k?g|[mµu]g|[cmk]?m|m?l|dl|eur|euro|€|\$|usd|chf|gbp|£|years?|jahre?|anos|ans|annees|tage?|days?|dias|"
-    r"jours|h|min|sec|s|mm ?hg|mmol/l|m?g/dl|bpm|°?c|kg/m.?|tsd\.? ?(€|eur)|n)[\])]?"
+    r"[\[(]?(%|k?g|[mµu]g|[cmk]?m|m?l|dl|eur|euro|€|\$|usd|chf|gbp|£|years?|jahre?|anos|ans|annees|tage?|"
+    r"days?|dias|jours|h|min|sec|s|mm ?hg|mmol/l|m?g/dl|bpm|°?c|kg/m.?|tsd\.? ?(€|eur)|n)[\])]?"
 )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import runpy
@@ -37,10 +38,19 @@ def every_third(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def part(random: Random) -> Demand:
-    """A part of a partition of the table, or of a part of it."""
-    keys = [bytes([random.randrange(3)]) * 16 for _ in range(4)]
-    nodes = ((0, keys[0], keys[1]), (1, keys[2], keys[3]))[: random.randrange(3)]
-    return Demand(nodes, ((len(nodes), random.choice([None, keys[0]])),))
+    """A part of a partition of the table, or of a part of it. As of real parts, a key holds the way to its part."""
+    nodes: tuple[tuple[int, bytes, bytes], ...] = ()
+    way = b""
+    for parent in range(random.randrange(3)):
+        split = digest_bytes(way, b"split", random.randrange(3))
+        way = digest_bytes(split, b"part", random.randrange(3))
+        nodes += ((parent, split, way),)
+    return Demand(nodes, ((len(nodes), random.choice([None, digest_bytes(way, b"split", 0)])),))
+
+
+def digest_bytes(*facts: bytes | int) -> bytes:
+    """Sixteen bytes that stand for some facts."""
+    return hashlib.sha256(repr(facts).encode()).digest()[:16]
 
 
 def acts(ledger: Ledger, random: Random, number: int) -> None:
@@ -82,6 +92,7 @@ def test_a_snapshot_opens_as_a_replay_would(tmp_path: Path, seed: int) -> None:
         assert opened.kept > 3
         assert dump(opened.state, opened.first) == replayed(opened)
         assert opened.verify() == opened.seq
+    assert CHECK(tmp_path / "l")[0] == ""
 
 
 @pytest.mark.parametrize("seed", range(3))
