@@ -293,6 +293,10 @@ class Coordinates:
         """The unit of each coordinate, shape (entries,)."""
         return self.places[1]
 
+    def target_size(self, norm: Norm) -> float:
+        """The size with which a target enters each row's norm: no entry is larger than the reach."""
+        return min(norm.target_size, self.reach)
+
     def products(
         self, norm: Norm | None = None, pairs: Pairs = "all", target: tuple[str, float, float, float] | None = None
     ) -> Products:
@@ -301,9 +305,7 @@ class Coordinates:
         within = [None if scale is None else (*scale, self.reach) for scale in self.scales]
         if target is not None:
             names, within = (*names, target[0]), [*within, target[1:]]
-            sizes.append(
-                1.0 if norm is None else min(1.0, norm.target_size / self.reach)
-            )  # nothing lies beyond the reach
+            sizes.append(1.0 if norm is None else self.target_size(norm) / self.reach)
         ranges = [None if own is None else (own[0] - own[2] * own[1], own[0] + own[2] * own[1]) for own in within]
         limit = None if norm is None else norm.limit(pairs) / self.reach**2
         return Products(

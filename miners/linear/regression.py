@@ -369,7 +369,7 @@ class RegressionFit(LinearFit["LinearRegression"]):
         moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[4], (target, *scale, reach))
         rows = max(1.0, float(numbers[: len(kept)].sum()))
         tell((*where.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
-        return RegressionLine.of(coordinates, target, scale, moments, rows, reach / work.norm.target_size)
+        return RegressionLine.of(coordinates, target, scale, moments, rows, reach / coordinates.target_size(work.norm))
 
     def _target_reach(self, most: float, where: TargetRange, scale: tuple[float, float]) -> float:
         """The deviations at which the target is clamped: past where rows plainly are, and with rows' own length."""

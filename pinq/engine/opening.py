@@ -89,7 +89,7 @@ def open_engine(
         PolicyError: The source cannot be read, lacks a declared column, changes while it is read,
             or has more unreadable lines than the policy allows; or no room is left for its codes.
             With ``report`` unreadable lines are counted only.
-        ModuleNotFoundError: What reads such a source is not installed.
+        ModuleNotFoundError: The package that reads such a source is not installed.
     """
     with _reading(policy, report=report):
         if (frame := spark_frame(policy, data)) is not None:

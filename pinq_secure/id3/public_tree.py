@@ -295,7 +295,7 @@ async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: 
     children, so a node is judged before any mask of its rows is made.
 
     Privacy:
-        Opens: what the rule opens of each node (see ``rules``), in the order of levels; nothing of
+        Opens: the numbers that the rule opens of each node (see ``rules``), in the order of levels; nothing of
         the source.
     """
     tree: list[Node] = []

@@ -252,3 +252,24 @@ def test_bounds_as_wide_as_they_may_be_are_fitted() -> None:
     with simulated(schema, data=columns.assign(y=0.9 * columns["a"]), epsilon=5) as handle:
         fitted = LinearRegression(epsilon=5).fit(handle, "y")
     assert np.isfinite(fitted.predict(columns.head(3))).all()
+
+
+@pytest.mark.parametrize("columns", [1, 4, 12])
+def test_categories_alone_give_the_coefficients_of_least_squares(columns: int) -> None:
+    """Without numbers to scale the reach is small, and a target's size in a row's norm ends at it."""
+    random = np.random.default_rng(columns)
+    codes = random.integers(0, 3, (5000, columns))
+    rows = pd.DataFrame(np.array(["a", "b", "c"])[codes], columns=[f"x{number}" for number in range(columns)])
+    rows["y"] = codes.sum(axis=1) + random.normal(size=len(rows))
+    numeric: dict[str, Any] = {"y": Numeric(lower=-50, upper=50, step="0.05")}
+    declared = dict.fromkeys((f"x{number}" for number in range(columns)), Categorical(values=("a", "b", "c"))) | numeric
+    handle = pinq.simulate(Schema(columns=declared, max_rows=len(rows)), data=rows, epsilon=10**6)
+    miner = LinearRegression(epsilon=10**5).fit(handle, "y")
+    indicators = np.concatenate(
+        [np.ones((len(rows), 1)), *((codes == value).astype(float) for value in (1, 2))], axis=1
+    )
+    exact = np.linalg.lstsq(indicators, rows["y"].to_numpy(), rcond=None)[0]
+    found = miner.to_frame().set_index("term")["coefficient"]
+    for number in range(columns):
+        assert found[f"x{number} = b"] == pytest.approx(exact[1 + number], abs=0.02)
+        assert found[f"x{number} = c"] == pytest.approx(exact[1 + columns + number], abs=0.02)
