@@ -15,6 +15,7 @@ import pytest
 
 import pinq
 from pinq import Gini, Shards, Values
+from pinq.provider import grants
 from pinq.provider.opening import open_ledger
 from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE, note
@@ -90,7 +91,7 @@ def test_what_one_server_does_the_other_knows(postgresql: str, tmp_path: Path) -
         assert there.noisy_count(epsilon=0.75, reuse=True) == first
         with pytest.raises(pinq.BudgetExceeded):
             there.noisy_count(epsilon=0.5)
-        pinq.provider.grants.revoke(policy, "ana")
+        grants.revoke(policy, "ana")
         for handle in (here, there):
             with pytest.raises(pinq.NotAuthorised):
                 handle.noisy_count(epsilon=0.1)

@@ -298,7 +298,8 @@ def test_an_answer_that_cannot_be_written_is_the_one_error_after_a_charge(
         return replace(PREPARED(question, parts, schema), release=lambda slices, epsilon: Released(made))
 
     handle, PREPARED = granted(place), PREPARE[Count]
-    monkeypatch.setitem(PREPARE, Count, count)
+    table: dict[Any, Any] = PREPARE
+    monkeypatch.setitem(table, Count, count)
     with pytest.raises(EngineError) as error:
         handle.noisy_count(epsilon=0.5)
     assert str(error.value) == str(EngineError())

@@ -7,6 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,7 +52,20 @@ def token(**claims: Any) -> str:
     return str(jws.serialize_compact({"alg": "RS256"}, json.dumps(body), KEY))
 
 
-TIMES_OF_NO_KIND = (1e300, 10**400, math.inf, math.nan, -1, -1e9, True, False, str(NOW + 300), "", [NOW + 300], {})
+TIMES_OF_NO_KIND: tuple[Any, ...] = (
+    1e300,
+    10**400,
+    math.inf,
+    math.nan,
+    -1,
+    -1e9,
+    True,
+    False,
+    str(NOW + 300),
+    "",
+    [NOW + 300],
+    {},
+)
 ABSURD = (NOW + LONGEST + 3600, 1000 * (NOW + 300), 2**63, float(NOW + 2 * LONGEST))
 
 
@@ -150,7 +164,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def signed_in(people: People, ledger: Ledger) -> str | None:
     """Signs in twice, as a client does that tries again; returns the name that has the dataset."""
-    declared = SignIn(issuer=ISSUER, client="pinq", claim="email", groups={"lab": GroupGrant(epsilon="5")})
+    declared = SignIn(issuer=ISSUER, client="pinq", claim="email", groups={"lab": GroupGrant(epsilon=Decimal(5))})
     dataset: Any = SimpleNamespace(ledger=ledger, policy=SimpleNamespace(sign_in=declared))
     holder = None
     for _ in range(2):

@@ -189,7 +189,9 @@ def test_files_that_write_a_unit_differently_are_no_table_together(
     grown = codes(together)
     assert grown == in_one(place, pd.concat([whole, whole]), privacy_unit=BY_PERSON)
     assert grown.total() == before.total()
-    whole.assign(who=[Decimal(f"{who}.00") for who in whole["who"]]).to_parquet(place / "3.parquet")
+    whole.assign(
+        who=pd.Series([Decimal(f"{who}.00") for who in whole["who"]], index=whole.index, dtype=object)
+    ).to_parquet(place / "3.parquet")
     with pytest.raises(PolicyError, match=r"'who' as DECIMAL\(4,2\) and as whole numbers or text: one unit would"):
         codes(together)
 

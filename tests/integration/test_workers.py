@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -278,7 +279,7 @@ def test_the_start_of_a_worker_holds_nobody_up(served: Served, monkeypatch: pyte
     monkeypatch.setattr(workers, "START_SECONDS", 0.5)
     monkeypatch.setattr(workers, "SICK_SECONDS", 0.0)
     released, worker = threading.Event(), workers.Worker(served.log)
-    monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", lambda *_: released.wait())
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", lambda *_: released.wait())
     waits = list[float]()
 
     async def look() -> None:

@@ -200,7 +200,7 @@ def test_the_text_of_an_object_is_its_own(number: bool, unit: bool) -> None:
 def test_the_type_that_pandas_finds_changes_no_row(kind: str) -> None:
     """One missing value makes whole numbers doubles, one text makes any column one of objects."""
     column, normal = KINDS[kind]
-    hostile = [None, float("nan"), pd.NaT, "x", 0.5, 3, True, 2**63, Decimal("0.25"), b"\xff"]
+    hostile: list[Any] = [None, float("nan"), pd.NaT, "x", 0.5, 3, True, 2**63, Decimal("0.25"), b"\xff"]
     hostile += [datetime(2024, 5, 5, tzinfo=UTC), date(2024, 1, 2)]
     read, turn = framed(column, None), list(KINDS).index(kind)
     rows = read(normal * 2)

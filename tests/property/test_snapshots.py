@@ -15,6 +15,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_a_snapshot_opens_as_a_replay_would(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_snapshots_change_no_answer(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same acts, with snapshots and without: each id is charged once, each earlier query is found, lines are the same."""
-    said = []
+    said: list[list[Any]] = []
     for events in (2, 10**9):
         monkeypatch.setattr(logs, "SNAPSHOT_EVENTS", events)
         with closing(Ledger(tmp_path / f"{events}", "d")) as ledger:

@@ -317,8 +317,9 @@ def test_noise_is_taken_off_the_stated_error(epsilon: int) -> None:
             counts = model.marginal(pair).ravel() * model.rows
             return Bought(pair, counts + off * np.array([1, -1, -1, 1]), off, paid)
 
-        fitting._buy = table  # type: ignore[method-assign]
+        fitting._buy = table  # type: ignore[method-assign, assignment]
         error = fitting._checked_error(model)
     noises = CHECKED * (4 / (2 * model.rows) ** 2) ** 2 * 5 * 4 * off**4
     assert error == pytest.approx(min(1.0, (1.28 * noises**0.5 / CHECKED) ** 0.5))
+    assert error is not None
     assert error < 1
