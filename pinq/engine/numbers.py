@@ -95,12 +95,14 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
     """
     for column in columns:
         if options := likely_spelling(connection, table, column, dialect):
-            doubt = " or ".join(options)
-            both = " 1.234 may be a fraction or thousands: say which it is." if len(options) > 1 else ""
-            keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
+            if len(options) > 1:
+                return (
+                    f"The values of {column} are numbers in several spellings, for three digits behind a sign may be a "
+                    f"fraction or thousands: try {' or '.join(options)}."
+                )
             return (
-                f"The values of {column} look like numbers in another spelling: try {doubt}.{both} "
-                f"To keep them as they are: {keep}."
+                f"The values of {column} look like numbers in another spelling: try {options[0]}. "
+                f"To keep them as they are: {_kept(dialect)}."
             )
     return ""
 
@@ -132,7 +134,8 @@ def likely_spelling(
     read = [other for other, count in zip(others, counted, strict=True) if count == best]
     either = [sign for sign, signed, alike in zip(signs, found[::2], found[1::2], strict=False) if 0 < signed == alike]
     doubtful = [other for other in read for sign in either if sign in (other.thousands or other.decimal)]
-    return tuple(_options(other, dialect) for other in doubtful or (read[:1] if best > declared else ()))
+    options = [_options(other, dialect) for other in doubtful or (read[:1] if best > declared else ())]
+    return (*options, *([_kept(dialect)] if doubtful and best == declared else ()))
 
 
 def date_forms(connection: duckdb.DuckDBPyConnection, table: str, value: str) -> tuple[list[str], str]:
@@ -206,6 +209,11 @@ def _others(dialect: Dialect) -> Iterator[Dialect]:
         for thousands in (dialect.thousands,) if "thousands" in stated else (None, ".", ",", " ", "'"):
             if thousands != decimal and (decimal, thousands) != (dialect.decimal, dialect.thousands):
                 yield dialect.model_copy(update={"decimal": decimal, "thousands": thousands})
+
+
+def _kept(dialect: Dialect) -> str:
+    """The options that state a spelling, so that no other is looked for."""
+    return f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
 
 
 def _options(likely: Dialect, declared: Dialect) -> str:

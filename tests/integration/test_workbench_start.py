@@ -53,3 +53,13 @@ def test_a_file_is_read_as_it_suggests_and_not_where_it_may_be_read_in_two_ways(
     written = load_policy(tmp_path / name).csv
     assert written is not None
     assert written.model_dump(exclude_unset=True) == {"delimiter": ";", "decimal": ",", "dates": ("%d/%m/%Y",)}
+
+
+def test_doubtful_thousands_are_never_chosen_for_the_provider(tmp_path: Path) -> None:
+    """1.234 beside 987 may be a thousand or a fraction: the workbench, which follows one advice by itself, must ask."""
+    rows = [f"{i % 9 + 1}.{100 + i % 800};{'mf'[i % 2]}" if i % 2 else f"{100 + i % 800};m" for i in range(300)]
+    (tmp_path / "t.csv").write_text("\n".join(["x;sex", *rows]))
+    with pytest.raises(PolicyError, match=r'try --decimal "," --thousands "\." or --decimal "\." --thousands "none"'):
+        Provider(tmp_path).propose(Inputs(data="t.csv"))
+    stated = Inputs(data="t.csv", decimal=".", thousands="none")
+    assert Provider(tmp_path).propose(stated) == "t.yaml"
