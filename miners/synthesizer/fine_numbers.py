@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from miners.tables.counts import nearest_nonnegative
 from pinq.language.specs import Cuts
 from pinq.public.schema import Numeric
 
@@ -70,7 +71,8 @@ class FineNumbers:
         total = max(float(counts.sum()), self.deviation)
         signal = max(float(np.mean((counts - even * total) ** 2)) - self.deviation**2, 0.0)
         weight = signal / (signal + self.deviation**2)
-        return projected(weight * counts / total + (1 - weight) * even)
+        shares = nearest_nonnegative(even + weight * (counts - counts.mean()) / total)
+        return np.asarray(shares / shares.sum())
 
     def to_list(self) -> list[Any]:
         """As JSON has it."""
@@ -95,15 +97,6 @@ def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarra
             inner = np.linspace(first, end, number + 1)
         found.append(np.unique(np.rint(inner).astype(np.int64))[:-1])
     return np.unique(np.concatenate([*found, firsts[:-1]]))
-
-
-def projected(shares: np.ndarray) -> np.ndarray:
-    """The nearest shares of 0 and more that add up to 1 (Duchi et al. 2008, fig. 1)."""
-    # Of .9, .3 and -.2: .8, .2 and 0.
-    falling = np.sort(shares)[::-1]
-    over = (np.cumsum(falling) - 1) / np.arange(1, len(shares) + 1)
-    found = np.maximum(shares - over[np.flatnonzero(falling > over)[-1]], 0)
-    return np.asarray(found / found.sum())
 
 
 def fine_of(stored: Any, firsts: Mapping[str, np.ndarray]) -> dict[str, FineNumbers]:

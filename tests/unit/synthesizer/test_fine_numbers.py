@@ -11,7 +11,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.fine_numbers import FineNumbers, pieces, projected
+from miners.synthesizer.fine_numbers import FineNumbers, pieces
 from miners.synthesizer.purchase import FINES
 from pinq import QueryError
 from pinq.public.schema import Numeric
@@ -83,7 +83,10 @@ def test_noise_leaves_pieces_without_rows_empty() -> None:
     assert (found == 3).mean() > 0.9
     even = FineNumbers(np.arange(16), draw.laplace(0, 14, 16), 20.0)
     assert np.ptp(np.bincount(even.drawn(np.array([0]), np.zeros(16_000, dtype=np.int64), 16, draw))) < 800
-    assert projected(np.array([0.9, 0.3, -0.2])).tolist() == pytest.approx([0.8, 0.2, 0])
+    for hostile in (np.full(16, -50.0), np.zeros(16), np.append(np.zeros(15), -900.0)):  # noise larger than all rows
+        shares = FineNumbers(np.arange(16), hostile, 20.0)._shares(np.arange(16))
+        assert shares.min() >= 0
+        assert shares.sum() == pytest.approx(1)
 
 
 def test_pieces_follow_the_models_rows() -> None:
