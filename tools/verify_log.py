@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks a ledger of pinq without pinq: written from docs/log-format.md alone, with Python's standard library.
 
-    python verify_log.py LEDGER [SEQ:HASH]
-
-LEDGER is an SQLite file, which is only read, or JSON lines. SEQ:HASH is a head that was kept elsewhere: without one a log
-that was written anew cannot be told. The exit status is 1, and the first event that breaks a rule is named, if one does.
+Usage: python verify_log.py LEDGER [SEQ:HASH]. LEDGER is an SQLite file, which is only read, or JSON lines. SEQ:HASH is a
+head that was kept elsewhere: without one, a log that was written anew cannot be told. If an event breaks a rule, the
+exit status is 1, and the first such event is named.
 """
 
 import hashlib
@@ -22,15 +21,10 @@ FIELDS = {  # by kind: fields that it has / fields that it may have
     "policy": "digest cap schema / cap_rule by because",
     "version": "number why reading / source declared columns contents by because",
     "grant": f"limit expires / token {TERMS} by because",
-    "extend": "more expires / by because",
-    "terms": f"/ {TERMS} by because",
-    "token": "token / by because",
-    "revoke": "/ by because",
-    "charge": f"epsilon demand / version {QUESTION}",
-    "answer": "payload /",
-    "refusal": f"reason / asked remaining scope {QUESTION}",
-    "secure": f"opens / {QUESTION}",
-    "snapshot": "digest /",
+    "extend": "more expires / by because", "terms": f"/ {TERMS} by because",
+    "token": "token / by because", "revoke": "/ by because",
+    "charge": f"epsilon demand / version {QUESTION}", "refusal": f"reason / asked remaining scope {QUESTION}",
+    "secure": f"opens / {QUESTION}", "answer": "payload /", "snapshot": "digest /",
 }
 
 
@@ -64,9 +58,8 @@ def charge(versions, body):
 class Log:  # the meaning of the events so far
     def __init__(self):
         self.dataset, self.cap, self.rule, self.meaning, self.version, self.heads = "", 0, "union", None, 1, []
-        self.grants, self.trees, self.spent, self.union = {}, {}, {}, {}
         self.costs, self.charged, self.answered = {"sum": 0, "union": 0}, set(), set()
-        self.snapshot = (0, "")  # the number of its event, and its text
+        self.grants, self.trees, self.spent, self.union, self.snapshot = {}, {}, {}, {}, (0, "")  # its event, its text
 
     def apply(self, seq, at, kind, who, request, body, answer):
         must, may = (set(names.split()) for names in FIELDS.get(kind, "?/").split("/"))
@@ -118,25 +111,22 @@ class Log:  # the meaning of the events so far
 
 
 def rows_of(path):
-    """The events with the texts of answers, oldest first, and the snapshots, of which there is one or none."""
+    """The events with the texts of answers, oldest first; and the snapshot's event and text, (0, "") without one."""
     if path.read_bytes()[:16] != b"SQLite format 3\0":
         lines = map(json.loads, filter(None, path.read_text(encoding="utf-8").split("\n")))
-        return [(*(line[name] for name in COLUMNS), line.get("answer")) for line in lines], []
+        return [(*(line[name] for name in COLUMNS), line.get("answer")) for line in lines], (0, "")
     mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"  # with no newer events beside it, not even a lock
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
-    rows = database.execute(
-        f"SELECT {', '.join(COLUMNS)}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1"
-    )
+    rows = database.execute(f"SELECT {', '.join(COLUMNS)}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1")
     kept = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'snapshot'").fetchall()
-    return rows, database.execute("SELECT seq, payload FROM snapshot").fetchall() if kept else []
+    return rows, kept and database.execute("SELECT seq, payload FROM snapshot").fetchone() or (0, "")
 
 
 def verify(path, head=""):
     """Returns the first fault, or an empty text, and the log."""
     log, before = Log(), ""
     try:
-        rows, snapshots = rows_of(Path(path))
-        log.snapshot = (*snapshots, log.snapshot)[0]
+        rows, log.snapshot = rows_of(Path(path))
         for seq, *texts, chained, answer in rows:
             line = json.dumps([before, seq, *texts], separators=(",", ":"), ensure_ascii=False)
             before = hashlib.sha256(line.encode()).hexdigest()
