@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check lint types docs site wheel image assurance prove clean
+.PHONY: help setup demo test check lint types docs site release image assurance prove clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,7 +21,7 @@ $(READY): pyproject.toml
 setup: $(READY) ## the environment, in .venv
 
 demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, audit (results in build/demo)
-	$(BIN)/python examples/adult.py
+	$(BIN)/pinq demo --folder build/demo
 
 # Each process that tests, and each that a test starts, would compile everything again without kept bytecode, and load
 # what other packages plug into pytest: see docs/decisions/0093-what-makes-the-tests-quick.md.
@@ -30,7 +30,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/pytho
 # A part of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
 # In a fresh clone each of them would compile all modules.
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
-	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners pinq_secure pinq_workbench benchmarks examples tests
+	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners pinq_secure pinq_workbench pinq_demo benchmarks examples tests
 	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 $(VENV)/.dev: $(READY)
@@ -52,7 +52,7 @@ prove: $(READY) ## the composition rule by a proof assistant, and the product's 
 	$(BIN)/python -m tests.assurance.proof $(LOGS)
 
 lint: $(VENV)/.dev ## style and import directions
-	$(BIN)/ruff check pinq miners pinq_secure pinq_workbench tests examples benchmarks
+	$(BIN)/ruff check pinq miners pinq_secure pinq_workbench pinq_demo tests examples benchmarks tools/release.py
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev ## static types
@@ -60,15 +60,20 @@ types: $(VENV)/.dev ## static types
 
 check: lint types test ## all that must hold before a commit lands
 
-wheel: $(READY) ## a wheel in dist/
-	$(BIN)/python -m build --wheel --outdir dist .
+$(VENV)/.release: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,release]'
+	@touch $@
+
+release: $(VENV)/.release ## checks, then all artefacts in dist/ with checksums; uploads nothing (RELEASING.md)
+	$(MAKE) check prove
+	$(BIN)/python tools/release.py build
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 # What pages link to, copied with the repository's own layout, so that a link means the same there.
-SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted pinq_secure/mpc clients/r proofs tools
+SITE := README.md CHANGELOG.md CONTRIBUTING.md RELEASING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted pinq_secure/mpc clients/r proofs tools
 SITE_FOLDER := build
 
 docs: $(VENV)/.docs site ## all pages as a site with search and the API reference (in build/site; opens from the disk)

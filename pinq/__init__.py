@@ -9,6 +9,10 @@ neither an engine nor a noise library.
 from __future__ import annotations
 
 import logging
+import warnings
+from contextlib import suppress
+from os import listdir
+from os.path import dirname
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,6 +76,16 @@ if TYPE_CHECKING:
     sql: Any  # of the package miners, which this one may not import
 
 __version__ = "0.1.0"
+DISTRIBUTION = "pinq-miners"  # an index has another project under the name ``pinq``, which is imported so too
+
+# The two write files into one folder; whichever is removed takes files of the other along.
+with suppress(OSError):  # an archive of modules has no folder
+    if any(name.startswith("pinq-") and name.endswith("-info") for name in listdir(dirname(__path__[0]))):
+        warnings.warn(
+            f"The package 'pinq' is installed beside {DISTRIBUTION}; it is another project with the same import name. "
+            f"Run: pip uninstall pinq {DISTRIBUTION}, then install {DISTRIBUTION} again.",
+            stacklevel=2,
+        )
 
 # What an engine says of a failure may follow the rows: it goes where the provider sends it, never
 # to stderr by default.

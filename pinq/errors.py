@@ -35,6 +35,7 @@ command line calls ``epsilon`` --epsilon. So no interface edits a text.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
@@ -55,6 +56,13 @@ __all__ = [
     "Unavailable",
 ]
 
+
+# All that imports this package imports this module first, so another project's ``pinq`` is named here.
+if not hasattr(sys.modules["pinq"], "DISTRIBUTION"):
+    raise ImportError(
+        f"{sys.modules['pinq'].__file__} belongs to another project that is imported as `pinq` too. "
+        "Run: pip uninstall pinq pinq-miners, then install pinq-miners again."
+    )
 
 UNSPENT = "Nothing was spent."
 

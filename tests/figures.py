@@ -17,7 +17,7 @@ from tests.support.house.checkout import ROOT
 
 __all__ = ["House", "Module", "circles"]
 
-PACKAGES = ("pinq", "miners", "pinq_secure", "pinq_workbench")
+PACKAGES = ("pinq", "miners", "pinq_secure", "pinq_workbench", "pinq_demo")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
 

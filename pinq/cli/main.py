@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from pinq import __version__
 from pinq.cli import ask, audit, grants, prepare, server
 from pinq.cli.base import guarded
 from pinq.public.plugins import plugin
@@ -65,6 +64,8 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from pinq import __version__
+
         typer.echo(f"pinq {__version__}")
         raise typer.Exit()
 
@@ -84,6 +85,7 @@ for room in (prepare, grants, ask, audit, server):
 app.add_typer(
     plugin("pinq.commands", "secure", "The package `pinq_secure` is missing."), rich_help_panel="Among several parties"
 )
+app.command("demo", rich_help_panel="To try it")(plugin("pinq.commands", "demo", "The package `pinq_demo` is missing."))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, unquote
 
 from pinq.errors import LedgerError
 from pinq.ledger.database import BUSY_SECONDS, ROWS_AT_A_TIME, SINCE, Database, EventRow, NoLedger, Row
+from pinq.public.plugins import install_line
 
 if TYPE_CHECKING:
     import psycopg
@@ -59,7 +60,7 @@ class PostgreSQL(Database):
             import psycopg  # only a user of PostgreSQL has its driver
         except ImportError as error:
             raise LedgerError(
-                f"The ledger {self.where} cannot be opened: {error}. Run: pip install 'pinq[postgresql]'"
+                f"The ledger {self.where} cannot be opened: {error}. Run: {install_line('postgresql')}"
             ) from None
         self._psycopg, self.errors = psycopg, (psycopg.Error,)
         self._patience: float = STATEMENT_SECONDS  # for the first replay

@@ -4,7 +4,7 @@
 The provider's side and the miners may not import each other. Each reaches the other by entry
 points:
 
-- ``secure`` in the group ``pinq.commands``: the commands ``pinq secure ...``
+- ``secure`` and ``demo`` in the group ``pinq.commands``: the commands ``pinq secure ...`` and ``pinq demo``
 - ``simulate`` in the group ``pinq.provider``: ``pinq.simulate``, for miners that try settings on
   dummy rows
 - ``miners`` in the group ``pinq.provider``: the package of that name, for audits that make a stored
@@ -19,11 +19,13 @@ listed here, and an error names the line that installs it.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote
 
 from pinq.errors import QueryError
 
@@ -60,6 +62,7 @@ def room_of_miners(room: str) -> ModuleType:
     return import_module(f"{miners.__name__}.{room}")
 
 
+PACKAGE = "pinq-miners"
 EXTRAS = {
     "provider": ("duckdb", "yaml", "pyarrow", "scipy"),
     "server": ("uvicorn", "prometheus_client", "starlette"),
@@ -102,8 +105,23 @@ def extra_of(module: str | None) -> str | None:
 
 
 def install_line(extra: str) -> str:
-    """Returns the line that installs an extra."""
-    return f"pip install 'pinq-miners[{extra}]'"
+    """Returns the line that installs an extra, from where this package was installed.
+
+    The metadata of a package keeps the address of its source (the file ``direct_url.json``). A package
+    from an index has no such file; its name is enough.
+
+    Args:
+        extra: The extra's name, ``plot``.
+    """
+    try:
+        origin = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # a folder of modules on Python's path
+        origin = {}
+    url = origin.get("url", "")
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install --editable '{unquote(url.removeprefix('file://'))}[{extra}]'"
+    source = f"{origin['vcs_info']['vcs']}+{url}" if "vcs_info" in origin else url
+    return f"pip install '{PACKAGE}[{extra}]{source and ' @ '}{source}'"
 
 
 def _package(module: str | None) -> str:

@@ -27,6 +27,7 @@ COPIED = (
     "pinq_secure",
     "miners",
     "pinq_workbench",
+    "pinq_demo",
     "tests",
     "policies",
     "data",

@@ -19,7 +19,7 @@ from pinq.language.queries import Answer, Request
 from pinq.ledger.ledger import Ledger
 from tests.contract.golden_table import COLUMNS, rows
 from tests.support.house.checkout import ROOT
-from tests.support.processes.scripts import run_script
+from tests.support.processes.commands import process
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 BALANCES = json.loads((GOLDEN / "balances.json").read_text(encoding="utf-8"))
@@ -107,11 +107,11 @@ def test_no_public_name_is_gone(package: Any) -> None:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What ``make demo`` prints, run once in a copy of the project, and the folder that it wrote."""
-    place = tmp_path_factory.mktemp("demo")
-    for name in ("examples", "policies", "data"):
-        shutil.copytree(ROOT / name, place / name)
-    return run_script(place / "examples" / "adult.py"), place / "build" / "demo"
+    """What ``make demo`` prints, run once, and the folder that it wrote."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = process("demo", "--folder", folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, folder
 
 
 def test_the_demo_leaves_the_same_log(demo: tuple[str, Path]) -> None:

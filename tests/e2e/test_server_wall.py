@@ -185,7 +185,7 @@ def test_an_analysts_install_is_small_and_says_what_more_takes(base: Path, tmp_p
         stored = DiffPC45(epsilon=1, max_depth=2).fit(handle, "income").to_json()
     said = run(base, "-c", BASE_INSTALL, stored, cwd=tmp_path)
     for extra in ("provider", "plot", "arrow"):
-        assert f"pip install 'pinq-miners[{extra}]'" in said, said
+        assert f"pip install 'pinq-miners[{extra}] @ file:///" in said, said
     kilobytes = int(run("du", "-sk", "--exclude=__pycache__", base.parents[1], cwd=tmp_path).split()[0])
     assert kilobytes < LARGEST * 1024, f"{kilobytes / 1024:.0f} MB"
 

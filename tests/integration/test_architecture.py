@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("pinq", "miners", "pinq_secure", "pinq_workbench")
+PACKAGES = ("pinq", "miners", "pinq_secure", "pinq_workbench", "pinq_demo")
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
@@ -27,7 +27,7 @@ def test_every_room_is_on_the_page() -> None:
 
 def test_every_path_that_the_page_names_exists() -> None:
     """Also those outside of the table."""
-    for path in re.findall(r"`((?:pinq|miners|pinq_secure|pinq_workbench|tests|docs)/[\w/.]+)`", PAGE):
+    for path in re.findall(r"`((?:pinq|miners|pinq_secure|pinq_workbench|pinq_demo|tests|docs)/[\w/.]+)`", PAGE):
         assert (ROOT / path).exists(), path
 
 

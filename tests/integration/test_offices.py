@@ -22,6 +22,7 @@ from pinq.errors import PolicyError
 from pinq.policy.policy import Dialect, Policy
 from pinq.provider.check import check
 from pinq.provider.proposal import propose
+from pinq.public.plugins import install_line
 from tests.support.processes.commands import failed, run
 
 BOOKS = Path(__file__).parents[1] / "offices"
@@ -169,7 +170,7 @@ def test_what_is_wrong_with_a_workbook(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "python_calamine", None)
-    failed(run("init", BOOKS / "tax.xls"), "pip install 'pinq-miners[excel]'")
+    failed(run("init", BOOKS / "tax.xls"), install_line("excel"))
 
 
 def test_days_and_months_that_may_be_either_are_asked_for(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, PathDistribution
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -19,7 +22,7 @@ import pinq
 import pinq.public.plugins
 from miners import DiffPC45, PublicRows
 from pinq.errors import QueryError
-from pinq.public.plugins import plugin
+from pinq.public.plugins import install_line, plugin
 from pinq.public.schema import Schema
 from tests.support.house.checkout import ROOT
 from tests.support.processes.secure_parties import COLUMNS, patients
@@ -102,7 +105,7 @@ def test_what_is_registered_is_found() -> None:
 def test_miners_say_what_is_missing(registered: list[EntryPoint]) -> None:
     """The hook of the provider's side, before any row is looked at."""
     rows = patients(30, 0)
-    with pytest.raises(QueryError, match=r"needs the provider's side: pip install 'pinq-miners\[provider\]'"):
+    with pytest.raises(QueryError, match="needs the provider's side: " + re.escape(install_line("provider"))):
         PublicRows(DiffPC45(), SCHEMA, "ill").fit(rows, rows["ill"])
 
 
@@ -120,3 +123,37 @@ def test_an_analyst_does_not_wait_for_pandas() -> None:
     code = "import sys, pinq.analyst.client, miners; miners.DiffPC45; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("origin", "line"),
+    [
+        (None, "pip install 'pinq-miners[server]'"),
+        (
+            {"url": "file:///home/a%20b/pinq", "dir_info": {"editable": True}},
+            "pip install --editable '/home/a b/pinq[server]'",
+        ),
+        ({"url": "file:///home/a/pinq", "dir_info": {}}, "pip install 'pinq-miners[server] @ file:///home/a/pinq'"),
+        (
+            {"url": "https://host/pinq_miners-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "pip install 'pinq-miners[server] @ https://host/pinq_miners-0.1.0-py3-none-any.whl'",
+        ),
+        (
+            {"url": "https://host/pinq.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
+            "pip install 'pinq-miners[server] @ git+https://host/pinq.git'",
+        ),
+    ],
+)
+def test_the_line_that_installs_an_extra_names_where_the_package_came_from(
+    origin: dict[str, object] | None, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index needs the name alone; a clone, an archive and a repository are named by their address."""
+    if origin is not None:
+        (tmp_path / "direct_url.json").write_text(json.dumps(origin), encoding="utf-8")
+    monkeypatch.setattr(pinq.public.plugins, "distribution", lambda name: PathDistribution(tmp_path))
+    assert install_line("server") == line
+
+
+def test_a_folder_of_modules_has_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinq.public.plugins, "PACKAGE", "a-package-that-nobody-installed")
+    assert install_line("plot") == "pip install 'a-package-that-nobody-installed[plot]'"

@@ -10,6 +10,7 @@ import pytest
 
 from pinq.errors import PolicyError
 from pinq.provider.policy_file import load_policy
+from pinq.public.plugins import install_line
 from pinq_workbench.parts import Inputs
 from pinq_workbench.provider import Provider
 from pinq_workbench.serving import Serving
@@ -20,7 +21,7 @@ def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     for name in [name for name in sys.modules if name.partition(".")[0] in ("pinq_workbench", "nicegui", "fastapi")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    failed(run("workbench", tmp_path), "pip install 'pinq-miners[workbench]'")
+    failed(run("workbench", tmp_path), install_line("workbench"))
 
 
 def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:

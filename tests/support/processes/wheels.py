@@ -67,7 +67,7 @@ def needed(wheel: Path, extras: tuple[str, ...]) -> set[str]:
         if key not in names:
             names.add(key)
             waiting += applying(distribution(requirement.name), tuple(requirement.extras))
-    return {Requirement(key).name for key in names}
+    return {Requirement(key).name for key in names} - {"pinq-miners"}  # an extra may name others of this package
 
 
 def applying(installed: Distribution, extras: tuple[str, ...]) -> list[Requirement]:
